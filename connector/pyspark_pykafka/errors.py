@@ -8,6 +8,7 @@ The errors that users of the connector can catch.
     ├── OffsetsError            offsets that contradict each other or the topic's partitions
     ├── DataLossError           records to be read no longer exist
     ├── RecordError             a record that cannot be read or written
+    ├── DeadLetterError         a bad record could not be set aside      (retriable)
     ├── ProgressError           a progress store of another query, or of another topic
     ├── ExactlyOnceError        exactly-once can no longer be guaranteed
     │   └── ConcurrentWriteError    two processes write the same batch   (retriable)
@@ -146,6 +147,14 @@ class RecordError(_ConditionError):
     """
     A record that cannot be read or written; the text gives its position.
     """
+
+
+class DeadLetterError(_ConditionError):
+    """
+    A bad record could not be written to the dead-letter topic; the error before it says why.
+    """
+
+    retriable = True
 
 
 class ProgressError(_ConditionError):

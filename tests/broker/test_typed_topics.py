@@ -7,13 +7,16 @@ from __future__ import annotations
 import io
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pytest
+from confluent_kafka import Producer
 from pyspark.sql import functions as F  # noqa: N812 (how Spark's users know it)
 
+from pyspark_pykafka.cli import main
 from pyspark_pykafka.testing import KafkaCluster, Record
 
 if TYPE_CHECKING:
@@ -177,6 +180,127 @@ def test_rescued_records(
     ]
 
 
+@dataclass
+class DeadLetters:
+    """
+    A topic of dead letters.
+    """
+
+    cluster: KafkaCluster
+    topic: str
+
+    def offsets(self) -> list[str]:
+        """
+        Return the records' former offsets, from their headers.
+        """
+        letters = self.cluster.consume(self.topic)
+        name = "pykafka.deadletter.offset"
+        return [dict(letter.headers or [])[name].decode() for letter in letters]
+
+    def command(self, action: str, capsys: pytest.CaptureFixture[str], *more: str) -> Any:
+        """
+        Run `pykafka deadletter`, and return its JSON.
+        """
+        where = ["--bootstrap-server", self.cluster.bootstrap, "--topic", self.topic]
+        assert main(["deadletter", action, *where, "--json", *more]) == 0
+        return json.loads(capsys.readouterr().out)
+
+
+@pytest.fixture
+def dead_letters(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> DeadLetters:
+    """
+    Return a new topic of dead letters.
+    """
+    return DeadLetters(kafka_cluster, topic())
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_dead_letters(
+    loader: Callable[..., Loader],
+    dead_letters: DeadLetters,
+    checkpoint: str,
+    engine: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """
+    Bad records of a stream, whether the driver could read its batch or not, and of a batch go to
+    the topic untouched; the command shows them and sends them back.
+    """
+    options = {
+        "valueFormat": "json",
+        "flatten": "true",
+        "valueSchema": "id BIGINT",
+        "onBadRecord": "deadletter",
+        "deadLetterTopic": dead_letters.topic,
+        "engine": engine,
+    }
+    orders = loader(MIXED, [b"k", None, b"", b"k", b"k"])
+
+    rows = orders.stream(checkpoint, **options)
+    batch = orders.batch(**options).collect()
+
+    assert sorted(row.id for row in rows) == sorted(row.id for row in batch) == [1, 4, 5]
+    assert dead_letters.offsets() == ["1", "2"] * 2
+    sources = dead_letters.cluster.consume(orders.options["subscribe"])
+    letters = dead_letters.cluster.consume(dead_letters.topic)
+    assert [(letter.key, letter.value, letter.timestamp) for letter in letters] == [
+        (source.key, source.value, source.timestamp) for source in sources[1:3] * 2
+    ]
+    shown = dead_letters.command("list", capsys)
+    assert [letter["why"]["batch"] for letter in shown] == ["0", "0", "-1", "-1"]
+    assert "value.id must be BIGINT, and is a string" in shown[0]["why"]["error.message"]
+    replayed = dead_letters.command("replay", capsys, "--execute")
+    assert replayed == {"recordsByTopic": {orders.options["subscribe"]: 4}, "executed": True}
+    again = dead_letters.cluster.consume(orders.options["subscribe"])[len(MIXED) :]
+    assert [record.value for record in again] == [b'{"id": "two"}', b"{"] * 2
+
+
+def test_dead_letters_and_aborted_records(
+    loader: Callable[..., Loader], dead_letters: DeadLetters
+) -> None:
+    """
+    Bad records of an aborted transaction are neither rows nor dead letters.
+    """
+    orders = loader([b'{"id":1}'])
+    name = orders.options["subscribe"]
+    producer = Producer(
+        {"bootstrap.servers": dead_letters.cluster.bootstrap, "transactional.id": f"{name}-aborts"}
+    )
+    producer.init_transactions()
+    for commits in (False, True):
+        producer.begin_transaction()
+        producer.produce(name, b"{")
+        producer.flush()
+        producer.commit_transaction() if commits else producer.abort_transaction()
+    options = {"valueFormat": "json", "valueSchema": "id BIGINT", "onBadRecord": "deadletter"}
+
+    frame = orders.batch(
+        **options,
+        **{"kafka.isolation.level": "read_committed"},
+        deadLetterTopic=dead_letters.topic,
+    )
+
+    assert [row.value.id for row in frame.collect()] == [1]
+    # The first one and its marker have the offsets 1 and 2.
+    assert dead_letters.offsets() == ["3"]
+
+
+def test_missing_dead_letter_topic(loader: Callable[..., Loader]) -> None:
+    """
+    The query fails before it reads anything, even if there are no bad records.
+    """
+    frame = loader([b"{}"]).batch(
+        valueFormat="json",
+        valueSchema="id BIGINT",
+        onBadRecord="deadletter",
+        deadLetterTopic="no-such-topic",
+        **{"kafka.max.block.ms": "500"},
+    )
+
+    with pytest.raises(Exception, match="topic 'no-such-topic' was not found"):
+        frame.collect()
+
+
 @pytest.mark.parametrize("streams", [False, True], ids=["batch", "stream"])
 def test_bad_record_fails_the_query(
     loader: Callable[..., Loader], checkpoint: str, *, streams: bool
@@ -332,10 +456,13 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE |
 
 
 def test_examples_of_the_page(
-    spark: SparkSession, loader: Callable[..., Loader], capsys: pytest.CaptureFixture[str]
+    spark: SparkSession,
+    loader: Callable[..., Loader],
+    dead_letters: DeadLetters,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """
-    Every example runs as it is, but for addresses; only the last one meets the bad record.
+    Every example runs as it is, but for addresses; only the last two meet the bad record.
     """
     options = loader([*ORDERS, b'{"id":"x"}']).options
     name = options["subscribe"]
@@ -346,7 +473,8 @@ def test_examples_of_the_page(
         text = example.replace("broker:9092", options["kafka.bootstrap.servers"])
         text = text.replace('"payments")', f'"{payments}")')
         text = text.replace("subscribe 'orders'", f"subscribe '{name}', endingOffsets '{ends}'")
-        limit = "" if "rescue" in example else f".option('endingOffsets', '{ends}')"
+        text = text.replace('"orders.dead")', f'"{dead_letters.topic}")')
+        limit = "" if "onBadRecord" in example else f".option('endingOffsets', '{ends}')"
         text = text.replace(
             '.option("subscribe", "orders")', f'.option("subscribe", "{name}"){limit}'
         )
@@ -358,3 +486,5 @@ def test_examples_of_the_page(
     assert "47.50" in shown[2]
     assert "|  7|" in shown[3]
     assert "value.id must be" in shown[4]
+    assert shown[5].count("NULL") == 0
+    assert dead_letters.offsets() == [str(len(ORDERS))]

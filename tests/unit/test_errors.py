@@ -16,6 +16,7 @@ ALL = [
     errors.OffsetsError("CONDITION", "text"),
     errors.DataLossError("KAFKA_DATA_LOSS.X", "text"),
     errors.RecordError("CONDITION", "text"),
+    errors.DeadLetterError("CONDITION", "text"),
     errors.ProgressError("CONDITION", "text"),
     errors.ExactlyOnceError("CONDITION", "text"),
     errors.ConcurrentWriteError("CONDITION", "text"),

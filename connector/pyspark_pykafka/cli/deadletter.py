@@ -146,7 +146,7 @@ _ACTIONS = (
 
 DEADLETTER = Command(
     "deadletter",
-    "List or replay records that isolate_poison has set aside.",
+    "List or replay records that isolate_poison or onBadRecord=deadletter has set aside.",
     lambda parser: add_actions(parser, _ACTIONS, _add_topic),
     run_action,
 )

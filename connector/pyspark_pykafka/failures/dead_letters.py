@@ -14,6 +14,7 @@ from pyspark_pykafka.errors import DataLossError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.options import parse_sink, parse_stream_source
 from pyspark_pykafka.schema import HEADERS, SOURCE_TYPES
+from pyspark_pykafka.sink.dead_letter_headers import HEADER_PREFIX, provenance_headers
 from pyspark_pykafka.source.factory import fetch_settings
 
 if TYPE_CHECKING:
@@ -21,11 +22,6 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.contract import FetchSettings
     from pyspark_pykafka.failures.bisection import FailedRecord
-
-#: Prefix of the connector's headers, which follow the record's own.
-HEADER_PREFIX = "pykafka.deadletter."
-
-_MAX_MESSAGE_LENGTH = 2_000
 
 _TOPIC_OPTIONS = frozenset({"assign", "subscribe", "subscribepattern"})
 
@@ -95,20 +91,14 @@ def _read_source(record: FailedRecord, settings: FetchSettings) -> Iterator[Row]
 
 
 def _to_dead_letter(row: Row, record: FailedRecord, batch_id: int) -> Row:
-    error = record.error
-    reason = {
-        "topic": row["topic"],
-        "partition": row["partition"],
-        "offset": row["offset"],
-        "timestamp": _millis(row["timestamp"]),
-        "batch": batch_id,
-        "error.class": f"{type(error).__module__}.{type(error).__qualname__}",
-        "error.message": str(error)[:_MAX_MESSAGE_LENGTH],
-        "attempts": record.attempts,
-    }
-    added = [
-        {"key": HEADER_PREFIX + name, "value": str(text).encode()} for name, text in reason.items()
-    ]
+    added = provenance_headers(
+        TopicPartition(row["topic"], row["partition"]),
+        row["offset"],
+        _millis(row["timestamp"]),
+        record.error,
+        batch=batch_id,
+        attempts=record.attempts,
+    )
     headers = [*(row["headers"] or []), *added]
     return {"key": row["key"], "value": row["value"], "headers": headers}
 

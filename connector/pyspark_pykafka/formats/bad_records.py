@@ -14,6 +14,20 @@ if TYPE_CHECKING:
     from pyspark_pykafka.options.values import OnBadRecord
 
 
+#: The columns of records that a dead letter needs, besides the offset.
+DEAD_LETTER_COLUMNS = ("key", "value", "timestamp", "headers")
+
+#: The condition of a record that cannot be decoded.
+UNDECODABLE = "KAFKA_UNDECODABLE_RECORD"
+
+
+def describe_bad_record(tp: TopicPartition, offset: int, reason: str) -> str:
+    """
+    Return where a bad record is and what is wrong with it.
+    """
+    return f"cannot decode the record of {tp} at offset {offset}: {reason}"
+
+
 class BadValue(NamedTuple):
     """
     A key or value that cannot be decoded: its row, and what is wrong, without its content.
@@ -43,13 +57,13 @@ class BadRecordPolicy:
         """
         Raise :class:`RecordError` if the policy does not allow a task's ``count``-th bad record.
         """
-        where = f"cannot decode the record of {tp} at offset {offset}: {reason}"
+        where = describe_bad_record(tp, offset, reason)
         if self.fails:
             msg = (
-                f"{where}. Correct the schema, or set onBadRecord to null or rescue to go on with "
-                "such records"
+                f"{where}. Correct the schema, or set onBadRecord to null, rescue or deadletter to "
+                "go on with such records"
             )
-            raise RecordError("KAFKA_UNDECODABLE_RECORD", msg)
+            raise RecordError(UNDECODABLE, msg)
         if self.max_bad_records is not None and count > self.max_bad_records:
             msg = (
                 f"{where}. This task has read more than maxBadRecords, {self.max_bad_records}, of "

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pyspark_pykafka.engines.contract import BATCH_RECORDS
+from pyspark_pykafka.formats.bad_records import describe_bad_record
 from pyspark_pykafka.formats.columns import TextColumn, joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from pyspark_pykafka.engines.contract import FetchSettings
+    from pyspark_pykafka.formats.bad_record_topic import BadRecordTopic
     from pyspark_pykafka.formats.columns import ValueColumn
     from pyspark_pykafka.formats.record_format import RecordFormat, TypedColumn
     from pyspark_pykafka.offsets import TopicPartition
@@ -28,15 +30,17 @@ def decode_records(
     tp: TopicPartition,
     record_format: RecordFormat,
     settings: FetchSettings,
+    micro_batch: int = -1,
 ) -> Iterator[pa.RecordBatch]:
     """
     Yield rows for the records of one partition; ``batches`` have ``record_schema``.
 
-    Raises :class:`RecordError` for a bad record, if the policy says so.
+    ``micro_batch`` is the id for dead letters, or -1. Raises :class:`RecordError` for a bad record,
+    if the policy says so, and :class:`DeadLetterError` for one that cannot be set aside.
     """
     if record_format.schema.names == record_format.record_schema.names and not record_format.typed:
         return iter(batches)
-    return _RecordDecoder(tp, record_format, settings).rows(batches)
+    return _RecordDecoder(tp, record_format, settings, micro_batch).rows(batches)
 
 
 class _RecordDecoder:
@@ -45,7 +49,11 @@ class _RecordDecoder:
     """
 
     def __init__(
-        self, tp: TopicPartition, record_format: RecordFormat, settings: FetchSettings
+        self,
+        tp: TopicPartition,
+        record_format: RecordFormat,
+        settings: FetchSettings,
+        micro_batch: int,
     ) -> None:
         self._tp = tp
         self._format = record_format
@@ -61,6 +69,15 @@ class _RecordDecoder:
         self._bad_count = 0
         self._errors: dict[int, str] = {}
         self._raw: dict[int, bytes] = {}
+        self._dead_letters = self._bad_record_topic(settings, micro_batch)
+
+    def _bad_record_topic(self, settings: FetchSettings, micro_batch: int) -> BadRecordTopic | None:
+        topic = self._format.dead_letter_topic
+        if topic is None:
+            return None
+        from pyspark_pykafka.formats.bad_record_topic import BadRecordTopic
+
+        return BadRecordTopic(topic, self._tp, settings, micro_batch)
 
     def _column(self, column: TypedColumn, max_bytes: int) -> ValueColumn:
         if column.format == "text":
@@ -90,9 +107,9 @@ class _RecordDecoder:
             while start < batch.num_rows:
                 start = self._decode(batch, start)
                 if start < batch.num_rows or self._is_full:
-                    yield self._take()
+                    yield from self._take()
         if self._rows:
-            yield self._take()
+            yield from self._take()
 
     @property
     def _is_full(self) -> bool:
@@ -102,6 +119,8 @@ class _RecordDecoder:
         Rows that are much smaller than their records are collected from several batches.
         """
         size = self._part_bytes + sum(column.nbytes for column in self._columns.values())
+        if self._dead_letters is not None:
+            size += self._dead_letters.nbytes
         return self._rows >= BATCH_RECORDS or size >= self._max_bytes
 
     def _decode(self, batch: pa.RecordBatch, start: int) -> int:
@@ -115,11 +134,25 @@ class _RecordDecoder:
         for name, column in self._columns.items():
             column.keep(self._rows + end - start)
             self._record_bad(batch, name, column, start, end)
-        part = batch.slice(start, end - start)
+        if self._dead_letters is not None:
+            self._set_aside(batch, start, self._dead_letters)
+        # Without the bytes that are decoded, which are often most of a record.
+        sources = list(dict.fromkeys(name for _, name in self._format.sources))
+        part = batch.select(sources).slice(start, end - start)
         self._parts.append(part)
-        self._part_bytes += sum(part.column(name).nbytes for _, name in self._format.sources)
+        self._part_bytes += sum(part.column(name).nbytes for name in sources)
         self._rows += end - start
         return end
+
+    def _set_aside(self, batch: pa.RecordBatch, start: int, dead_letters: BadRecordTopic) -> None:
+        new = {at - self._rows + start: e for at, e in self._errors.items() if at >= self._rows}
+        if not new:
+            return
+        if not self._format.writes_dead_letters:
+            from pyspark_pykafka.source.driver_read import NeedsTaskError
+
+            raise NeedsTaskError(describe_bad_record(self._tp, min(new), new[min(new)]))
+        dead_letters.add(batch, new)
 
     def _record_bad(
         self, batch: pa.RecordBatch, name: str, column: ValueColumn, start: int, end: int
@@ -134,9 +167,24 @@ class _RecordDecoder:
             policy.check(self._tp, batch.column("offset")[row].as_py(), reason, self._bad_count)
             before = self._errors.get(at)
             self._errors[at] = reason if before is None else f"{before}; {reason}"
-            self._raw.setdefault(at, batch.column(name)[row].as_py())
+            if policy.action == "rescue" and at not in self._raw:
+                self._raw[at] = batch.column(name)[row].as_py()
+                self._part_bytes += len(self._raw[at])
 
-    def _take(self) -> pa.RecordBatch:
+    def _take(self) -> Iterator[pa.RecordBatch]:
+        """
+        Yield the rows, after their dead letters are acknowledged; none if all of them are bad.
+        """
+        if self._dead_letters is not None:
+            self._dead_letters.write()
+        bad = [*self._errors] if self._dead_letters is not None else []
+        rows = self._take_rows()
+        if bad:
+            rows = _without(rows, bad)
+        if rows.num_rows:
+            yield rows
+
+    def _take_rows(self) -> pa.RecordBatch:
         decoded = {name: column.take() for name, column in self._columns.items()}
         arrays = [self._array(field, decoded) for field in self._format.schema]
         self._parts, self._part_bytes, self._rows = [], 0, 0
@@ -157,3 +205,14 @@ class _RecordDecoder:
         if not values:
             return pa.nulls(self._rows, field.type)
         return pa.array([values.get(row) for row in range(self._rows)], field.type)
+
+
+def _without(rows: pa.RecordBatch, bad: list[int]) -> pa.RecordBatch:
+    """
+    Return the rows without some of them.
+    """
+    kept = bytearray(b"\xff" * ((rows.num_rows + 7) // 8))
+    for row in bad:
+        kept[row // 8] &= ~(1 << row % 8)
+    mask = pa.Array.from_buffers(pa.bool_(), rows.num_rows, [None, pa.py_buffer(kept)])
+    return rows.filter(mask)

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.avro_types import writer_plan, writer_schema
-from pyspark_pykafka.formats.bad_records import FAIL, BadRecordPolicy
+from pyspark_pykafka.formats.bad_records import DEAD_LETTER_COLUMNS, FAIL, BadRecordPolicy
 from pyspark_pykafka.formats.json_types import type_mistakes
 from pyspark_pykafka.schema import SOURCE_TYPES, check_source_schema
 
@@ -70,7 +70,8 @@ class RecordFormat:
     The columns of rows, the columns of records that they need, and what is decoded in between.
 
     ``sources`` names the record's column for each column of ``schema`` that is not decoded; with
-    ``flattens`` the fields of the value are columns of ``schema``.
+    ``flattens`` the fields of the value are columns of ``schema``. Bad records go to
+    ``dead_letter_topic`` if there is one; a reader that must not wait for that is told so.
     """
 
     schema: pa.Schema
@@ -79,12 +80,17 @@ class RecordFormat:
     sources: tuple[tuple[str, str], ...] = ()
     flattens: bool = False
     policy: BadRecordPolicy = FAIL
+    dead_letter_topic: str | None = None
+    writes_dead_letters: bool = True
 
     def failing_fast(self, max_ms: int) -> RecordFormat:
         """
         Return the same format, which waits no longer than this for a schema registry.
+
+        It writes no dead letters: the first bad record ends the read, for a task to do it.
         """
-        return replace(self, typed=tuple(column.failing_fast(max_ms) for column in self.typed))
+        typed = tuple(column.failing_fast(max_ms) for column in self.typed)
+        return replace(self, typed=typed, writes_dead_letters=False)
 
     def record_column(self, name: str) -> str | None:
         """
@@ -118,11 +124,12 @@ def record_format(
         raise OptionsError(tuple(mistakes))
     return RecordFormat(
         schema,
-        _record_schema(own, typed),
+        _record_schema(own, typed, options),
         tuple(typed),
         tuple(sources.items()),
         options.flatten,
         BadRecordPolicy(options.on_bad_record, options.max_bad_records),
+        options.dead_letter_topic,
     )
 
 
@@ -229,15 +236,18 @@ def _record_mistakes(own: pa.Schema, *, include_headers: bool) -> list[str]:
     return []
 
 
-def _record_schema(own: pa.Schema, typed: list[TypedColumn]) -> pa.Schema:
+def _record_schema(own: pa.Schema, typed: list[TypedColumn], options: FormatOptions) -> pa.Schema:
     """
     Return the columns of records to read: the position of a bad record is always needed.
     """
     if not typed:
         return own
     fields = [*own, *(pa.field(column.name, pa.binary()) for column in typed)]
-    if "offset" not in own.names:
-        fields.append(pa.field("offset", SOURCE_TYPES["offset"]))
-    if "headers" not in own.names and any(column.needs_headers for column in typed):
-        fields.append(pa.field("headers", SOURCE_TYPES["headers"]))
+    needed = ["offset"]
+    if any(column.needs_headers for column in typed):
+        needed.append("headers")
+    if options.dead_letter_topic is not None:
+        needed += DEAD_LETTER_COLUMNS
+    present = {field.name for field in fields}
+    fields += [pa.field(n, SOURCE_TYPES[n]) for n in dict.fromkeys(needed) if n not in present]
     return pa.schema(fields)

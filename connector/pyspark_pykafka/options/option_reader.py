@@ -95,13 +95,7 @@ class OptionReader:
         """
         Return the ``kafka.*`` settings, after checking that a client accepts them.
         """
-        settings = KafkaSettings.of(
-            {
-                key.removeprefix(_PREFIX): text
-                for key, text in self._texts.items()
-                if key.startswith(_PREFIX)
-            }
-        )
+        settings = self._kafka_settings()
         if not settings.get("bootstrap.servers", "").strip():
             self.mistakes.append(
                 "kafka.bootstrap.servers is missing; set it to the brokers' addresses, "
@@ -115,6 +109,21 @@ class OptionReader:
         if self._scope in SCOPE_NAMES:
             log_settings(translation.ignored, translation.warnings)
         return settings
+
+    def check_kafka_settings(self, role: Role) -> None:
+        """
+        Check that another client of the same query accepts the ``kafka.*`` settings, too.
+        """
+        self.mistakes += translate(self._kafka_settings(), role).mistakes
+
+    def _kafka_settings(self) -> KafkaSettings:
+        return KafkaSettings.of(
+            {
+                key.removeprefix(_PREFIX): text
+                for key, text in self._texts.items()
+                if key.startswith(_PREFIX)
+            }
+        )
 
     def raise_mistakes(self) -> None:
         """

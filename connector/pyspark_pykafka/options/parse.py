@@ -4,6 +4,7 @@ Parses Spark's option map into the frozen options of a reader or a writer.
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.offsets import EARLIEST, LATEST, TopicPartition
@@ -185,6 +186,7 @@ def _source(reader: OptionReader) -> SourceOptions:
         progress_store=_store(reader, kafka),
         formats=_formats(reader),
     )
+    _check_no_loop(reader, source)
     grouped = bool(kafka.get("group.id", "").strip())
     recorded = grouped or isinstance(source.progress_store, ZooKeeperNodes)
     if isinstance(source.starting_offsets, Committed) and not recorded:
@@ -204,6 +206,7 @@ def _formats(reader: OptionReader) -> FormatOptions:
         flatten=reader.get(table.FLATTEN),
         on_bad_record=reader.get(table.ON_BAD_RECORD),
         max_bad_records=reader.find(table.MAX_BAD_RECORDS),
+        dead_letter_topic=reader.find(table.DEAD_LETTER_TOPIC),
         registry=read_registry(reader),
         value_subject=read_subject(reader, "value"),
         key_subject=read_subject(reader, "key"),
@@ -220,9 +223,45 @@ def _formats(reader: OptionReader) -> FormatOptions:
         )
     if formats.max_bad_records is not None and formats.on_bad_record == "fail":
         reader.mistakes.append(
-            "maxBadRecords is set, but onBadRecord is 'fail'; it must be: null or rescue"
+            "maxBadRecords is set, but onBadRecord is 'fail'; it must be: null, rescue or "
+            "deadletter"
         )
+    _check_dead_letters(reader, formats)
     return formats
+
+
+def _check_dead_letters(reader: OptionReader, formats: FormatOptions) -> None:
+    sets_aside = formats.on_bad_record == "deadletter"
+    if sets_aside and not reader.has(table.DEAD_LETTER_TOPIC):
+        reader.mistakes.append(
+            "onBadRecord is 'deadletter' and deadLetterTopic is missing; set it to the topic for "
+            "bad records"
+        )
+    if not sets_aside and reader.has(table.DEAD_LETTER_TOPIC):
+        reader.mistakes.append(
+            f"deadLetterTopic is set, but onBadRecord is '{formats.on_bad_record}'; it must be: "
+            "deadletter"
+        )
+    if sets_aside:
+        # Dead letters are written with the settings of the read.
+        reader.check_kafka_settings(Role.PRODUCER)
+
+
+def _check_no_loop(reader: OptionReader, source: SourceOptions) -> None:
+    topic = source.formats.dead_letter_topic
+    if topic is not None and _selects(source.strategy, topic):
+        reader.mistakes.append(
+            f"deadLetterTopic is '{topic}', which this query reads, so that bad records would come "
+            "again and again; give another topic, or a pattern that does not match it"
+        )
+
+
+def _selects(strategy: Strategy, topic: str) -> bool:
+    if isinstance(strategy, SubscribePattern):
+        return re.search(strategy.pattern, topic) is not None
+    if isinstance(strategy, Subscribe):
+        return topic in strategy.topics
+    return any(tp.topic == topic for tp in strategy.partitions)
 
 
 def _check_registry(reader: OptionReader, formats: FormatOptions) -> None:

@@ -348,18 +348,26 @@ FLATTEN = Option(
 )
 ON_BAD_RECORD: Option[OnBadRecord] = Option(
     "onBadRecord",
-    one_of("fail", "null", "rescue"),
+    one_of("fail", "null", "rescue", "deadletter"),
     "What to do with a key or value that cannot be decoded: `fail` the query; `null`, leave the "
     "fields that do not fit NULL, as `from_json` does; `rescue`, do so and add the columns `_raw`, "
-    "its bytes, and `_error`, the reason.",
+    "its bytes, and `_error`, the reason; `deadletter`, write the record to `deadLetterTopic`, and "
+    "leave its row out.",
     Scope.READ,
     default="fail",
 )
 MAX_BAD_RECORDS = Option(
     "maxBadRecords",
     long_number(0),
-    "How many bad records a task may read before it fails, with `onBadRecord` `null` or `rescue`. "
-    "By default there is no limit.",
+    "How many bad records a task may read before it fails, with `onBadRecord` `null`, `rescue` or "
+    "`deadletter`. By default there is no limit.",
+    Scope.READ,
+)
+DEAD_LETTER_TOPIC = Option(
+    "deadLetterTopic",
+    TOPIC,
+    "The topic for bad records with `onBadRecord=deadletter`. It must exist, and is on the brokers "
+    "of the read.",
     Scope.READ,
 )
 SINK_TOPIC = Option(
@@ -438,6 +446,7 @@ OPTIONS: tuple[Option[Any], ...] = (
     FLATTEN,
     ON_BAD_RECORD,
     MAX_BAD_RECORDS,
+    DEAD_LETTER_TOPIC,
     *REGISTRY_OPTIONS,
     SINK_TOPIC,
     ENGINE,

@@ -19,7 +19,7 @@ IsolationLevel = Literal["read_committed", "read_uncommitted"]
 DeliveryGuarantee = Literal["at-least-once", "exactly-once"]
 Acl = Literal["open", "creator", "readable"]
 ValueFormat = Literal["raw", "text", "json", "avro"]
-OnBadRecord = Literal["fail", "null", "rescue"]
+OnBadRecord = Literal["fail", "null", "rescue", "deadletter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -226,6 +226,7 @@ class FormatOptions:
     flatten: bool = False
     on_bad_record: OnBadRecord = "fail"
     max_bad_records: int | None = None
+    dead_letter_topic: str | None = None
     registry: RegistryOptions | None = None
     value_subject: SubjectOptions = BY_TOPIC
     key_subject: SubjectOptions = BY_TOPIC

@@ -122,6 +122,10 @@ class BoundedDriverReader:
             return None
         try:
             batches = self._read_all(ranges)
+        except NeedsTaskError as reason:
+            # Says nothing of the next batch, so there is no pause.
+            logger.info("%s; a task reads this batch", reason)
+            return None
         except (PykafkaError, _TooMuchError) as error:
             self._pause = Deadline.after(self._policy.pause_seconds, self._now)
             seconds = self._policy.pause_seconds
@@ -152,6 +156,12 @@ class BoundedDriverReader:
                 msg = f"reading took more than {self._max_seconds} seconds before {r}"
                 raise _TooMuchError(msg)
             yield from self._read_range(r)
+
+
+class NeedsTaskError(Exception):
+    """
+    The batch has a record that only a task handles, since that may take long.
+    """
 
 
 class _TooMuchError(Exception):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pyspark_pykafka.engines.selection import fetch
+from pyspark_pykafka.engines.selection import check_topic, fetch
 from pyspark_pykafka.formats.record_decoder import decode_records
 from pyspark_pykafka.formats.record_format import record_format
 from pyspark_pykafka.source.factory import fetch_settings, metadata_client
@@ -19,7 +19,7 @@ from pyspark_pykafka.source.plan_log import log_plan
 from pyspark_pykafka.source.planner import SplitPolicy, plan_batch
 from pyspark_pykafka.spark.compat import supported_filters
 from pyspark_pykafka.spark.error_report import reports_errors
-from pyspark_pykafka.spark.worker import freeze_loaded_modules
+from pyspark_pykafka.spark.worker import freeze_loaded_modules, micro_batch_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,6 +55,7 @@ class KafkaBatchReader(DataSourceReader):
         """
         Plan one input partition for each offset range; called once per query, on the driver.
         """
+        check_dead_letter_topic(self._format, self._settings)
         ranges = self._plan()
         log_plan(ranges, str(self._filters))
         return [InputPartition(r) for r in ranges]
@@ -103,6 +104,14 @@ class FilteringBatchReader(KafkaBatchReader):
         return filters
 
 
+def check_dead_letter_topic(record_format: RecordFormat, settings: FetchSettings) -> None:
+    """
+    Raise an error, on the driver, if the topic for bad records cannot be found.
+    """
+    if record_format.dead_letter_topic is not None:
+        check_topic(settings.kafka, record_format.dead_letter_topic, settings.engine)
+
+
 def read_range(
     partition: InputPartition | None, settings: FetchSettings, record_format: RecordFormat
 ) -> Iterator[pa.RecordBatch]:
@@ -115,4 +124,6 @@ def read_range(
         return iter(())
     freeze_loaded_modules()
     requested: OffsetRange = partition.value
-    return decode_records(fetch(requested, settings), requested.tp, record_format, settings)
+    batches = fetch(requested, settings)
+    batch_id = -1 if record_format.dead_letter_topic is None else micro_batch_id()
+    return decode_records(batches, requested.tp, record_format, settings, batch_id)

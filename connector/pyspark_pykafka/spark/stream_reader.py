@@ -25,7 +25,7 @@ from pyspark_pykafka.source.driver_read import (
 from pyspark_pykafka.source.factory import fetch_settings, metadata_client
 from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
 from pyspark_pykafka.source.plan_log import log_plan
-from pyspark_pykafka.spark.batch_reader import read_range
+from pyspark_pykafka.spark.batch_reader import check_dead_letter_topic, read_range
 from pyspark_pykafka.spark.compat import (
     PASSES_START_OFFSET,
     PrefetchedReader,
@@ -84,6 +84,7 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
         Plan the micro-batch between two offsets of Spark's checkpoint.
         """
         self._record_contact()
+        check_dead_letter_topic(self._format, self._settings)
         ranges = self._stream.plan(start, end).ranges
         log_plan(ranges)
         # A replayed batch must have the same tasks, since a sink may have committed some of them

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+#: The local property in which Spark tells the tasks of a streaming query their micro-batch.
+BATCH_PROPERTY = "streaming.sql.batchId"
+NO_BATCH = -1
+
 # Every version of Spark holds the connection in ``pyspark.worker.main(infile, outfile)``.
 _MAIN, _INPUT = "main", "infile"
 
@@ -69,6 +73,18 @@ def _is_gone(source: Any) -> bool:
     poll = select.poll()
     poll.register(number, _CLOSED)
     return bool(poll.poll(0))
+
+
+def micro_batch_id() -> int:
+    """
+    Return the id of the micro-batch that this task is of, or -1 in a batch query.
+    """
+    # Imported by the few tasks that need it.
+    from pyspark import TaskContext
+
+    task = TaskContext.get()
+    batch = None if task is None else task.getLocalProperty(BATCH_PROPERTY)
+    return NO_BATCH if batch is None else int(batch)
 
 
 @cache

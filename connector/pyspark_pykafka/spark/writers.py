@@ -16,7 +16,12 @@ from pyspark_pykafka.schema import SINK_COLUMNS, check_sink_schema
 from pyspark_pykafka.sink.delivery import SinkTask, TaskCommitMessage, make_delivery
 from pyspark_pykafka.spark.compat import ARROW_STREAM_WRITER, arrow_schema, rows_to_batches
 from pyspark_pykafka.spark.error_report import reports_errors
-from pyspark_pykafka.spark.worker import freeze_loaded_modules, rows_until_end_of_task
+from pyspark_pykafka.spark.worker import (
+    NO_BATCH,
+    freeze_loaded_modules,
+    micro_batch_id,
+    rows_until_end_of_task,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -28,9 +33,8 @@ if TYPE_CHECKING:
 
     Messages = Sequence[spark.WriterCommitMessage | None]
 
-# The names of the local properties that Spark sets for the tasks of a streaming query.
-_QUERY, _BATCH = "sql.streaming.queryId", "streaming.sql.batchId"
-_NO_BATCH = -1
+# The local property in which Spark tells the tasks of a streaming query its id.
+_QUERY = "sql.streaming.queryId"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,12 +69,11 @@ class _Writer:
 def _task() -> SinkTask:
     task = TaskContext.get()
     assert task is not None
-    batch = task.getLocalProperty(_BATCH)
     return SinkTask(
         task.partitionId(),
         task.attemptNumber(),
         task.getLocalProperty(_QUERY) or "",
-        _NO_BATCH if batch is None else int(batch),
+        micro_batch_id(),
         task.taskAttemptId(),
     )
 
@@ -96,7 +99,7 @@ class KafkaBatchWriter(_Writer, spark.DataSourceArrowWriter):
         """
         Commit the write, on the driver, after all tasks have succeeded.
         """
-        self._delivery.commit(_commit_messages(messages), len(messages), _NO_BATCH)
+        self._delivery.commit(_commit_messages(messages), len(messages), NO_BATCH)
 
     def abort(self, messages: list[spark.WriterCommitMessage | None]) -> None:
         """

@@ -4,7 +4,7 @@ How batches of records become batches of rows: collected, cut at bad records, an
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -12,12 +12,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fetching import settings
 
-from pyspark_pykafka.errors import OptionsError, RecordError
+from pyspark_pykafka.errors import (
+    DeadLetterError,
+    OptionsError,
+    RecordError,
+    UnknownTopicError,
+)
 from pyspark_pykafka.formats.record_decoder import decode_records
 from pyspark_pykafka.formats.record_format import RecordFormat, record_format
-from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.options import FormatOptions
 from pyspark_pykafka.schema import SOURCE_TYPES
+from pyspark_pykafka.source.driver_read import BoundedDriverReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark_pykafka.options.values import OnBadRecord
 
 TP = TopicPartition("orders", 3)
 TYPED = pa.struct([("a", pa.int64())])
@@ -44,6 +55,8 @@ def batches_of(
         "key": [None] * count,
         "topic": ["orders"] * count,
         "offset": list(range(100, 100 + count)),
+        "timestamp": [0] * count,
+        "headers": [None] * count,
     }
     schema = record_format.record_schema
     whole = pa.record_batch([pa.array(columns[f.name], f.type) for f in schema], schema=schema)
@@ -311,3 +324,185 @@ def test_record_schema_has_the_types_of_records() -> None:
     assert {f.name: f.type for f in record.record_schema} == {
         name: SOURCE_TYPES[name] for name in ("key", "value", "offset")
     }
+
+
+def test_decoded_bytes_are_not_kept() -> None:
+    """
+    While small rows are collected, the large records that they come from are freed.
+    """
+    record = format_of(JSON, ("value", TYPED), ("offset", pa.int64()))
+    value = b'{"a":1,"b":"%s"}' % (b"x" * (1 << 20))
+    before = pa.total_allocated_bytes()
+    held = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for _ in range(20):
+            held.append(pa.total_allocated_bytes() - before)
+            yield batches_of(record, [value], [])[0]
+
+    (table,) = decode_records(batches(), TP, record, settings("b:1", "wire"))
+
+    assert table.num_rows == 20
+    assert max(held) < 4 << 20
+
+
+@pytest.mark.parametrize("action", ["rescue", "deadletter"])
+def test_bytes_of_bad_records_count(action: OnBadRecord, sent: list[Any]) -> None:
+    """
+    Rows that wait with the bytes of bad records are as few as a batch of those records would be.
+    """
+    topic = "dead" if action == "deadletter" else None
+    options = FormatOptions("json", on_bad_record=action, dead_letter_topic=topic)
+    fields = [("value", TYPED)] + [("_raw", pa.binary())] * (action == "rescue")
+    record = format_of(options, *fields)
+    values: list[bytes | None] = [b"{" + b"x" * (1 << 18)] * 12
+
+    tables = rows(record, batches_of(record, values, [1] * 11))
+
+    sizes = [*map(len, sent)] if sent else [table.num_rows for table in tables]
+    assert sum(sizes) == 12
+    assert max(sizes) <= 3
+
+
+DEAD = FormatOptions(
+    "json", "json", on_bad_record="deadletter", dead_letter_topic="dead", max_bad_records=3
+)
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """
+    Return the writes of dead letters, each as rows; the brokers acknowledge all of them.
+    """
+    writes: list[Any] = []
+
+    def produce(batches: list[pa.RecordBatch], _: object, topic: str, engine: str) -> int:
+        assert (topic, engine) == ("dead", "wire")
+        writes.append([row for batch in batches for row in batch.to_pylist()])
+        return len(writes[-1])
+
+    monkeypatch.setattr("pyspark_pykafka.engines.selection.produce", produce)
+    return writes
+
+
+def records(*values: tuple[bytes | None, bytes | None]) -> pa.RecordBatch:
+    """
+    Return records with keys and values, from offset 100 on, as an engine reads them.
+    """
+    schema = pa.schema([(n, SOURCE_TYPES[n]) for n in ("key", "value", *REST)])
+    keys, texts = zip(*values, strict=True)
+    headers = [[{"key": "own", "value": b"1"}], *[None] * (len(values) - 1)]
+    times = [1_000_000 * n - 1 for n in range(len(values))]
+    return pa.record_batch(
+        [keys, texts, range(100, 100 + len(values)), times, headers], schema=schema
+    )
+
+
+REST = ("offset", "timestamp", "headers")
+
+
+def test_bad_records_become_dead_letters(sent: list[Any]) -> None:
+    """
+    A record whose key, value or both are bad is written whole, once, and has no row.
+    """
+    record = format_of(DEAD, ("value", TYPED), ("key", pa.int64()), ("offset", pa.int64()))
+    batch = records((b"1", b"{"), (b"2", b'{"a":2}'), (b"x", None), (None, b"{}"), (b"y", b"["))
+    batch = batch.select(record.record_schema.names)
+
+    (table,) = decode_records([batch], TP, record, settings("b:1", "wire"), 7)
+
+    assert table.to_pylist() == [
+        {"value": {"a": 2}, "key": 2, "offset": 101},
+        {"value": {"a": None}, "key": None, "offset": 103},
+    ]
+    (letters,) = sent
+    assert [(row["key"], row["value"]) for row in letters] == [
+        (b"1", b"{"),
+        (b"x", None),
+        (b"y", b"["),
+    ]
+    assert letters[0]["headers"][0] == {"key": "own", "value": b"1"}
+    assert [row["timestamp"].microsecond for row in letters] == [999_999] * 3
+    provenance = [(header["key"], header["value"]) for header in letters[2]["headers"]]
+    assert provenance == [
+        ("pykafka.deadletter.topic", b"orders"),
+        ("pykafka.deadletter.partition", b"3"),
+        ("pykafka.deadletter.offset", b"104"),
+        ("pykafka.deadletter.timestamp", b"3999"),
+        ("pykafka.deadletter.batch", b"7"),
+        ("pykafka.deadletter.error.class", b"pyspark_pykafka.errors.RecordError"),
+        (
+            "pykafka.deadletter.error.message",
+            (
+                b"[KAFKA_UNDECODABLE_RECORD] cannot decode the record of orders-3 at offset 104: "
+                b"key is not valid JSON: an unexpected byte, at byte 0; value is not valid JSON: "
+                b"the text ends too early, at byte 1"
+            ),
+        ),
+        ("pykafka.deadletter.attempts", b"1"),
+    ]
+
+
+def test_rows_follow_their_dead_letters(sent: list[Any]) -> None:
+    """
+    No row appears before the dead letters that were read with it, and a batch may have none.
+    """
+    record = format_of(DEAD, ("value", TYPED))
+    batch = records((None, b"{"), (None, b"{")).select(record.record_schema.names)
+
+    tables = decode_records([batch], TP, record, settings("b:1", "wire"))
+
+    assert sent == []
+    assert list(tables) == []
+    assert [len(letters) for letters in sent] == [2]
+
+
+def test_too_many_dead_letters(sent: list[Any]) -> None:
+    """
+    Beyond maxBadRecords the task fails, and writes none of the batch.
+    """
+    record = format_of(DEAD, ("value", TYPED))
+    batch = records(*[(None, b"{")] * 4).select(record.record_schema.names)
+
+    with pytest.raises(RecordError, match=r"offset 103: .* more than maxBadRecords, 3"):
+        rows(record, [batch])
+    assert sent == []
+
+
+def test_dead_letters_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The task fails with an error that names the topic and the reason, and no row of it appears.
+    """
+
+    def produce(*_: object) -> int:
+        msg = "topic 'dead' was not found"
+        raise UnknownTopicError(msg)
+
+    monkeypatch.setattr("pyspark_pykafka.engines.selection.produce", produce)
+    record = format_of(DEAD, ("value", TYPED))
+    batch = records((None, b"{}"), (None, b"{")).select(record.record_schema.names)
+    tables = decode_records([batch], TP, record, settings("b:1", "wire"))
+
+    with pytest.raises(
+        DeadLetterError,
+        match="1 bad records of orders-3 cannot be written to .* topic 'dead', .*found",
+    ):
+        next(iter(tables))
+
+
+def test_the_driver_writes_no_dead_letters(sent: list[Any]) -> None:
+    """
+    A small batch with a bad record is left to a task, and the next one is read on the driver.
+    """
+    record = format_of(DEAD, ("value", TYPED)).failing_fast(1000)
+    batch = records((None, b"{}"), (None, b"{")).select(record.record_schema.names)
+    good = batch.slice(0, 1)
+    batches = [batch, good]
+    reader = BoundedDriverReader(
+        lambda _: decode_records([batches.pop(0)], TP, record, settings("b:1", "wire"))
+    )
+    ranges = [OffsetRange(TP, 100, 102)]
+
+    assert reader.read(ranges) is None
+    assert reader.read(ranges) == [pa.record_batch([[{"a": None}]], schema=record.schema)]
+    assert sent == []

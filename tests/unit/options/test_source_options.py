@@ -706,3 +706,38 @@ def test_byte_sizes_have_the_units_of_spark(text: str, size: int) -> None:
     A number of bytes accepts k, m and g, with or without b, in any case.
     """
     assert parse_stream_source({**MINIMAL, "maxFetchMemory": text}).max_fetch_memory == size
+
+
+DEAD_LETTERS = {"valueFormat": "text", "onBadRecord": "deadletter", "deadLetterTopic": "t.dead"}
+
+
+def test_dead_letter_topic() -> None:
+    """
+    Bad records go to the topic of the option.
+    """
+    formats = stream(**DEAD_LETTERS, maxBadRecords="5").formats
+
+    assert (formats.on_bad_record, formats.dead_letter_topic) == ("deadletter", "t.dead")
+
+
+@pytest.mark.parametrize(
+    ("changes", "mistake"),
+    [
+        ({"deadLetterTopic": None}, "deadLetterTopic is missing; set it to the topic"),
+        ({"onBadRecord": "null"}, "but onBadRecord is 'null'; it must be: deadletter"),
+        ({"deadLetterTopic": "t"}, "deadLetterTopic is 't', which this query reads"),
+        ({"subscribe": None, "assign": '{"t.dead":[0]}'}, "'t.dead', which this query reads"),
+        ({"subscribe": None, "subscribePattern": "^t"}, "a pattern that does not match it"),
+        ({"kafka.acks": "1"}, "acks"),
+    ],
+)
+def test_mistakes_about_dead_letters(changes: dict[str, str | None], mistake: str) -> None:
+    """
+    A missing topic is one, and so is one that the query reads, or settings of a producer that lose
+    records.
+    """
+    options = {**MINIMAL, **DEAD_LETTERS, **changes}
+
+    (found,) = mistakes_of_batch({name: text for name, text in options.items() if text is not None})
+
+    assert mistake in found

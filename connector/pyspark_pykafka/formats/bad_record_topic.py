@@ -1,0 +1,100 @@
+"""
+Writes records that cannot be decoded to a dead-letter topic, for ``onBadRecord=deadletter``.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pyspark_pykafka.errors import DeadLetterError, PykafkaError, RecordError
+from pyspark_pykafka.formats.bad_records import (
+    DEAD_LETTER_COLUMNS,
+    UNDECODABLE,
+    describe_bad_record,
+)
+from pyspark_pykafka.schema import SOURCE_TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark_pykafka.engines.contract import FetchSettings
+    from pyspark_pykafka.offsets import TopicPartition
+
+_SCHEMA = pa.schema([(name, SOURCE_TYPES[name]) for name in DEAD_LETTER_COLUMNS])
+
+
+class BadRecordTopic:
+    """
+    The bad records of a task that are still to be written, untouched but for more headers.
+
+    ``batch`` is the micro-batch's id, or -1. ``settings`` are those of the read.
+    """
+
+    def __init__(self, topic: str, tp: TopicPartition, settings: FetchSettings, batch: int) -> None:
+        self._topic = topic
+        self._tp = tp
+        self._settings = settings
+        self._batch = batch
+        self._letters: list[pa.RecordBatch] = []
+        self.nbytes = 0
+
+    def add(self, records: pa.RecordBatch, reasons: Mapping[int, str]) -> None:
+        """
+        Keep the records that have a reason, by their row, until they are written.
+        """
+        letters = _taken(records, sorted(reasons))
+        headers = [
+            [*(own or ()), *self._provenance(offset, micros, reasons[row])]
+            for row, own, offset, micros in zip(
+                sorted(reasons),
+                letters.column("headers").to_pylist(),
+                letters.column("offset").to_pylist(),
+                letters.column("timestamp").cast(pa.int64()).to_pylist(),
+                strict=True,
+            )
+        ]
+        columns = [letters.column(name) for name in DEAD_LETTER_COLUMNS[:-1]]
+        columns.append(pa.array(headers, SOURCE_TYPES["headers"]))
+        self._letters.append(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
+        self.nbytes += self._letters[-1].nbytes
+
+    def _provenance(self, offset: int, micros: int | None, reason: str) -> list[Any]:
+        # Only a task that has bad records needs these modules.
+        from pyspark_pykafka.sink.dead_letter_headers import provenance_headers
+
+        return provenance_headers(
+            self._tp,
+            offset,
+            None if micros is None else micros // 1000,
+            RecordError(UNDECODABLE, describe_bad_record(self._tp, offset, reason)),
+            batch=self._batch,
+            attempts=1,
+        )
+
+    def write(self) -> None:
+        """
+        Write the records; return once the brokers have acknowledged them.
+
+        Raises :class:`DeadLetterError` if that fails.
+        """
+        if not self._letters:
+            return
+        from pyspark_pykafka.engines.selection import produce
+
+        letters, self._letters, self.nbytes = self._letters, [], 0
+        count = sum(batch.num_rows for batch in letters)
+        try:
+            produce(letters, self._settings.kafka, self._topic, self._settings.engine)
+        except PykafkaError as cause:
+            msg = (
+                f"{count} bad records of {self._tp} cannot be written to the dead-letter topic "
+                f"'{self._topic}', so the task fails instead of losing them: {cause}"
+            )
+            raise DeadLetterError("KAFKA_DEAD_LETTER_NOT_WRITTEN", msg) from cause
+
+
+def _taken(records: pa.RecordBatch, rows: list[int]) -> pa.RecordBatch:
+    names = (*DEAD_LETTER_COLUMNS, "offset")
+    return records.select(names).take(pa.array(rows, pa.int64()))

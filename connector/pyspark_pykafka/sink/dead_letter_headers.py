@@ -1,0 +1,48 @@
+"""
+The headers that say where a dead letter comes from, and why it was set aside.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.offsets import TopicPartition
+
+#: Prefix of the connector's headers, which follow the record's own.
+HEADER_PREFIX = "pykafka.deadletter."
+
+_MAX_MESSAGE_LENGTH = 2_000
+
+Header = dict[str, str | bytes | None]
+
+
+def provenance_headers(
+    tp: TopicPartition,
+    offset: int,
+    timestamp_ms: int | None,
+    error: BaseException,
+    *,
+    batch: int,
+    attempts: int,
+) -> list[Header]:
+    """
+    Return the headers of a dead letter, as rows of the column ``headers``.
+
+    ``batch`` is the micro-batch in which the record failed, or -1; ``attempts`` is how often it did
+    by itself.
+    """
+    provenance = {
+        "topic": tp.topic,
+        "partition": tp.partition,
+        "offset": offset,
+        "timestamp": timestamp_ms,
+        "batch": batch,
+        "error.class": f"{type(error).__module__}.{type(error).__qualname__}",
+        "error.message": str(error)[:_MAX_MESSAGE_LENGTH],
+        "attempts": attempts,
+    }
+    return [
+        {"key": HEADER_PREFIX + name, "value": str(text).encode()}
+        for name, text in provenance.items()
+    ]
