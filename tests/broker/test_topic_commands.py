@@ -1,5 +1,5 @@
 """
-`pykafka topic`, `produce` and `peek`: the tools to try a connector with, against a real broker.
+`pykafka topic`, `produce`, `peek` and `schema`: tools to try a connector with, on a real broker.
 """
 
 from __future__ import annotations
@@ -241,3 +241,32 @@ def test_doctor_finds_nothing_wrong(run: Run, topic: TopicFactory) -> None:
     assert checks[f"transactional ids {name}*"]["status"] == "ok"
     assert checks["engine"]["text"] == "wire, for reads and writes"
     assert checks["broker version"]["text"].startswith("Kafka ")
+
+
+def test_schema_of_a_topic(run: Run, kafka_cluster: KafkaCluster, topic: TopicFactory) -> None:
+    """
+    The schema is that of a sample, of the log's end or from a position on, of values or keys.
+    """
+    name = topic(2)
+    values = [b'{"old":true}', b'{"id":1}', b'\0\0\0\0\1{"id":2.5}', b"{", None, b'{"id":3}']
+    kafka_cluster.produce(name, [Record(value, b'"k"', partition=0) for value in values])
+
+    assert run("schema", "infer", name) == "old BOOLEAN, id DOUBLE\n"
+    assert run("schema", "infer", name, "--max", "10") == "id DOUBLE\n"
+    assert run("schema", "infer", name, "--max", "2", "--from", "1") == "id BIGINT\n"
+    assert run("schema", "infer", name, "--column", "key") == "STRING\n"
+    report = json.loads(run("schema", "infer", name, "--json"))
+    assert [report[name] for name in ("schema", "records", "empty", "bad")] == [
+        *("old BOOLEAN, id DOUBLE", 6, 1, 1)
+    ]
+    assert report["firstBad"] == f"{name}-0 at offset 3"
+    assert report["fields"][1] == {
+        "path": "id",
+        "type": "DOUBLE",
+        "seen": 3,
+        "of": 4,
+        "kinds": {"number": 3},
+        "note": "",
+    }
+    empty = run("schema", "infer", name, "--from", "3", "--max", "4", code=ExitCode.FAILED)
+    assert "no JSON was found in 2 records" in empty

@@ -195,7 +195,7 @@ class DeadLetters:
         """
         letters = self.cluster.consume(self.topic)
         name = "pykafka.deadletter.offset"
-        return [dict(letter.headers or [])[name].decode() for letter in letters]
+        return [(dict(letter.headers or [])[name] or b"").decode() for letter in letters]
 
     def command(self, action: str, capsys: pytest.CaptureFixture[str], *more: str) -> Any:
         """

@@ -22,6 +22,7 @@ from pyspark_pykafka.cli.peek import PEEK
 from pyspark_pykafka.cli.produce import PRODUCE
 from pyspark_pykafka.cli.progress import PROGRESS
 from pyspark_pykafka.cli.replay import REPLAY
+from pyspark_pykafka.cli.schema import SCHEMA
 from pyspark_pykafka.cli.topic import TOPIC
 from pyspark_pykafka.cli.transactions import TRANSACTIONS
 from pyspark_pykafka.cli.ui import UI
@@ -44,6 +45,7 @@ COMMANDS = (
         TOPIC,
         PRODUCE,
         PEEK,
+        SCHEMA,
         PROGRESS,
         LAG,
         REPLAY,

@@ -68,6 +68,7 @@ def test_a_misspelt_dead_letter_topic_is_an_error(
         ["topic", "delete", "t", "--execute"],
         ["produce", "--topic", "t", "v"],
         ["peek", "--topic", "t"],
+        ["schema", "infer", "t"],
         ["transactions", "list", "--prefix", "p"],
         ["transactions", "release", "--prefix", "p"],
     ],

@@ -1,0 +1,174 @@
+"""`pykafka schema`: infers the schema of a topic's JSON."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pyspark_pykafka.cli.arguments import add_brokers, add_json, broker_options, position
+from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
+from pyspark_pykafka.cli.output import print_json, printable
+from pyspark_pykafka.engines.metadata import MetadataClient
+from pyspark_pykafka.engines.selection import fetch, metadata_backend
+from pyspark_pykafka.errors import PykafkaError
+from pyspark_pykafka.formats.json_inference import InvalidJsonError, JsonSample
+from pyspark_pykafka.offsets import OffsetRange, Offsets
+from pyspark_pykafka.options import Subscribe, parse_stream_source
+from pyspark_pykafka.schema import SOURCE_TYPES
+from pyspark_pykafka.source.factory import fetch_settings
+from pyspark_pykafka.source.offset_limits import offsets_at
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark_pykafka.offsets import TopicPartition
+
+_MAX_RECORDS = 1000
+# The zero byte and the schema's id, which serializers for a registry write before the text.
+_PREFIX_BYTES = 5
+
+
+@dataclass(slots=True)
+class _Inference:
+    """The sample of a topic, and how many of its records are not in it."""
+
+    sample: JsonSample = field(default_factory=JsonSample)
+    records: int = 0
+    empty: int = 0
+    bad: int = 0
+    first_bad: str = ""
+
+    def add(self, tp: TopicPartition, offset: int, text: bytes | None) -> None:
+        self.records += 1
+        if text is not None and text[:1] == b"\0":
+            text = text[_PREFIX_BYTES:]
+        if not text or not text.strip():
+            self.empty += 1
+            return
+        try:
+            self.sample.add(text)
+        except InvalidJsonError:
+            self.bad += 1
+            self.first_bad = self.first_bad or f"{tp} at offset {offset}"
+
+
+def _infer(arguments: argparse.Namespace) -> int:
+    inference = _Inference()
+    for tp, offset, text in _records(arguments):
+        inference.add(tp, offset, text)
+        if inference.records == arguments.max:
+            break
+    if not inference.sample.kinds:
+        msg = (
+            f"no JSON was found in {inference.records} records of '{arguments.topic}' "
+            f"({inference.empty} without a {arguments.column}, {inference.bad} that are no JSON); "
+            "choose others with --from or --max, or another column with --column"
+        )
+        raise PykafkaError(msg)
+    if arguments.json:
+        print_json(_as_json(inference))
+        return 0
+    _explain(inference, arguments.column)
+    print(inference.sample.schema)
+    return 0
+
+
+def _records(arguments: argparse.Namespace) -> Iterator[tuple[TopicPartition, int, bytes | None]]:
+    options = parse_stream_source({**broker_options(arguments), "subscribe": arguments.topic})
+    backend = metadata_backend(options.kafka, options.isolation_level, options.engine)
+    client = MetadataClient(backend, options.fetch_offset_retry)
+    tps = client.assignment(Subscribe((arguments.topic,))).partitions
+    columns = pa.schema([(name, SOURCE_TYPES[name]) for name in (arguments.column, "offset")])
+    settings = fetch_settings(options, columns)
+    share = -(-arguments.max // max(len(tps), 1))
+    starts, ends = _limits(client, tps, arguments.from_position, share)
+    for tp in tps:
+        if starts[tp] < ends[tp]:
+            for batch in fetch(OffsetRange(tp, starts[tp], ends[tp]), settings):
+                offsets = batch.column("offset").to_pylist()
+                texts = batch.column(arguments.column).to_pylist()
+                for offset, text in zip(offsets, texts, strict=True):
+                    yield tp, offset, text
+
+
+def _limits(
+    client: MetadataClient, tps: tuple[TopicPartition, ...], start: Any, share: int
+) -> tuple[Offsets, Offsets]:
+    """Return the offsets to read: the last ones, or as many from a position on."""
+    log_start, log_end = client.log_start_offsets(tps), client.end_offsets(tps)
+    if start is None:
+        return {tp: max(log_start[tp], log_end[tp] - share) for tp in tps}, log_end
+    found = offsets_at(dict.fromkeys(tps, start), client)
+    starts = {tp: max(log_start[tp], found[tp]) for tp in tps}
+    return starts, {tp: min(log_end[tp], starts[tp] + share) for tp in tps}
+
+
+def _as_json(inference: _Inference) -> dict[str, Any]:
+    return {
+        "schema": inference.sample.schema,
+        "records": inference.records,
+        "empty": inference.empty,
+        "bad": inference.bad,
+        "firstBad": inference.first_bad or None,
+        "fields": [asdict(known) for known in inference.sample.report()],
+    }
+
+
+def _explain(inference: _Inference, column: str) -> None:
+    """Say on the standard error what the schema does not show."""
+    lines = [
+        f"{inference.records} records, {inference.empty} of them without a {column}, "
+        f"{inference.bad} that are no JSON"
+        + (f", the first one in {inference.first_bad}" if inference.bad else "")
+    ]
+    for known in inference.sample.report():
+        note = f" ({known.note})" if known.note else ""
+        path = printable(known.path.encode(errors="replace"))
+        lines.append(f"  {path}: in {known.seen} of {known.of}{note}")
+    print("\n".join(lines), file=sys.stderr)
+
+
+def _count(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 1_000_000:
+        msg = f"{text!r} is not valid; it must be a number, 1 to 1000000"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
+
+
+def _add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("topic", metavar="TOPIC")
+    parser.add_argument(
+        "--column", choices=("value", "key"), default="value", help="default: value"
+    )
+    parser.add_argument(
+        "--from",
+        dest="from_position",
+        type=position,
+        metavar="POSITION",
+        help="where the sample starts in each partition; default: so that it ends at the log's end",
+    )
+    parser.add_argument(
+        "--max",
+        type=_count,
+        default=_MAX_RECORDS,
+        metavar="N",
+        help="how many records, shared among the partitions; default: 1000",
+    )
+    add_brokers(parser)
+    add_json(parser)
+
+
+SCHEMA = Command(
+    "schema",
+    "Infer the schema of a topic's JSON.",
+    lambda parser: add_actions(
+        parser,
+        (Action("infer", "Print the schema of a sample as DDL, for valueSchema.", _infer),),
+        _add_arguments,
+    ),
+    run_action,
+)

@@ -1,0 +1,139 @@
+"""
+The schema that a sample of JSON texts has.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pyspark_pykafka.formats.json_inference import MAX_FIELDS, InvalidJsonError, JsonSample
+
+
+def sample(*texts: str) -> JsonSample:
+    known = JsonSample()
+    for text in texts:
+        known.add(text.encode())
+    return known
+
+
+@pytest.mark.parametrize(
+    ("values", "ddl"),
+    [
+        (["1", "null", "-9223372036854775808"], "BIGINT"),
+        (["1", "9223372036854775808"], "DECIMAL(19,0)"),
+        (["1" + "0" * 38], "DOUBLE"),
+        (["1", "0.5"], "DOUBLE"),
+        (["1e3"], "DOUBLE"),
+        (["1234567890123.456789"], "DECIMAL(19,6)"),
+        (["0.1234567890123456", "9007199254740993"], "DECIMAL(32,16)"),
+        (["1e400"], "DOUBLE"),
+        (["1e-400", "12345678901234567"], "DOUBLE"),
+        (["true", "null"], "BOOLEAN"),
+        (['"a"'], "STRING"),
+        (["null"], "STRING"),
+        (["1", '"a"'], "STRING"),
+        (["1", "true"], "STRING"),
+        (["[]"], "ARRAY<STRING>"),
+        (["[1]", "[null, 2.5]"], "ARRAY<DOUBLE>"),
+        (["[1]", '["a"]'], "ARRAY<STRING>"),
+        (["[[1]]"], "ARRAY<ARRAY<BIGINT>>"),
+        (["{}"], "STRING"),
+        (
+            ['{"a":1}', '{"b":{"c":[{"d":true}]}}'],
+            "a BIGINT, b STRUCT<c: ARRAY<STRUCT<d: BOOLEAN>>>",
+        ),
+        (['{"a b":1,"c`d":2,"é":3,"":4}'], "`a b` BIGINT, `c``d` BIGINT, `é` BIGINT, `` BIGINT"),
+        (['{"a":1,"a":"x"}'], "a STRING"),
+        (['{"a":{"b":1}}', '{"a":[1]}'], "a STRING"),
+        (['{"a":1,"\\u001b[2J":2}'], "a BIGINT"),
+    ],
+)
+def test_types(values: list[str], ddl: str) -> None:
+    """
+    Numbers are widened as far as needed, and values of several kinds are texts.
+    """
+    assert sample(*values).schema == ddl
+
+
+def test_objects_with_many_names_are_maps() -> None:
+    """
+    Names that are data do not become fields, nor does the sample grow with them.
+    """
+    many = {f"k{i}": {"n": i} for i in range(MAX_FIELDS + 5)}
+
+    known = sample(json.dumps(many), '{"more": {"n": 0.5, "m": "x"}}')
+
+    assert known.ddl == "MAP<STRING, STRUCT<n: DOUBLE, m: STRING>>"
+    assert len(known.fields) == 1
+
+
+def test_report() -> None:
+    """
+    The report says how often each field was there, and why a type is what it is.
+    """
+    texts = ('{"a":1,"b":[{"c":null}]}', '{"a":"x","B":[]}', '{"a":null,"b":[{"c":null}]}', "null")
+    known = {row.path: row for row in sample(*texts).report()}
+
+    assert [*known] == ["a", "b", "b[]", "b[].c", "B"]
+    assert (known["a"].seen, known["a"].of) == (2, 3)
+    assert known["a"].kinds == {"null": 1, "number": 1, "string": 1}
+    assert known["a"].note == "values of several kinds: number, string"
+    assert (known["b[].c"].seen, known["b[].c"].of) == (0, 2)
+    assert known["b[].c"].note == "only null"
+    assert known["B"].note == "only empty arrays"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *(b"{", b"", b"\xff", b"NaN", b"{'a':1}", b"1 2", b"[" * 100_000, b'{"a":' * 100_000),
+        *(b"9" * 1001, b"1." + b"0" * 1000),
+    ],
+)
+def test_invalid_texts(text: bytes) -> None:
+    """
+    A text that the decoder would not accept is an error, and leaves nothing in the sample.
+    """
+    known = JsonSample()
+
+    with pytest.raises(InvalidJsonError):
+        known.add(text)
+    assert known.ddl == "STRING"
+    assert not known.kinds
+
+
+def test_deep_texts() -> None:
+    """
+    What is nested too deeply for a schema is a text.
+    """
+    known = sample("[" * 200 + "]" * 200)
+
+    assert known.ddl.count("ARRAY<") == 50
+    assert "nested too deeply" in [*known.report()][-1].note
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=2), inner),
+    max_leaves=10,
+)
+
+
+@given(st.lists(JSON, max_size=6), st.randoms())
+def test_order_does_not_matter(values: list[Any], random: Any) -> None:
+    """
+    The types are the same in whatever order the texts come, but for the order of fields.
+    """
+    texts = [json.dumps(value) for value in values if value not in (float("inf"), -float("inf"))]
+    texts = [text for text in texts if "Infinity" not in text]
+    shuffled = random.sample(texts, len(texts))
+
+    def types(known: JsonSample) -> set[tuple[str, str]]:
+        return {(row.path, "".join(sorted(row.type))) for row in known.report()}
+
+    assert types(sample(*texts)) == types(sample(*shuffled))
