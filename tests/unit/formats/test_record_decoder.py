@@ -506,3 +506,24 @@ def test_the_driver_writes_no_dead_letters(sent: list[Any]) -> None:
     assert reader.read(ranges) is None
     assert reader.read(ranges) == [pa.record_batch([[{"a": None}]], schema=record.schema)]
     assert sent == []
+
+
+@pytest.mark.parametrize("field", ["key", "value"])
+def test_strings_that_are_not_utf8_stay_bytes(sent: list[Any], field: str) -> None:
+    """
+    What the rows have as a STRING is written as the bytes that it was.
+    """
+    other = "value" if field == "key" else "key"
+    formats = {f"{other}_format": "json", "dead_letter_topic": "dead"}
+    options = FormatOptions(**formats, on_bad_record="deadletter")  # type: ignore[arg-type]
+    record = format_of(options, (other, pa.int64()), (field, pa.string()))
+    batch = records((b"\xff", b"{") if field == "key" else (b"{", b"\xff"))
+    columns = [
+        batch.column(f.name).view(f.type) if f.name == field else batch.column(f.name)
+        for f in record.record_schema
+    ]
+
+    assert rows(record, [pa.RecordBatch.from_arrays(columns, schema=record.record_schema)]) == []
+
+    ((letter,),) = sent
+    assert (letter[field], letter[other]) == (b"\xff", b"{")
