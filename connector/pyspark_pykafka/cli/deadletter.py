@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.failures.dead_letters import DeadLetter
 
-_MAX_ERROR_LENGTH = 80
+_MAX_ERROR_LENGTH = 120
 
 
 class _DeadLetters:

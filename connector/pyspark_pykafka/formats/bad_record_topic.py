@@ -9,11 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from pyspark_pykafka.errors import DeadLetterError, PykafkaError, RecordError
-from pyspark_pykafka.formats.bad_records import (
-    DEAD_LETTER_COLUMNS,
-    UNDECODABLE,
-    describe_bad_record,
-)
+from pyspark_pykafka.formats.bad_records import DEAD_LETTER_COLUMNS, UNDECODABLE
 from pyspark_pykafka.schema import SOURCE_TYPES
 
 if TYPE_CHECKING:
@@ -68,7 +64,8 @@ class BadRecordTopic:
             self._tp,
             offset,
             None if micros is None else micros // 1000,
-            RecordError(UNDECODABLE, describe_bad_record(self._tp, offset, reason)),
+            # Where the record was is in headers of its own.
+            RecordError(UNDECODABLE, reason),
             batch=self._batch,
             attempts=1,
         )

@@ -97,7 +97,7 @@ def test_columns_without_a_schema(options: dict[str, str], ddl: str) -> None:
         ({"valueschema": "a INT", "keyformat": "json"}, "keyFormat is 'json' and its type is miss"),
         ({"valueschema": '{"type":"x"}'}, "valueSchema is .* must be: a type as DDL"),
         ({"valueschema": "ARRAY<INT>", "flatten": "true"}, "must be: a list of fields"),
-        ({"valueschema": "a INT", "maxbadrecords": "3"}, "must be: null or rescue"),
+        ({"valueschema": "a INT", "maxbadrecords": "3"}, "must be: null, rescue or deadletter"),
         ({"valueformat": "text", "flatten": "true"}, "is 'text'; set it to json or avro"),
         ({"valueformat": "raw", "onbadrecord": "null"}, "nothing is decoded"),
         ({"valueformat": "raw", "keyschema": "INT"}, "is 'raw'; set it to json or avro"),
