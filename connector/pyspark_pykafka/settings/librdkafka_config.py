@@ -4,7 +4,7 @@ Makes the configuration of librdkafka's clients from the user's settings and Jav
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.settings import CONNECTOR_SETTINGS, Role, translate
@@ -62,7 +62,7 @@ _PRODUCER_FIXED: dict[str, str] = {"acks": "-1"}
 
 def consumer_config(
     kafka: KafkaSettings, *, group_id: str, isolation_level: str | None = None
-) -> dict[str, Any]:
+) -> dict[str, str]:
     """
     Return a consumer's configuration; the user's group id takes precedence over ``group_id``.
 
@@ -75,7 +75,7 @@ def consumer_config(
     return _with_socket_timeout(config)
 
 
-def producer_config(kafka: KafkaSettings) -> dict[str, Any]:
+def producer_config(kafka: KafkaSettings) -> dict[str, str]:
     """
     Return a producer's configuration: idempotent, all acknowledgements, Java's partitioning.
 
@@ -88,7 +88,7 @@ def producer_config(kafka: KafkaSettings) -> dict[str, Any]:
     return _with_socket_timeout(config)
 
 
-def admin_config(kafka: KafkaSettings) -> dict[str, Any]:
+def admin_config(kafka: KafkaSettings) -> dict[str, str]:
     """
     Return the configuration of the driver's admin client, for metadata and offsets.
 
@@ -139,7 +139,7 @@ def _translated(kafka: KafkaSettings, role: Role) -> dict[str, str]:
     return translation.properties
 
 
-def _with_socket_timeout(config: dict[str, Any]) -> dict[str, Any]:
+def _with_socket_timeout(config: dict[str, str]) -> dict[str, str]:
     # librdkafka rejects a fetch wait that is longer than the socket timeout.
     min_timeout = int(config.get("fetch.wait.max.ms", "0")) + 1_000
     config.setdefault("socket.timeout.ms", str(max(_REQUEST_TIMEOUT_MS, min_timeout)))

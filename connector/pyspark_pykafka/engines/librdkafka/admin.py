@@ -8,7 +8,7 @@ import logging
 import time
 from concurrent.futures import TimeoutError as NotDone
 from concurrent.futures import wait
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -20,13 +20,19 @@ from pyspark_pykafka.errors import KafkaClientError, TimeoutExceededError
 from pyspark_pykafka.retry import NEVER, Deadline
 from pyspark_pykafka.settings.librdkafka_config import admin_config
 
+K = TypeVar("K")
+R = TypeVar("R")
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from concurrent.futures import Future
 
+    from confluent_kafka.admin import ListConsumerGroupsResult
+
     from pyspark_pykafka.settings import KafkaSettings
 
-    Futures = Mapping[Any, Future[Any]]
+    #: The results of one request by subject, such as the names of topics.
+    Futures = Mapping[K, Future[R]]
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -88,10 +94,10 @@ class RetryingAdmin:
 
     def call(
         self,
-        request: Callable[[AdminClient, float], Futures],
+        request: Callable[[AdminClient, float], Futures[K, R]],
         action: str,
         deadline: Deadline | None = None,
-    ) -> dict[Any, Any]:
+    ) -> dict[K, R]:
         """
         Return the results by subject, leaving out what does not exist.
 
@@ -145,9 +151,9 @@ class RetryingAdmin:
         other errors of :meth:`call`.
         """
 
-        def create(client: AdminClient, seconds: float) -> Futures:
+        def create(client: AdminClient, seconds: float) -> Futures[str, None]:
             topic = NewTopic(name, partitions, replication_factor, config=dict(config))
-            futures: Futures = client.create_topics(
+            futures: Futures[str, None] = client.create_topics(
                 [topic], request_timeout=seconds, validate_only=validate_only
             )
             return futures
@@ -165,8 +171,8 @@ class RetryingAdmin:
         Delete a topic, and return False if it does not exist.
         """
 
-        def delete(client: AdminClient, seconds: float) -> Futures:
-            futures: Futures = client.delete_topics([name], request_timeout=seconds)
+        def delete(client: AdminClient, seconds: float) -> Futures[str, None]:
+            futures: Futures[str, None] = client.delete_topics([name], request_timeout=seconds)
             return futures
 
         return name in self.call(delete, f"deleting the topic {name}")
@@ -177,7 +183,7 @@ class RetryingAdmin:
         """
         action = "listing the consumer groups"
 
-        def list_all(client: AdminClient, seconds: float) -> Futures:
+        def list_all(client: AdminClient, seconds: float) -> Futures[str, ListConsumerGroupsResult]:
             return {action: client.list_consumer_groups(request_timeout=seconds)}
 
         listing = self.call(list_all, action)[action]
@@ -185,7 +191,7 @@ class RetryingAdmin:
             raise map_kafka_error(error.args[0], action)
         return sorted(group.group_id for group in listing.valid)
 
-    def _results(self, futures: Futures, deadline: Deadline, action: str) -> dict[Any, Any]:
+    def _results(self, futures: Futures[K, R], deadline: Deadline, action: str) -> dict[K, R]:
         results = {}
         for subject, future in futures.items():
             try:
@@ -195,7 +201,7 @@ class RetryingAdmin:
                     raise map_kafka_error(error.args[0], action) from error
         return results
 
-    def _result(self, future: Future[Any], deadline: Deadline, action: str) -> Any:
+    def _result(self, future: Future[R], deadline: Deadline, action: str) -> R:
         while True:
             # Authentication errors never reach the future, only the client's error callback.
             self._fatal.raise_pending(action)

@@ -4,7 +4,7 @@ A consumer of librdkafka with its errors, and the request for a log's watermarks
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
@@ -23,7 +23,7 @@ class Client:
     A consumer and the errors that its background threads reported.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, str]) -> None:
         self.fatal = FatalErrors()
         #: Whether its metadata are those of a stale broker, so that no other task may use it.
         self.is_stale = False

@@ -4,7 +4,7 @@ What brokers say about themselves and about a user's rights; for people, not for
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka import TopicCollection, TopicPartition
 from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
@@ -15,10 +15,12 @@ from pyspark_pykafka.retry import RetryPolicy, retry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from concurrent.futures import Future
 
-    from confluent_kafka.admin import AdminClient
+    # Named for readers: a type checker does not see them, since the client's stubs are wrong.
+    from confluent_kafka import admin
+    from confluent_kafka.admin import AclOperation, AdminClient, ConfigEntry
 
+    from pyspark_pykafka.engines.librdkafka.admin import Futures
     from pyspark_pykafka.settings import KafkaSettings
 
 _THE_CLUSTER = "cluster"
@@ -57,7 +59,9 @@ class ClusterInspection:
         Return the brokers, and the operations that the user may use on the cluster.
         """
 
-        def describe(client: AdminClient, seconds: float) -> dict[Any, Future[Any]]:
+        def describe(
+            client: AdminClient, seconds: float
+        ) -> Futures[str, admin.DescribeClusterResult]:
             future = client.describe_cluster(
                 include_authorized_operations=True, request_timeout=seconds
             )
@@ -74,9 +78,11 @@ class ClusterInspection:
         Return the settings of a broker; needs the right to describe the cluster's configuration.
         """
 
-        def describe(client: AdminClient, seconds: float) -> dict[Any, Future[Any]]:
+        def describe(
+            client: AdminClient, seconds: float
+        ) -> Futures[ConfigResource, dict[str, ConfigEntry]]:
             resource = ConfigResource(ResourceType.BROKER, str(broker))
-            futures: dict[Any, Future[Any]] = client.describe_configs(
+            futures: Futures[ConfigResource, dict[str, ConfigEntry]] = client.describe_configs(
                 [resource], request_timeout=seconds
             )
             return futures
@@ -90,8 +96,8 @@ class ClusterInspection:
         Return the partitions of a topic, and the operations that the user may use on it.
         """
 
-        def describe(client: AdminClient, seconds: float) -> dict[Any, Future[Any]]:
-            futures: dict[Any, Future[Any]] = client.describe_topics(
+        def describe(client: AdminClient, seconds: float) -> Futures[str, admin.TopicDescription]:
+            futures: Futures[str, admin.TopicDescription] = client.describe_topics(
                 TopicCollection([topic]),
                 include_authorized_operations=True,
                 request_timeout=seconds,
@@ -116,8 +122,11 @@ class ClusterInspection:
 
     def _describe_group(self, group: str) -> frozenset[str] | None:
 
-        def describe(client: AdminClient, seconds: float) -> dict[Any, Future[Any]]:
-            futures: dict[Any, Future[Any]] = client.describe_consumer_groups(
+        def describe(
+            client: AdminClient, seconds: float
+        ) -> Futures[str, admin.ConsumerGroupDescription]:
+            futures: Futures[str, admin.ConsumerGroupDescription]
+            futures = client.describe_consumer_groups(
                 [group], include_authorized_operations=True, request_timeout=seconds
             )
             return futures
@@ -131,17 +140,20 @@ class ClusterInspection:
         Return the highest timestamp of a topic's records in ms, or None if it has none.
         """
 
-        def find(client: AdminClient, seconds: float) -> dict[Any, Future[Any]]:
+        def find(
+            client: AdminClient, seconds: float
+        ) -> Futures[TopicPartition, admin.ListOffsetsResultInfo]:
             requests = {
                 TopicPartition(topic, number): OffsetSpec.max_timestamp()
                 for number in range(partitions)
             }
-            futures: dict[Any, Future[Any]] = client.list_offsets(requests, request_timeout=seconds)
+            futures: Futures[TopicPartition, admin.ListOffsetsResultInfo]
+            futures = client.list_offsets(requests, request_timeout=seconds)
             return futures
 
         results = self._admin.call(find, f"looking for the newest record of {topic}").values()
         return max((r.timestamp for r in results if r.timestamp >= 0), default=None)
 
 
-def _names(operations: Iterable[Any] | None) -> frozenset[str]:
+def _names(operations: Iterable[AclOperation] | None) -> frozenset[str]:
     return frozenset(operation.name for operation in operations or ())

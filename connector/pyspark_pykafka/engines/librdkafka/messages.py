@@ -4,7 +4,7 @@ Converts librdkafka's messages to Arrow, one function per column.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -91,7 +91,7 @@ def _timestamp_types(messages: Sequence[Message], field: pa.Field) -> pa.Array:
 
 
 def _headers(messages: Sequence[Message], _field: pa.Field) -> pa.Array:
-    rows: list[list[dict[str, Any]] | None] = []
+    rows: list[list[dict[str, str | bytes | None]] | None] = []
     for message in messages:
         headers = message.headers()
         rows.append([{"key": k, "value": v} for k, v in headers] if headers else None)

@@ -5,7 +5,7 @@ Writes Arrow batches as records through librdkafka's idempotent producer, at lea
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,6 +27,8 @@ from pyspark_pykafka.settings.librdkafka_config import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from confluent_kafka.admin import TopicMetadata
+
 _SLICE_SECONDS = 0.1
 
 # How many records to send between polls: each poll costs a call, and until it the delivery
@@ -42,7 +44,7 @@ class _Client:
     A producer and the errors that its background threads reported.
     """
 
-    def __init__(self, config: Mapping[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, str]) -> None:
         self.fatal = FatalErrors()
         self.producer = Producer({**config, "error_cb": self.fatal.record})
 
@@ -53,6 +55,11 @@ class _Client:
 
 
 _pool: ClientPool[_Client] = ClientPool(_Client.close)
+
+
+class _Header(TypedDict):
+    key: str | None
+    value: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +165,7 @@ class _Task:
         return self.acknowledged
 
     def _enqueue(self, row: _Row) -> bool:
-        optional: dict[str, Any] = {}
+        optional: dict[str, int] = {}
         if row.partition is not None:
             optional["partition"] = row.partition
         if row.timestamp_ms is not None:
@@ -238,7 +245,7 @@ class _Task:
                 raise UnknownTopicError(msg)
             self._poll(_SLICE_SECONDS)
 
-    def _metadata(self, topic: str, deadline: Deadline) -> Any:
+    def _metadata(self, topic: str, deadline: Deadline) -> TopicMetadata | None:
         try:
             seconds = max(deadline.remaining(max_seconds=1.0), _SLICE_SECONDS)
             metadata = self.client.producer.list_topics(topic, timeout=seconds)
@@ -247,7 +254,8 @@ class _Task:
             if map_kafka_error(error.args[0], "reading topic metadata").retriable:
                 return None
             raise
-        return metadata.topics.get(topic)
+        found: TopicMetadata | None = metadata.topics.get(topic)
+        return found
 
 
 def _is_final(error: KafkaError) -> bool:
@@ -266,14 +274,16 @@ def rows_of(batch: pa.RecordBatch, topic: str | None) -> Iterator[_Row]:
     """
     Yield the rows of a batch whose schema :func:`schema.check_sink_schema` has accepted.
     """
+    partitions: list[int | None] = _column(batch, "partition").to_pylist()
+    headers_column: list[list[_Header | None] | None] = _column(batch, "headers").to_pylist()
     for index, values in enumerate(
         zip(
             _topics(batch, topic),
             _bytes(batch, "key"),
             _bytes(batch, "value"),
-            _values(batch, "partition"),
+            partitions,
             _timestamps(batch),
-            _values(batch, "headers"),
+            headers_column,
             strict=True,
         )
     ):
@@ -288,13 +298,11 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
     return pa.nulls(batch.num_rows) if index < 0 else batch.column(index)
 
 
-def _values(batch: pa.RecordBatch, name: str) -> list[Any]:
-    values: list[Any] = _column(batch, name).to_pylist()
-    return values
-
-
 def _topics(batch: pa.RecordBatch, topic: str | None) -> list[str | None]:
-    return _values(batch, "topic") if topic is None else [topic] * batch.num_rows
+    if topic is not None:
+        return [topic] * batch.num_rows
+    topics: list[str | None] = _column(batch, "topic").to_pylist()
+    return topics
 
 
 def _bytes(batch: pa.RecordBatch, name: str) -> list[bytes | None]:
@@ -312,12 +320,12 @@ def _timestamps(batch: pa.RecordBatch) -> list[int | None]:
 
 
 def _header_pairs(
-    headers: list[dict[str, Any] | None] | None,
+    headers: list[_Header | None] | None,
 ) -> list[tuple[str, bytes | None]] | None:
     return None if headers is None else [_header_pair(header) for header in headers]
 
 
-def _header_pair(header: dict[str, Any] | None) -> tuple[str, bytes | None]:
+def _header_pair(header: _Header | None) -> tuple[str, bytes | None]:
     if header is None or header["key"] is None:
         raise row_errors.null_header_key()
     return (header["key"], header["value"])

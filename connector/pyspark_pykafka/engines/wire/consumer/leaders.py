@@ -4,10 +4,10 @@ The leader of each partition, by the last Metadata response.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.engines.wire.protocol.list_offsets import ListOffsetsPartition
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     )
     from pyspark_pykafka.offsets import TopicPartition
 
-    PartitionType = type[ListOffsetsPartition | OffsetForLeaderPartition]
+P = TypeVar("P", bound="ListOffsetsPartition | OffsetForLeaderPartition")
 
 
-class ByLeader(NamedTuple):
+class ByLeader(NamedTuple, Generic[P]):
     """
     The partitions to request from each broker, those without a leader, and those not in metadata.
     """
 
-    requests: dict[int, dict[str, list[ListOffsetsPartition | OffsetForLeaderPartition]]]
+    requests: dict[int, dict[str, list[P]]]
     leaderless: list[TopicPartition]
     unknown: list[TopicPartition]
 
@@ -57,12 +57,14 @@ class PartitionLeaders:
         self,
         cluster: Cluster,
         requested: Mapping[TopicPartition, int],
-        partition_type: PartitionType,
-    ) -> ByLeader:
+        partition_type: Callable[[int, int, int], P],
+    ) -> ByLeader[P]:
         """
         Return the requested partitions, each with its time or epoch, by leader.
+
+        ``partition_type`` is called with a partition, its leader epoch, and the time or epoch.
         """
-        by_leader = ByLeader({}, [], [])
+        by_leader: ByLeader[P] = ByLeader({}, [], [])
         for tp, time_or_epoch in requested.items():
             topic, index = tp
             leader = self._leaders.get(topic, {}).get(index)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import map_error_code
@@ -29,6 +29,8 @@ from pyspark_pykafka.errors import (
 from pyspark_pykafka.offsets import NO_EPOCH, LogEnds, TopicPartition, format_partitions
 from pyspark_pykafka.retry import Deadline
 
+P = TypeVar("P", bound="ListOffsetsPartition | OffsetForLeaderPartition")
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
 
     #: The partitions to request from one broker, by topic.
-    RequestedPartitions = Mapping[str, Sequence[ListOffsetsPartition | OffsetForLeaderPartition]]
+    RequestedPartitions = Mapping[str, Sequence[P]]
     LeaderResponse = ListOffsetsResponse | OffsetForLeaderEpochResponse
 
 # The least time for the rest of a response that is arriving.
@@ -58,7 +60,7 @@ class LeaderResponses(NamedTuple):
     errors: list[PykafkaError]
 
 
-class LeaderApi(NamedTuple):
+class LeaderApi(NamedTuple, Generic[P]):
     """
     An API that partition leaders answer; ``request`` takes a version and the partitions.
 
@@ -66,11 +68,11 @@ class LeaderApi(NamedTuple):
     """
 
     api: ApiSpec[LeaderResponse]
-    request: Callable[[int, Any], Request[LeaderResponse]]
+    request: Callable[[int, RequestedPartitions[P]], Request[LeaderResponse]]
     optional: bool = False
 
 
-def list_offsets_api(isolation: int) -> LeaderApi:
+def list_offsets_api(isolation: int) -> LeaderApi[ListOffsetsPartition]:
     """
     Return the API that lists offsets by timestamp, and log start and end offsets.
     """
@@ -78,15 +80,15 @@ def list_offsets_api(isolation: int) -> LeaderApi:
 
 
 #: The API that returns the end offsets of leader epochs.
-LEADER_EPOCH_API = LeaderApi(
+LEADER_EPOCH_API: LeaderApi[OffsetForLeaderPartition] = LeaderApi(
     OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch_request, optional=True
 )
 
 
 def request_from_leaders(
     cluster: Cluster,
-    requested: Mapping[int, RequestedPartitions],
-    leader_api: LeaderApi,
+    requested: Mapping[int, RequestedPartitions[P]],
+    leader_api: LeaderApi[P],
     deadline: Deadline,
 ) -> LeaderResponses:
     """
@@ -104,13 +106,13 @@ def request_from_leaders(
 
 
 @dataclass(slots=True)
-class _LeaderRequests:
+class _LeaderRequests(Generic[P]):
     cluster: Cluster
-    requested: Mapping[int, RequestedPartitions]
+    requested: Mapping[int, RequestedPartitions[P]]
     result: LeaderResponses
     pending: dict[Connection, int] = field(init=False, default_factory=dict)
 
-    def send(self, leader_api: LeaderApi, deadline: Deadline) -> None:
+    def send(self, leader_api: LeaderApi[P], deadline: Deadline) -> None:
         for node, connection_or_error in self.cluster.connections(self.requested, deadline):
             if isinstance(connection_or_error, PykafkaError):
                 self._on_error(node, connection_or_error)
@@ -126,7 +128,7 @@ class _LeaderRequests:
             else:
                 self.pending[connection] = node
 
-    def receive(self, leader_api: LeaderApi, deadline: Deadline) -> None:
+    def receive(self, leader_api: LeaderApi[P], deadline: Deadline) -> None:
         while self.pending and not deadline.expired:
             for connection in readable(list(self.pending), deadline.remaining()):
                 node = self.pending.pop(connection)
@@ -157,7 +159,7 @@ class _LeaderRequests:
         self.result.errors.append(_with_partitions(error, self.requested[node]))
 
 
-def read_offsets(response: LeaderResponse, requested: RequestedPartitions) -> LogEnds:
+def read_offsets(response: LeaderResponse, requested: RequestedPartitions[P]) -> LogEnds:
     """
     Return the offsets and leader epochs of one broker's response.
 
@@ -183,7 +185,9 @@ def read_offsets(response: LeaderResponse, requested: RequestedPartitions) -> Lo
     return ends
 
 
-def _lacks_log_ends(offsets: Mapping[TopicPartition, int], requested: RequestedPartitions) -> bool:
+def _lacks_log_ends(
+    offsets: Mapping[TopicPartition, int], requested: RequestedPartitions[P]
+) -> bool:
     """
     Whether a log start or end offset is -1, which is valid for timestamps and epochs only.
     """
@@ -204,7 +208,7 @@ def no_leader_error(tps: Iterable[TopicPartition]) -> BrokerUnavailableError:
     return BrokerUnavailableError(msg)
 
 
-def _with_partitions(error: PykafkaError, requested: RequestedPartitions) -> PykafkaError:
+def _with_partitions(error: PykafkaError, requested: RequestedPartitions[P]) -> PykafkaError:
     """
     Return the error with the partitions that it concerns.
     """
@@ -216,7 +220,7 @@ def _with_partitions(error: PykafkaError, requested: RequestedPartitions) -> Pyk
     return named
 
 
-def _partitions(requested: RequestedPartitions) -> Iterator[TopicPartition]:
+def _partitions(requested: RequestedPartitions[P]) -> Iterator[TopicPartition]:
     for topic, partitions in requested.items():
         for partition in partitions:
             yield TopicPartition(topic, partition.partition_index)

@@ -32,13 +32,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from pyspark_pykafka.engines.metadata_contract import Topic
-    from pyspark_pykafka.engines.wire.consumer.leaders import ByLeader, PartitionType
+    from pyspark_pykafka.engines.wire.consumer.leaders import ByLeader
     from pyspark_pykafka.engines.wire.consumer.list_offsets import LeaderApi
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.engines.wire.protocol.metadata import MetadataResponse, TopicMetadata
     from pyspark_pykafka.settings import KafkaSettings
 
 T = TypeVar("T")
+P = TypeVar("P", ListOffsetsPartition, OffsetForLeaderPartition)
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -166,8 +167,8 @@ class WireMetadata:
     def _request_from_leaders(
         self,
         requested: Mapping[TopicPartition, int],
-        partition_type: PartitionType,
-        leader_api: LeaderApi,
+        partition_type: Callable[[int, int, int], P],
+        leader_api: LeaderApi[P],
     ) -> LogEnds:
         progress = _Progress(dict(requested), LogEnds({}, {}))
 
@@ -241,9 +242,9 @@ class WireMetadata:
         self,
         cluster: Cluster,
         missing: dict[TopicPartition, int],
-        partition_type: PartitionType,
+        partition_type: Callable[[int, int, int], P],
         attempt: _Attempt,
-    ) -> ByLeader:
+    ) -> ByLeader[P]:
         """
         Return the missing partitions by leader; removes those that do not exist from ``missing``.
         """
@@ -269,8 +270,8 @@ class WireMetadata:
 
 def _request_missing(
     cluster: Cluster,
-    by_leader: ByLeader,
-    leader_api: LeaderApi,
+    by_leader: ByLeader[P],
+    leader_api: LeaderApi[P],
     progress: _Progress,
     deadline: Deadline,
 ) -> None:

@@ -9,7 +9,7 @@ import random
 import time
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyspark_pykafka.engines.client_pool import ClientPool
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
@@ -25,9 +25,11 @@ from pyspark_pykafka.settings.wire_config import Address, wire_config
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
     from contextlib import AbstractContextManager
+    from typing import Unpack
     from uuid import UUID
 
     from pyspark_pykafka.engines.wire.network.connection import Connection
+    from pyspark_pykafka.engines.wire.network.metadata_freshness import MetadataChecks
     from pyspark_pykafka.engines.wire.protocol.metadata import MetadataResponse
     from pyspark_pykafka.engines.wire.protocol.request import Request
     from pyspark_pykafka.offsets import TopicPartition
@@ -153,7 +155,7 @@ class Cluster:
         self,
         topics: Collection[str] | None,
         deadline: Deadline,
-        **checks: Any,
+        **checks: Unpack[MetadataChecks],
     ) -> MetadataResponse:
         """
         Return fresh metadata of these topics, or of all topics (None).

@@ -13,7 +13,7 @@ import select
 import socket
 import threading
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.engines.wire.network.racing import LONG_WAIT_SECONDS
 from pyspark_pykafka.engines.wire.network.reachability import REACHABILITY
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark_pykafka.settings.wire_config import Address, Tls, WireConfig
+
+    #: The forms in which ``socket.getaddrinfo`` returns addresses.
+    SocketAddress = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -78,7 +81,7 @@ class _Target(NamedTuple):
     """
 
     family: int
-    sockaddr: tuple[Any, ...]
+    sockaddr: SocketAddress
 
 
 class _Attempt(NamedTuple):
@@ -220,7 +223,7 @@ def _context(tls: Tls) -> ssl.SSLContext:
 
 def _resolve(address: Address, config: WireConfig, deadline: Deadline) -> list[_Target]:
     family = _FAMILIES[config.address_family]
-    results: queue.SimpleQueue[list[Any] | Exception] = queue.SimpleQueue()
+    results: queue.SimpleQueue[list[_Target] | Exception] = queue.SimpleQueue()
     # ASCII names as bytes: for str, Python would load the IDNA tables.
     host = address.host.encode() if address.host.isascii() else address.host
 
@@ -232,20 +235,20 @@ def _resolve(address: Address, config: WireConfig, deadline: Deadline) -> list[_
         except (OSError, UnicodeError) as cause:
             results.put(cause)
         else:
-            results.put(resolved)
+            results.put([_Target(entry[0], entry[4]) for entry in resolved])
 
     look_up(socket.AI_NUMERICHOST)
     result = results.get_nowait()
     if isinstance(result, Exception):
         # A lookup cannot be cancelled, so it gets a thread that can be abandoned.
         threading.Thread(target=look_up, daemon=True).start()
-        result = _await_lookup(results, address, deadline)
-    return [_Target(entry[0], entry[4]) for entry in result]
+        return _await_lookup(results, address, deadline)
+    return result
 
 
 def _await_lookup(
-    results: queue.SimpleQueue[list[Any] | Exception], address: Address, deadline: Deadline
-) -> list[Any]:
+    results: queue.SimpleQueue[list[_Target] | Exception], address: Address, deadline: Deadline
+) -> list[_Target]:
     try:
         result = results.get(timeout=deadline.remaining(threading.TIMEOUT_MAX))
     except queue.Empty:

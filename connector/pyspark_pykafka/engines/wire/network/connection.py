@@ -9,7 +9,7 @@ import select
 import struct
 import time
 from collections import deque
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyspark_pykafka.engines.wire.network.connect import HandshakeEndedError, connect
 from pyspark_pykafka.engines.wire.network.reachability import REACHABILITY
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.protocol.request import (
         Api,
         ApiSpec,
+        KafkaPythonRequest,
         Request,
         ResponseDecoder,
     )
@@ -72,7 +73,7 @@ _NO_LOGIN_HINT = "; does the listener require a login (kafka.security.protocol=S
 
 class _InFlightRequest(NamedTuple):
     correlation_id: int
-    response: ResponseDecoder
+    response: ResponseDecoder[object]
     version: int
     action: str
     sent_at: float
@@ -222,17 +223,20 @@ class Connection:
         """
         return self._versions.latest_usable_or_none(request) is not None
 
-    def send(self, request: Any, deadline: Deadline) -> None:
+    def send(
+        self, request: Request[T] | KafkaPythonRequest[T], deadline: Deadline
+    ) -> ResponseDecoder[T]:
         """
         Send a request whose version is set, once the broker's throttle time is over.
 
-        Renews the login first if that is due and nothing is in flight.
+        Renews the login first if that is due and nothing is in flight. Returns the decoder of the
+        response.
         """
         self._throttle.wait(deadline)
         # Invariant R14 (re-authentication).
         if not self._in_flight and self.is_login_due:
             self._log_in(deadline)
-        self._write(request, deadline)
+        return self._write(request, deadline)
 
     def receive(self, api: ApiSpec[T], deadline: Deadline) -> T:
         """
@@ -242,14 +246,14 @@ class Connection:
             oldest = self._in_flight[0].action
             msg = f"the oldest request to {self.address} is {oldest}, not {api.name}"
             raise ValueError(msg)
-        response: T = self._receive(deadline)
-        return response
+        return self._receive(api.response, deadline)
 
     def discard_response(self, deadline: Deadline) -> None:
         """
         Receive the response to the oldest request in flight, and use only its throttle time.
         """
-        self._receive(deadline)
+        frame = self.receive_frame(deadline)
+        self._decode(frame, frame.schema)
 
     def receive_frame(self, deadline: Deadline) -> Frame:
         """
@@ -280,13 +284,11 @@ class Connection:
             log.received(request.action, request.version, request.correlation_id, size, seconds)
         return frame
 
-    def request(self, request: Request[T], deadline: Deadline) -> T:
+    def request(self, request: Request[T] | KafkaPythonRequest[T], deadline: Deadline) -> T:
         """
-        Send a request and return its decoded response.
+        Send a request and return its decoded response; no other request may be in flight.
         """
-        self.send(request, deadline)
-        response: T = self._receive(deadline)
-        return response
+        return self._receive(self.send(request, deadline), deadline)
 
     def expect_response(self) -> None:
         """
@@ -360,25 +362,30 @@ class Connection:
         if self._log is not None:
             self._log.logged_in(self._config.sasl.mechanism, lifetime)
 
-    def _request(self, request: Any, deadline: Deadline, hint: str) -> Any:
+    def _request(
+        self, request: Request[T] | KafkaPythonRequest[T], deadline: Deadline, hint: str
+    ) -> T:
         self._transport.hint = hint
-        self._write(request, deadline)
-        return self._receive(deadline)
+        return self._receive(self._write(request, deadline), deadline)
 
-    def _receive(self, deadline: Deadline) -> Any:
+    def _receive(self, schema: ResponseDecoder[T], deadline: Deadline) -> T:
         """
-        Return the decoded response to the oldest request in flight, ours or kafka-python's.
+        Return the decoded response to the oldest request in flight.
         """
-        frame = self.receive_frame(deadline)
+        return self._decode(self.receive_frame(deadline), schema)
+
+    def _decode(self, frame: Frame, schema: ResponseDecoder[T]) -> T:
         try:
-            response = frame.decode()
+            response = frame.decode_as(schema)
         except PykafkaError:
             self.close()
             raise
         self._throttle.record(frame, getattr(response, "throttle_time_ms", 0))
         return response
 
-    def _write(self, request: Any, deadline: Deadline) -> None:
+    def _write(
+        self, request: Request[T] | KafkaPythonRequest[T], deadline: Deadline
+    ) -> ResponseDecoder[T]:
         self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
         sent = encode_request(request, self._correlation_id, self._config.client_id)
         action = sent.name.removesuffix("Request")
@@ -392,6 +399,7 @@ class Connection:
             )
         if self._log is not None:
             self._log.sent(action, sent.version, self._correlation_id, sent.buffers)
+        return sent.response
 
     def _read(self, request: _InFlightRequest, limit: Deadline) -> Frame:
         self._transport.receive_into(memoryview(self._size_prefix), limit, request.action)

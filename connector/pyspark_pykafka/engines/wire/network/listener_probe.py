@@ -8,7 +8,7 @@ so one more connection is opened to tell the two cases apart.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.wire.network.connect import HandshakeEndedError, connect
 from pyspark_pykafka.engines.wire.network.sasl import offered_mechanisms
@@ -18,11 +18,32 @@ from pyspark_pykafka.settings.wire_config import Tls
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Protocol
 
+    from pyspark_pykafka.engines.wire.protocol.request import KafkaPythonRequest
     from pyspark_pykafka.settings.wire_config import Address, WireConfig
 
-    #: Opens a :class:`Connection`, whose module imports this one.
-    Open = Callable[[Address, WireConfig, Deadline], Any]
+    class ProbeConnection(Protocol):
+        """
+        What is used of a :class:`Connection`, whose module imports this one.
+        """
+
+        def expect_response(self) -> None:
+            """
+            Take the end of the connection for an error like any other.
+            """
+
+        def request(self, request: KafkaPythonRequest[object], deadline: Deadline) -> object:
+            """
+            Send a request and return its decoded response.
+            """
+
+        def close(self) -> None:
+            """
+            Close the connection.
+            """
+
+    Open = Callable[[Address, WireConfig, Deadline], ProbeConnection]
 
 _PROBE_SECONDS = 2.0
 

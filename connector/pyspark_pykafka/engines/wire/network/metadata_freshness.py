@@ -6,12 +6,13 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Mapping
+    from typing import TypedDict
     from uuid import UUID
 
     from pyspark_pykafka.engines.wire.protocol.metadata import (
@@ -20,6 +21,19 @@ if TYPE_CHECKING:
         TopicMetadata,
     )
     from pyspark_pykafka.settings.wire_config import Address
+
+    class MetadataChecks(TypedDict, total=False):
+        """
+        What a caller knows of the topics: fields of :class:`FreshnessCheck`.
+        """
+
+        expected_topics: Collection[str]
+        min_partitions: Mapping[str, int]
+        is_relevant: Callable[[str], object]
+
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 # Invariant R18 (no single broker).
 #: How many brokers must report that a topic does not exist, unless fewer respond.
@@ -105,7 +119,7 @@ class LastSeenEpochs:
         _evict_oldest(self._ids)
 
 
-def _evict_oldest(entries: dict[Any, Any]) -> None:
+def _evict_oldest(entries: dict[K, V]) -> None:
     if len(entries) > _MAX_TOPICS:
         del entries[next(iter(entries))]
 

@@ -7,17 +7,70 @@ from __future__ import annotations
 import base64
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.errors import AuthenticationError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Mapping
+    from typing import Protocol
 
+    from kafka.net.sasl.oauth import AbstractTokenProvider
+
+    from pyspark_pykafka.engines.wire.protocol.request import KafkaPythonRequest
     from pyspark_pykafka.settings.unsecured_token import UnsecuredToken
     from pyspark_pykafka.settings.wire_config import Address, Sasl
+
+    #: Sends a request of kafka-python, and returns its response.
+    Send = Callable[[KafkaPythonRequest[object]], object]
+
+    # What is used of kafka-python, which ships no type information.
+
+    class HandshakeResponse(Protocol):
+        """
+        Whether a listener accepts a mechanism, and those that it offers.
+        """
+
+        error_code: int
+        mechanisms: Iterable[str]
+
+    class AuthenticateResponse(Protocol):
+        """
+        The broker's part of one step of the exchange.
+        """
+
+        error_code: int
+        error_message: str | None
+        auth_bytes: bytes
+        session_lifetime_ms: int
+
+    class Mechanism(Protocol):
+        """
+        The client's part of the exchange.
+        """
+
+        def is_done(self) -> bool:
+            """
+            Return whether the exchange is over.
+            """
+
+        def is_authenticated(self) -> bool:
+            """
+            Return whether the broker has proved itself, if the mechanism requires it.
+            """
+
+        def auth_bytes(self) -> bytes:
+            """
+            Return the next message to the broker.
+            """
+
+        def receive(self, auth_bytes: bytes) -> None:
+            """
+            Take the broker's message; raises ValueError or LookupError for a wrong one.
+            """
+
 
 _MASK = "********"
 
@@ -31,23 +84,24 @@ class Login:
         self._sasl = sasl
         self._address = address
 
-    def run(self, request: Callable[[Any], Any], version: int) -> float:
+    def run(self, send: Send, version: int) -> float:
         """
         Log in, and return the session lifetime in seconds; 0 means that it does not expire.
 
-        ``request`` sends a request and returns the response; ``version`` is SaslAuthenticate's.
-        Raises :class:`AuthenticationError` if the broker rejects the login or fails to prove that
-        it knows the password (SCRAM).
+        ``send`` sends a request and returns the response; ``version`` is SaslAuthenticate's. Raises
+        :class:`AuthenticationError` if the broker rejects the login or fails to prove that it knows
+        the password (SCRAM).
         """
         from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
         handshake = SaslHandshakeRequest(mechanism=self._sasl.mechanism, version=1)
-        self._check_handshake(request(handshake))
+        self._check_handshake(cast("HandshakeResponse", send(handshake)))
         mechanism = self._mechanism()
         lifetime_ms = 0
         while not mechanism.is_done():
             token = mechanism.auth_bytes()
-            response = request(SaslAuthenticateRequest(auth_bytes=token, version=version))
+            request = SaslAuthenticateRequest(auth_bytes=token, version=version)
+            response = cast("AuthenticateResponse", send(request))
             self._check_response(response)
             lifetime_ms = response.session_lifetime_ms or 0
             self._pass_on(mechanism, response.auth_bytes)
@@ -55,7 +109,7 @@ class Login:
             raise self._error("the broker's last message does not belong to this mechanism")
         return max(lifetime_ms, 0) / 1000
 
-    def _check_handshake(self, response: Any) -> None:
+    def _check_handshake(self, response: HandshakeResponse) -> None:
         if response.error_code == KafkaErrorCode.UNSUPPORTED_SASL_MECHANISM:
             offered = ", ".join(sorted(response.mechanisms)) or "none"
             raise self._error(f"the listener does not offer it; it offers: {offered}")
@@ -64,7 +118,7 @@ class Login:
         if response.error_code:
             raise map_error_code(response.error_code, f"logging in at {self._address}")
 
-    def _check_response(self, response: Any) -> None:
+    def _check_response(self, response: AuthenticateResponse) -> None:
         if response.error_code == KafkaErrorCode.SASL_AUTHENTICATION_FAILED:
             reason = response.error_message or "no reason given"
             if self._sasl.password:
@@ -73,7 +127,7 @@ class Login:
         if response.error_code:
             raise map_error_code(response.error_code, f"logging in at {self._address}")
 
-    def _pass_on(self, mechanism: Any, message: bytes) -> None:
+    def _pass_on(self, mechanism: Mechanism, message: bytes) -> None:
         try:
             mechanism.receive(message)
         except (ValueError, LookupError) as cause:
@@ -89,11 +143,11 @@ class Login:
             "kafka.security.protocol, kafka.sasl.mechanism and the credentials"
         )
 
-    def _mechanism(self) -> Any:
+    def _mechanism(self) -> Mechanism:
         from kafka.net.sasl import get_sasl_mechanism
 
         scram = self._sasl.mechanism.startswith("SCRAM-")
-        return get_sasl_mechanism(self._sasl.mechanism)(
+        mechanism: Mechanism = get_sasl_mechanism(self._sasl.mechanism)(
             sasl_mechanism=self._sasl.mechanism,
             sasl_plain_username=_escape_scram_name(self._sasl.username)
             if scram
@@ -101,17 +155,19 @@ class Login:
             sasl_plain_password=self._sasl.password,
             sasl_oauth_token_provider=self._sasl.token and _provider(self._sasl.token),
         )
+        return mechanism
 
 
-def offered_mechanisms(request: Callable[[Any], Any]) -> list[str] | None:
+def offered_mechanisms(send: Send) -> list[str] | None:
     """
     Return the SASL mechanisms that a listener offers, or None if it uses no SASL.
 
-    ``request`` sends a request and returns the response.
+    ``send`` sends a request and returns the response.
     """
     from kafka.protocol.sasl import SaslHandshakeRequest
 
-    response = request(SaslHandshakeRequest(mechanism="PLAIN", version=1))
+    request = SaslHandshakeRequest(mechanism="PLAIN", version=1)
+    response = cast("HandshakeResponse", send(request))
     known = {KafkaErrorCode.NONE, KafkaErrorCode.UNSUPPORTED_SASL_MECHANISM}
     return sorted(response.mechanisms) if response.error_code in known else None
 
@@ -121,7 +177,7 @@ def _escape_scram_name(name: str) -> str:
     return name.replace("=", "=3D").replace(",", "=2C")
 
 
-def _provider(token: UnsecuredToken) -> Any:
+def _provider(token: UnsecuredToken) -> AbstractTokenProvider:
     from kafka.net.sasl.oauth import AbstractTokenProvider
 
     class Provider(AbstractTokenProvider):
@@ -138,7 +194,7 @@ def unsecured_jwt(token: UnsecuredToken, now: float) -> str:
     """
     Return an unsecured JSON Web Token (RFC 7519, section 6), valid from ``now``, a Unix time.
     """
-    claims: dict[str, Any] = {
+    claims: dict[str, str | float | list[str]] = {
         token.principal_claim: token.principal,
         "iat": round(now, 3),
         "exp": round(now + token.life_seconds, 3),
@@ -148,6 +204,6 @@ def unsecured_jwt(token: UnsecuredToken, now: float) -> str:
     return f"{_base64url({'alg': 'none'})}.{_base64url(claims)}."
 
 
-def _base64url(document: dict[str, Any]) -> str:
+def _base64url(document: Mapping[str, object]) -> str:
     text = json.dumps(document, separators=(",", ":")).encode()
     return base64.urlsafe_b64encode(text).rstrip(b"=").decode()

@@ -5,7 +5,7 @@ Response frames, each in memory that no later response overwrites while it is in
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyspark_pykafka.engines.error_codes import BAD_MESSAGE
 from pyspark_pykafka.engines.wire.protocol.primitives import Reader
@@ -15,6 +15,8 @@ from pyspark_pykafka.errors import KafkaClientError
 if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.protocol.request import ResponseDecoder
     from pyspark_pykafka.settings.wire_config import Address
+
+T = TypeVar("T")
 
 _API_VERSIONS = 18
 # The first version of a response's header that may hold tagged fields.
@@ -31,20 +33,26 @@ class Frame(NamedTuple):
     :class:`~pyspark_pykafka.engines.wire.protocol.request.ResponseSchema`, or kafka-python's class.
     """
 
-    schema: ResponseDecoder
+    schema: ResponseDecoder[object]
     version: int
     body: memoryview
 
-    def decode(self) -> Any:
+    def decode(self) -> object:
         """
-        Return the decoded response, which keeps no view of the body.
+        Return the decoded response, as :meth:`decode_as` does.
+        """
+        return self.decode_as(self.schema)
+
+    def decode_as(self, schema: ResponseDecoder[T]) -> T:
+        """
+        Return the response that ``schema`` decodes, which keeps no view of the body.
 
         Raises :class:`KafkaClientError` if the body is malformed.
         """
         try:
-            return self.schema.decode(self.body, version=self.version, header=False)
+            return schema.decode(self.body, version=self.version, header=False)
         except (ValueError, LookupError, TypeError, struct.error) as cause:
-            msg = f"a broker sent no valid {self.schema.name}: {type(cause).__name__}"
+            msg = f"a broker sent no valid {schema.name}: {type(cause).__name__}"
             raise KafkaClientError(msg, *BAD_MESSAGE, retriable=True) from cause
 
 
@@ -83,7 +91,7 @@ def new_buffer(size: int) -> memoryview:
     return memoryview(bytearray(size))
 
 
-def has_flexible_header(schema: ResponseDecoder, version: int) -> bool:
+def has_flexible_header(schema: ResponseDecoder[object], version: int) -> bool:
     """
     Return whether tagged fields follow the correlation id; ApiVersions never has them (KIP-511).
     """

@@ -9,9 +9,12 @@ the messages for reading and writing are written by hand, after Kafka's schemas
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from pyspark_pykafka.engines.wire.protocol.primitives import INT32, Encoding, encoding
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Buffer
 
-    class ResponseDecoder(Protocol):
+    class ResponseDecoder(Protocol[T_co]):
         """
         Decodes one API's responses: a :class:`ResponseSchema`, or kafka-python's response class.
         """
@@ -41,9 +44,57 @@ if TYPE_CHECKING:
             Return whether messages of this version are flexible (KIP-482).
             """
 
-        def decode(self, body: memoryview, *, version: int, header: bool) -> Any:
+        def decode(self, body: memoryview, *, version: int, header: bool) -> T_co:
             """
             Return the decoded body of a response.
+            """
+
+    class KafkaPythonHeader(Protocol[T_co]):
+        """
+        The header of a request of kafka-python.
+        """
+
+        def get_response_class(self) -> ResponseDecoder[T_co]:
+            """
+            Return the class that decodes the response.
+            """
+
+    class KafkaPythonRequest(Protocol[T_co]):
+        """
+        A request of kafka-python, whose messages ship no type information.
+        """
+
+        @property
+        def name(self) -> str:
+            """
+            The request's name in Kafka.
+            """
+
+        @property
+        def API_VERSION(self) -> int:  # noqa: N802
+            """
+            The version in which the request is encoded.
+            """
+
+        @property
+        def header(self) -> KafkaPythonHeader[T_co]:
+            """
+            The header that :meth:`with_header` has added.
+            """
+
+        def with_header(self, correlation_id: int, client_id: str) -> None:
+            """
+            Add the request's header.
+            """
+
+        def encode(self, *, header: bool, framed: bool) -> bytes:
+            """
+            Return the encoded request.
+            """
+
+        def expect_response(self) -> bool:
+            """
+            Return whether brokers answer the request.
             """
 
     class Api(Protocol):
@@ -69,8 +120,6 @@ if TYPE_CHECKING:
             The lowest and the highest version that we can use.
             """
 
-
-T_co = TypeVar("T_co", covariant=True)
 
 _HEADER = struct.Struct(">hhi")
 _NON_FLEXIBLE = encoding(flexible=False)
@@ -182,7 +231,7 @@ def total_bytes(buffers: Sequence[Buffer]) -> int:
     return sum(memoryview(buffer).nbytes for buffer in buffers)
 
 
-class EncodedRequest(NamedTuple):
+class EncodedRequest(NamedTuple, Generic[T]):
     """
     A framed request, ours or kafka-python's, and the decoder of its response.
     """
@@ -190,11 +239,13 @@ class EncodedRequest(NamedTuple):
     name: str
     version: int
     buffers: Sequence[Buffer]
-    response: ResponseDecoder
+    response: ResponseDecoder[T]
     expects_response: bool = True
 
 
-def encode_request(request: Any, correlation_id: int, client_id: str) -> EncodedRequest:
+def encode_request(
+    request: Request[T] | KafkaPythonRequest[T], correlation_id: int, client_id: str
+) -> EncodedRequest[T]:
     """
     Return the framed form of a :class:`Request`, or of kafka-python's request.
     """

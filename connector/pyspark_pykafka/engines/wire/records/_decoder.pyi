@@ -1,9 +1,14 @@
 # The types of the compiled decoder, which is documented in _decoder.pyx.
 
 from collections.abc import Callable, Container, Iterable
-from typing import Any, final
+from typing import TypeAlias, final
 
 from typing_extensions import Buffer
+
+# Row count, null count, validity bitmap, end offsets, and the bytes of all values.
+BytesColumn: TypeAlias = tuple[int, int, Buffer | None, Buffer, Buffer]
+# Row count, null count, validity bitmap, end offsets, and the keys and values of all headers.
+HeadersColumn: TypeAlias = tuple[int, int, Buffer | None, Buffer, BytesColumn, BytesColumn]
 
 class MalformedBatch(ValueError):  # noqa: N818
     offset: int
@@ -46,5 +51,15 @@ class RecordDecoder:
     def skip_to(self, position: int) -> None: ...
     def log_changed(self) -> None: ...
     def fill(self) -> bool: ...
-    # None for a column that is not selected, which these types cannot express.
-    def take(self) -> tuple[int, Any, Any, Any, Any, Any, Any]: ...
+    # None for a column that is not selected.
+    def take(
+        self,
+    ) -> tuple[
+        int,
+        BytesColumn | None,
+        BytesColumn | None,
+        Buffer | None,
+        Buffer | None,
+        Buffer | None,
+        HeadersColumn | None,
+    ]: ...

@@ -5,7 +5,7 @@ Turns the compiled decoder's memory into Arrow arrays of the requested columns.
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -15,6 +15,9 @@ from pyspark_pykafka.engines.wire.records.checksum import crc32c
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
+    from typing_extensions import Buffer
+
+    from pyspark_pykafka.engines.wire.records._decoder import BytesColumn, HeadersColumn
     from pyspark_pykafka.engines.wire.records.compression import Decompressor
     from pyspark_pykafka.offsets import TopicPartition
 
@@ -146,20 +149,25 @@ class ArrowDecoder:
         return _fixed(pa.int32(), rows, array("i", [self._tp.partition]) * rows)
 
 
-def _fixed(kind: pa.DataType, rows: int, memory: Any) -> pa.Array:
+# The decoder returns None for columns that are not selected; those of the schema are.
+
+
+def _fixed(kind: pa.DataType, rows: int, memory: Buffer | None) -> pa.Array:
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(memory)], null_count=0)
 
 
-def _variable(kind: pa.DataType, column: tuple[int, int, Any, Any, Any]) -> pa.Array:
+def _variable(kind: pa.DataType, column: BytesColumn | None) -> pa.Array:
     """
     Return an array of bytes or strings; invalid UTF-8 is kept as it is.
     """
+    assert column is not None
     rows, nulls, bitmap, ends, data = column
     buffers = [_bitmap(bitmap), pa.py_buffer(ends), pa.py_buffer(data)]
     return pa.Array.from_buffers(kind, rows, buffers, null_count=nulls)
 
 
-def _headers(kind: pa.DataType, column: tuple[int, int, Any, Any, Any, Any]) -> pa.Array:
+def _headers(kind: pa.DataType, column: HeadersColumn | None) -> pa.Array:
+    assert column is not None
     rows, nulls, bitmap, ends, keys, values = column
     arrays = [_header_keys(keys), _variable(pa.binary(), values)]
     pairs = pa.StructArray.from_arrays(arrays, fields=list(kind.value_type))
@@ -167,7 +175,7 @@ def _headers(kind: pa.DataType, column: tuple[int, int, Any, Any, Any, Any]) -> 
     return pa.Array.from_buffers(kind, rows, buffers, null_count=nulls, children=[pairs])
 
 
-def _header_keys(column: tuple[int, int, Any, Any, Any]) -> pa.Array:
+def _header_keys(column: BytesColumn) -> pa.Array:
     """
     Return the keys as strings; invalid UTF-8 is replaced, as the Java client does.
     """
@@ -182,5 +190,5 @@ def _header_keys(column: tuple[int, int, Any, Any, Any]) -> pa.Array:
     return keys
 
 
-def _bitmap(memory: Any) -> pa.Buffer | None:
+def _bitmap(memory: Buffer | None) -> pa.Buffer | None:
     return None if memory is None else pa.py_buffer(memory)

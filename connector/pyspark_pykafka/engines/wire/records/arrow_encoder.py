@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from array import array
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
@@ -151,7 +151,7 @@ class ArrowEncoder:
         """
         Return a description of the batch's first row for a topic, for error messages.
         """
-        row = 0 if self._topic else _array(batch, "topic").index(topic).as_py()
+        row = 0 if self._topic else batch.column("topic").index(topic).as_py()
         return row_errors.describe_row(topic, _key(batch, row))
 
     def _record_error(self, batch: pa.RecordBatch, error: RowError) -> RecordError:
@@ -159,7 +159,7 @@ class ArrowEncoder:
             return row_errors.timestamp_too_early()
         if error.why == RowError.NO_HEADER_KEY:
             return row_errors.null_header_key()
-        topic = self._topic or _array(batch, "topic")[error.row].as_py()
+        topic = self._topic or batch.column("topic")[error.row].as_py()
         partition = _array(batch, "partition")
         requested = None if partition is None else partition[error.row].as_py()
         where = row_errors.describe_row(topic, _key(batch, error.row), requested)
@@ -195,7 +195,7 @@ _VARIABLE = ("key", "value")
 _FIXED = ("partition", "timestamp")
 
 
-def _array(batch: pa.RecordBatch, name: str) -> Any:
+def _array(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     index = batch.schema.get_field_index(name)
     return None if index < 0 else batch.column(index)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import map_error_code
@@ -55,15 +55,6 @@ _LOOKUP_SECONDS = 5.0
 
 # The last request before a deadline gets at least this long, or it could never be answered.
 _MIN_REQUEST_SECONDS = 1.0
-
-
-class Reply(NamedTuple):
-    """
-    The final result for one request: a response, or an error, with ``response`` None.
-    """
-
-    response: Any
-    error: PykafkaError | None = None
 
 
 @dataclass(slots=True)
@@ -115,29 +106,28 @@ class Coordinators:
         requests: Mapping[str, RequestFactory[T]],
         error_code: Callable[[T], int],
         action: str,
-    ) -> dict[str, Reply]:
+    ) -> dict[str, PykafkaError]:
         """
         Send requests to many coordinators at once, each retried until it succeeds or is fatal.
 
-        One deadline covers them all. A reply holds the error of a request that was rejected, or
-        that did not succeed before the deadline.
+        One deadline covers them all. Returns the errors, by transactional id, of the requests that
+        were rejected or did not succeed before the deadline.
         """
         deadline = Deadline.after(self.config.block_seconds)
         backoff = Backoff(_INITIAL_BACKOFF_SECONDS, self.config.wire.retry_backoff_max_seconds)
-        replies: dict[str, Reply] = {}
+        failed: dict[str, PykafkaError] = {}
         missing = dict(requests)
         while missing:
-            replies |= self._send_round(missing, error_code, action, deadline)
-            missing = {
-                name: requests[name]
-                for name in missing
-                if (error := replies[name].error) is not None and error.retriable
-            }
+            errors = self._send_round(missing, error_code, action, deadline)
+            for name in missing:
+                failed.pop(name, None)
+            failed |= errors
+            missing = {name: requests[name] for name, error in errors.items() if error.retriable}
             if deadline.expired:
                 break
             if missing:
                 deadline.pause(backoff.next_pause())
-        return replies
+        return failed
 
     def send_once(
         self, requests: Mapping[str, RequestFactory[T]], deadline: Deadline
@@ -215,18 +205,18 @@ class Coordinators:
         error_code: Callable[[T], int],
         action: str,
         deadline: Deadline,
-    ) -> dict[str, Reply]:
+    ) -> dict[str, PykafkaError]:
         limit = Deadline.after(max(deadline.remaining(), _MIN_REQUEST_SECONDS))
         try:
             responses, errors = self.send_once(requests, limit)
         except PykafkaError as error:
-            return dict.fromkeys(requests, Reply(None, error))
-        replies = {name: Reply(None, error) for name, error in errors.items()}
-        for name, response in responses.items():
-            code = error_code(response)
+            return dict.fromkeys(requests, error)
+        for name in requests.keys() - errors.keys():
+            code = error_code(responses[name])
             self.invalidate_if_moved(name, code)
-            replies[name] = Reply(None, self.to_error(code, action)) if code else Reply(response)
-        return replies
+            if code:
+                errors[name] = self.to_error(code, action)
+        return errors
 
     def _group_by_coordinator(
         self, transactional_ids: Iterable[str], deadline: Deadline

@@ -127,11 +127,11 @@ class Transactions(TransactionLookups):
             transaction.transactional_id: end_txn(transaction, commit=commit)
             for transaction in prepared
         }
-        replies = self._coordinators.send_all(requests, _own_code, action)
+        failed = self._coordinators.send_all(requests, _own_code, action)
         errors = {
-            transaction: error
+            transaction: failed[transaction.transactional_id]
             for transaction in prepared
-            if (error := replies[transaction.transactional_id].error) is not None
+            if transaction.transactional_id in failed
         }
         if not commit:
             errors = self._without_gone(errors, len(prepared))

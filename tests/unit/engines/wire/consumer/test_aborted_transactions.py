@@ -32,6 +32,7 @@ def offsets(
     assert not reading.fill()
     assert reading.position == log[-1].last_offset + 1
     rows, _, _, packed_offsets, *_ = reading.take()
+    assert packed_offsets is not None
     return list(struct.unpack(f"={rows}q", packed_offsets))
 
 

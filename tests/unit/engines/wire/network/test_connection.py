@@ -85,12 +85,12 @@ def test_requests_are_pipelined(scripted: Callable[..., ScriptedBroker]) -> None
     Two requests in flight get their responses in order, and are counted until then.
     """
     connection = scripted(GREETING, responding(metadata(1)), responding(metadata(8))).open()
-    connection.send(metadata_request(1), soon())
-    connection.send(metadata_request(8), soon())
+    older = connection.send(metadata_request(1), soon())
+    newer = connection.send(metadata_request(8), soon())
 
     assert connection.in_flight == 2
-    assert connection.receive_frame(soon()).decode().API_VERSION == 1
-    assert connection.receive_frame(soon()).decode().API_VERSION == 8
+    assert connection.receive_frame(soon()).decode_as(older).API_VERSION == 1
+    assert connection.receive_frame(soon()).decode_as(newer).API_VERSION == 8
     assert connection.in_flight == 0
 
 
@@ -99,12 +99,12 @@ def test_a_frame_is_the_undecoded_body(scripted: Callable[..., ScriptedBroker]) 
     An undecoded response is in the connection's buffer, without its header.
     """
     connection = scripted(GREETING, responding(metadata(12), flexible=True)).open()
-    connection.send(metadata_request(12), soon())
+    schema = connection.send(metadata_request(12), soon())
     frame = connection.receive_frame(soon())
 
     assert (bytes(frame.body), frame.version) == (metadata(12), 12)
     assert frame.schema.API_KEY == METADATA
-    assert frame.decode().cluster_id == "c"
+    assert frame.decode_as(schema).cluster_id == "c"
 
 
 def test_receiving_without_a_request_is_an_error(scripted: Callable[..., ScriptedBroker]) -> None:
