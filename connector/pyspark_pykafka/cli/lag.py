@@ -162,7 +162,10 @@ def watch_as_json(reader: LagReader, interval: float, stop: threading.Event | No
 
 
 def watch_on_screen(
-    reader: LagReader, interval: float, stop: threading.Event | None = None
+    reader: LagReader,
+    interval: float,
+    stop: threading.Event | None = None,
+    now: Callable[[], float] = time.monotonic,
 ) -> None:
     """Show a table that changes every ``interval`` seconds, until Ctrl-C or ``stop``."""
     try:
@@ -171,12 +174,12 @@ def watch_on_screen(
         msg = "--watch needs the package rich; use: pip install 'pyspark-pykafka[cli]'"
         raise OptionsError((msg,)) from cause
     stop = stop or threading.Event()
-    lags, at = reader.read(), time.monotonic()
+    lags, at = reader.read(), now()
     with Live(_table(lags, None), auto_refresh=False, screen=sys.stdout.isatty()) as live:
         live.refresh()
         while not stop.wait(interval):
             earlier, earlier_at = lags, at
-            lags, at = reader.read(), time.monotonic()
+            lags, at = reader.read(), now()
             rate = _offsets_between(earlier, lags) / (at - earlier_at)
             live.update(_table(lags, rate), refresh=True)
 

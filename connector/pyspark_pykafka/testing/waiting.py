@@ -15,15 +15,20 @@ class NotReadyError(RuntimeError):
     """A test server did not become ready before the deadline."""
 
 
-def wait_until(missing: Callable[[], str | None], seconds: float) -> None:
+def wait_until(
+    missing: Callable[[], str | None],
+    seconds: float,
+    now: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> None:
     """
     Wait until `missing` returns None; raise `NotReadyError` after `seconds`.
 
     `missing` returns the missing condition, as a sentence for the error message.
     """
-    deadline = time.monotonic() + seconds
+    deadline = now() + seconds
     while (reason := missing()) is not None:
-        if time.monotonic() > deadline:
+        if now() > deadline:
             msg = f"After {seconds:g} s: {reason}"
             raise NotReadyError(msg)
-        time.sleep(POLL_SECONDS)
+        sleep(POLL_SECONDS)

@@ -174,12 +174,13 @@ class _Run:
     nemesis: Nemesis | None
     parts: _Parts
     pace: Pace = field(default_factory=Pace)
+    now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
     def make(self, clean: _Cleanup) -> Report:
         parts = self.parts
         parts.query.start()
-        self._until(lambda: parts.query.has_started, Deadline.after(_START_SECONDS), "Spark starts")
+        self._until(lambda: parts.query.has_started, _START_SECONDS, "Spark starts")
         if not parts.query.has_started:
             _raise_if_failed(
                 "starting the query", parts.query.error or TimeoutError(_START_SECONDS)
@@ -189,7 +190,7 @@ class _Run:
         # The first record takes longer, since Python workers start.
         is_running = self._until(
             lambda: bool(parts.tail.seen),
-            Deadline.after(_START_SECONDS),
+            _START_SECONDS,
             "the first record goes through",
         )
         if is_running:
@@ -197,7 +198,7 @@ class _Run:
         parts.writer.stop()
         is_through = is_running and self._until(
             self._is_through,
-            Deadline.after(self.plan.deadline_seconds),
+            self.plan.deadline_seconds,
             "the last records go through",
         )
         parts.query.stop()
@@ -210,16 +211,17 @@ class _Run:
         if self.nemesis is not None:
             clean.add("heal the brokers", self.nemesis.stop)
             self.nemesis.start()
-        self._until(lambda: False, Deadline.after(self.plan.seconds), None)
+        self._until(lambda: False, self.plan.seconds, None)
         if self.nemesis is not None:
             self.nemesis.stop()
             _raise_if_failed("healing the brokers", self.nemesis.error)
 
-    def _until(self, is_done: Callable[[], bool], deadline: Deadline, action: str | None) -> bool:
+    def _until(self, is_done: Callable[[], bool], seconds: float, action: str | None) -> bool:
         """
         Sample the pace until a condition holds; return False if it does not hold in time.
         """
-        announce_at = Deadline.after(_ANNOUNCE_SECONDS) if action else NEVER
+        deadline = Deadline.after(seconds, self.now, self.sleep)
+        announce_at = Deadline.after(_ANNOUNCE_SECONDS, self.now) if action else NEVER
         while not is_done():
             if deadline.expired or not self._all_run():
                 return False
@@ -227,7 +229,7 @@ class _Run:
                 self.on_event(f"waiting until {action}, for {deadline.remaining():.0f} s more")
                 announce_at = NEVER
             self.pace.sample(self.parts.writer.written.committed, len(self.parts.tail.seen))
-            self.sleep(_SAMPLE_SECONDS)
+            deadline.pause(_SAMPLE_SECONDS)
         return True
 
     def _all_run(self) -> bool:
