@@ -59,7 +59,7 @@ class Moving(Behaviour):
         return 0, low if timestamp == -2 else ENTRIES
 
     def throttle_ms(self, node: int, api_key: int) -> int:  # noqa: ARG002
-        return 20_000 if self._in("throttled") and api_key == _FETCH else 0
+        return 3_600_000 if self._in("throttled") and api_key == _FETCH else 0
 
     def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:  # noqa: ARG002
         if self._in("not leader"):
@@ -107,16 +107,13 @@ def test_reads_are_retried_while_the_leader_moves(failure: str, seconds: float) 
 
 def test_a_throttled_ledger_takes_no_longer_than_max_block_ms() -> None:
     """
-    A broker that throttles for twenty seconds does not hold a commit up for longer than its time.
+    A broker that throttles for an hour does not hold a commit up for longer than its time.
     """
-    began = time.monotonic()
     with (
-        ledger("throttled", 60, block_ms=2_000) as made,
+        ledger("throttled", 3_600, block_ms=2_000) as made,
         pytest.raises(TimeoutExceededError, match=r"2000 ms \(kafka.max.block.ms\): .*throttled"),
     ):
         made.read_all(0, ENTRIES)
-
-    assert time.monotonic() - began < 15
 
 
 def test_watermarks_are_retried() -> None:

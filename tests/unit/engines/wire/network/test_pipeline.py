@@ -5,7 +5,6 @@ Requests to several brokers at the same time, on connections that throttle or en
 from __future__ import annotations
 
 import threading
-import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
@@ -24,7 +23,8 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.protocol.metadata import MetadataResponse
     from pyspark_pykafka.engines.wire.protocol.request import Request
 
-THROTTLE_MS = 20_000
+# Longer than a test may take.
+THROTTLE_MS = 3_600_000
 
 
 def metadata_of_t(connection: Connection) -> Request[MetadataResponse]:
@@ -51,15 +51,13 @@ def test_a_connection_that_ends_while_it_is_throttled_is_an_error() -> None:
         client.callback(cluster.close)
         (address,) = cluster.addresses(Deadline.after(10))
         closing = threading.Timer(0.3, brokers.pop_all().close)
-        began = time.monotonic()
         closing.start()
         result = request_pipelined(
             cluster,
             {address: [("t", metadata_of_t)]},
-            Deadline.after(15),
-            15.0,
+            Deadline.after(7_200),
+            7_200.0,
         )
         closing.join()
 
     assert isinstance(result.errors[address], BrokerUnavailableError)
-    assert time.monotonic() - began < THROTTLE_MS / 1000 / 2

@@ -41,7 +41,7 @@ from pyspark_pykafka.source.factory import metadata_client
 from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark_pykafka.engines.wire.network.connection import Connection
     from pyspark_pykafka.settings.wire_config import Address
@@ -435,13 +435,15 @@ def test_a_silent_second_broker_behind_an_alias(monkeypatch: pytest.MonkeyPatch)
     assert 4.5 < seconds < 9.5
 
 
-def test_a_second_broker_that_is_down_costs_no_time() -> None:
+def test_a_second_broker_that_is_down_costs_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A refused connection is known at once.
     """
+    # Waiting for the second broker would exceed the time of the test.
+    wait_for_responses(monkeypatch, 300.0)
     with StubCluster(Silent(brokers=2, topics={"t": 1})) as stubs:
         stubs.set(ports=[stubs.ports[0], unused_address()[1]])
-        assert planning_seconds(bootstrap(stubs, 0), subscribe="t") < 1
+        planning_seconds(bootstrap(stubs, 0), subscribe="t")
 
 
 def test_a_second_broker_that_refuses_the_login(
@@ -664,9 +666,9 @@ def write() -> Callable[..., int]:
 
     from pyspark_pykafka.engines.wire.producer.producer import produce
 
-    def once(servers: str) -> int:
+    def once(servers: str, more: Mapping[str, str] | None = None) -> int:
         batch = pa.RecordBatch.from_pydict({"value": pa.array([b"v"], pa.binary())})
-        settings = {"bootstrap.servers": servers, "max.block.ms": "10000"}
+        settings = {"bootstrap.servers": servers, "max.block.ms": "10000", **(more or {})}
         return produce([batch], KafkaSettings.of(settings), "t")
 
     return once
@@ -708,16 +710,12 @@ class Unanswering(Alone):
 
 def test_a_writer_does_not_wait_for_a_deposed_leader(write: Callable[..., int]) -> None:
     """
-    While a leader does not answer, the writer looks for another one: long before the request times
-    out, which takes 30 s.
+    While a leader does not answer, the writer looks for another one, before the request times out.
     """
     with StubCluster(Unanswering(brokers=3)) as stubs:
-        began = time.monotonic()
-        assert write(bootstrap(stubs, STALE)) == 1
-        seconds = time.monotonic() - began
+        # The request would time out after the test.
+        assert write(bootstrap(stubs, STALE), {"request.timeout.ms": "300000"}) == 1
         assert stubs.get("written") == (1,)
-
-    assert seconds < 15
 
 
 class SlowLeader(Behaviour):
