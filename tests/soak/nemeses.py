@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
     from tests.soak.plan import Strike
     from tests.soak.rig import Rig
+    from tests.support.proxy import Proxy
 
     FaultKind = Callable[["Scene", Random], AbstractContextManager[str]]
 
@@ -132,32 +133,26 @@ def full_disk(scene: Scene, random: Random) -> Iterator[str]:  # noqa: ARG001 (t
 # --- Network --------------------------------------------------------------------------------------
 
 
-@contextmanager
-def cut_link(scene: Scene, random: Random) -> Iterator[str]:
-    node = _broker(random)
-    proxy = scene.rig.cluster.proxies[node]
+def _proxy_fault(strike: Callable[[Proxy, Random], None]) -> FaultKind:
+    @contextmanager
+    def fault(scene: Scene, random: Random) -> Iterator[str]:
+        node = _broker(random)
+        proxy = scene.rig.cluster.proxies[node]
+        strike(proxy, random)
+        yield f"broker {node}"
+        proxy.heal()
+
+    return fault
+
+
+def _cut(proxy: Proxy, random: Random) -> None:
     proxy.refuse_connections()
     proxy.disconnect(reset=random.random() < 0.5)
-    yield f"broker {node}"
-    proxy.heal()
 
 
-@contextmanager
-def black_hole(scene: Scene, random: Random) -> Iterator[str]:
-    node = _broker(random)
-    proxy = scene.rig.cluster.proxies[node]
-    proxy.black_hole()
-    yield f"broker {node}"
-    proxy.heal()
-
-
-@contextmanager
-def dropped_syns(scene: Scene, random: Random) -> Iterator[str]:
-    node = _broker(random)
-    proxy = scene.rig.cluster.proxies[node]
-    proxy.drop_syns()
-    yield f"broker {node}"
-    proxy.heal()
+cut_link = _proxy_fault(_cut)
+black_hole = _proxy_fault(lambda proxy, _: proxy.black_hole())
+dropped_syns = _proxy_fault(lambda proxy, _: proxy.drop_syns())
 
 
 @contextmanager

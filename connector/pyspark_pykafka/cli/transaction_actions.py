@@ -34,6 +34,7 @@ from pyspark_pykafka.sink.transactional_ids import (
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
     from pyspark_pykafka.engines.wire.transactions.values import TransactionDescription
@@ -147,11 +148,10 @@ def release(arguments: argparse.Namespace) -> int:
 
 def describe_batch(arguments: argparse.Namespace) -> int:
     """Print what is committed of a stream's last batch."""
-    with transaction_client(_settings(arguments)) as transactions:
-        owner = read_prefix_owner(transactions, arguments.prefix)
-        if owner is None:
-            return _report_no_query(arguments)
-        batch = read_batch_state(transactions, owner, arguments.prefix)
+    last = _last_batch(arguments, read_batch_state)
+    if last is None:
+        return _report_no_query(arguments)
+    owner, batch = last
     if arguments.json:
         print_json({**_owner_as_json(owner), **_state_as_json(batch)})
         return 0
@@ -168,18 +168,30 @@ def describe_batch(arguments: argparse.Namespace) -> int:
 
 def complete_last_batch(arguments: argparse.Namespace) -> int:
     """Count that batch as done as it is."""
-    with transaction_client(_settings(arguments)) as transactions:
-        owner = read_prefix_owner(transactions, arguments.prefix)
-        if owner is None:
-            return _report_no_query(arguments)
-        act = complete_batch if arguments.execute else read_batch_state
-        batch = act(transactions, owner, arguments.prefix)
+    last = _last_batch(arguments, complete_batch if arguments.execute else read_batch_state)
+    if last is None:
+        return _report_no_query(arguments)
+    owner, batch = last
     verb = "completed" if arguments.execute else "would complete"
     return _report_change(
         arguments,
         {**_owner_as_json(owner), **_state_as_json(batch)},
         f"{verb} batch {owner.batch} of the query {owner.query}: {batch}",
     )
+
+
+def _last_batch(
+    arguments: argparse.Namespace,
+    read_or_complete: Callable[[Transactions, Marker, str], BatchState],
+) -> tuple[Marker, BatchState] | None:
+    """
+    Return the marker and the state of a prefix's last batch, or None if no query has the prefix.
+    """
+    with transaction_client(_settings(arguments)) as transactions:
+        owner = read_prefix_owner(transactions, arguments.prefix)
+        if owner is None:
+            return None
+        return owner, read_or_complete(transactions, owner, arguments.prefix)
 
 
 def _report_change(
