@@ -421,7 +421,7 @@ def _leader(rig: Rig, topic: str, partition: int) -> int:
 
 def _reassign(rig: Rig, topic: str, partition: int, nodes: Sequence[int]) -> None:
     """
-    Ask for other replicas; the brokers move the records by themselves.
+    Request other replicas for a partition; the brokers copy the records.
     """
     kafka = rig.cluster.kafka
     place = AlterPartitionReassignmentsRequest.ReassignableTopic
