@@ -569,16 +569,16 @@ WRONG_LISTENERS: dict[str, tuple[str, dict[str, str], type[PykafkaError], str]] 
 @pytest.mark.parametrize("case", WRONG_LISTENERS)
 def test_a_wrong_listener_is_named_soon(secured: Secured, case: str, engine: str) -> None:
     """
-    It is an error of the settings, which no retry mends: both engines name it within seconds.
+    It is an error of the settings, which no retry mends: both engines name it before any timeout.
     """
     listener, config, kind, text = WRONG_LISTENERS[case]
     filled = {name: value.replace("{files}", str(secured.files)) for name, value in config.items()}
-    kafka = KafkaSettings.of(secured.settings(listener, **filled))
-    began = time.monotonic()
+    # Longer than a test may take.
+    timeouts = {"default.api.timeout.ms": "3600000", "max.block.ms": "3600000"}
+    kafka = KafkaSettings.of({**secured.settings(listener, **filled), **timeouts})
 
     with pytest.raises(kind, match=text) as raised:
         metadata_backend_of(kafka, "read_uncommitted", engine).describe_topics(["t"])
     assert not raised.value.retriable
-    assert time.monotonic() - began < 10
     with pytest.raises(kind, match=text):
         check_topic(kafka, "t", engine)
