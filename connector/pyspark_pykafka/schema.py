@@ -106,7 +106,8 @@ def _sink_field_mistakes(field: pa.Field) -> list[str]:
     accepted, names = _SINK_TYPES[field.name]
     if any(types_match(field.type, kind) for kind in accepted):
         return []
-    return [f"unsupported type of column '{field.name}': {_name(field)}; it must be {names}"]
+    hint = "" if field.name not in {"key", "value"} else f"; to encode it, set {field.name}Format"
+    return [f"unsupported type of column '{field.name}': {_name(field)}; it must be {names}{hint}"]
 
 
 def types_match(actual: pa.DataType, expected: pa.DataType) -> bool:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import json
 import re
+from datetime import UTC, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,9 +17,10 @@ from confluent_kafka.schema_registry import (
     header_schema_id_serializer,
     prefix_schema_id_serializer,
 )
-from confluent_kafka.schema_registry.avro import AvroSerializer
-from confluent_kafka.schema_registry.json_schema import JSONSerializer
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+from pyspark.sql import functions as F  # noqa: N812
 from tests.support.schema_registry import FakeRegistry, Fault, framed, running_registry
 
 from pyspark_pykafka.testing import KafkaCluster, Record
@@ -98,6 +101,10 @@ class Orders:
     def batch(self, schema: str | None = None, **options: str) -> DataFrame:
         reader = self._spark.read.format("pykafka").options(**self.options, **options)
         return (reader.schema(schema) if schema else reader).load()
+
+    def raw(self, topic: str) -> DataFrame:
+        reader = self._spark.read.format("pykafka").option("subscribe", topic)
+        return reader.option("kafka.bootstrap.servers", self._cluster.bootstrap).load()
 
     def stream(self, **options: str) -> DataFrame:
         reader = self._spark.readStream.format("pykafka").options(**self.options, **options)
@@ -263,4 +270,86 @@ def test_examples_of_the_page(
         )
         exec(text.replace('"orders"', f'"{orders.name}"'), {"spark": spark})  # noqa: S102
         assert "bob" in capsys.readouterr().out
-    assert len(EXAMPLES) == 2
+    assert len(EXAMPLES) == 3
+
+
+WRITTEN = """
+    id BIGINT, name STRING, price DECIMAL(9,2), tags ARRAY<STRING>,
+    sizes MAP<STRING, DOUBLE>, at TIMESTAMP, inner STRUCT<flag: BOOLEAN, raw: BINARY>
+"""
+
+
+@pytest.mark.parametrize(
+    ("engine", "guarantee"), [("wire", "exactly-once"), ("librdkafka", "at-least-once")]
+)
+def test_confluent_reads_what_is_written(
+    spark: SparkSession, orders: Orders, engine: str, guarantee: str
+) -> None:
+    """
+    Structs that are written as Avro are equal in Confluent's deserializer and in our reader, and
+    tombstones stay tombstones.
+    """
+    moment = datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC)
+    full = (7, "\u2028é\x00", Decimal("12.50"), ["a", None], {"k": 1.5}, moment, (True, b"\xff"))
+    rows = [("a", full), ("b", (8, *[None] * 6)), ("c", None)]
+    frame = spark.createDataFrame(rows, f"key STRING, value STRUCT<{WRITTEN}>")
+    options = {**orders.options, "topic": orders.name, "keyFormat": "avro", "valueFormat": "avro"}
+    del options["subscribe"]
+
+    frame.write.format("pykafka").mode("append").options(
+        **options, engine=engine, deliveryGuarantee=guarantee
+    ).save()
+
+    typed = orders.batch(valueFormat="avro", keyFormat="avro")
+    assert sorted(typed.select("key", "value").collect()) == sorted(frame.collect())
+    deserializer = AvroDeserializer(orders.client)
+    context = SerializationContext(orders.name, MessageField.VALUE)
+    raw = {bytes(row.key)[6:]: row.value for row in orders.raw(orders.name).collect()}
+    values = {key: value and deserializer(bytes(value), context) for key, value in raw.items()}
+    assert values == {
+        b"a": {
+            "id": 7,
+            "name": full[1],
+            "price": full[2],
+            "tags": full[3],
+            "sizes": full[4],
+            "at": moment,
+            "inner": {"flag": True, "raw": b"\xff"},
+        },
+        b"b": {"id": 8} | dict.fromkeys(("name", "price", "tags", "sizes", "at", "inner")),
+        b"c": None,
+    }
+
+
+def test_stream_of_json_with_a_schema(spark: SparkSession, orders: Orders, checkpoint: str) -> None:
+    """
+    A stream that writes JSON with the id of its schema is read by Confluent's deserializer, which
+    checks the schema.
+    """
+    orders.send(Record(b"1"), Record(b"2"))
+    raw = (
+        spark.readStream.format("pykafka")
+        .option("kafka.bootstrap.servers", orders.options["kafka.bootstrap.servers"])
+        .options(subscribe=orders.name, startingOffsets="earliest")
+        .load()
+    )
+    value = F.struct(raw.value.cast("string").cast("int").alias("id"), F.lit(None).alias("x"))
+    target = f"{orders.name}-json"
+    options = {**orders.options, "topic": target, "valueFormat": "json"}
+    del options["subscribe"]
+
+    query = (
+        raw.select(value.cast("struct<id:int,x:string>").alias("value"))
+        .writeStream.format("pykafka")
+        .options(**options, checkpointLocation=checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(120)
+
+    found = orders.raw(target).collect()
+    deserializer = JSONDeserializer(None, schema_registry_client=orders.client)
+    context = SerializationContext(target, MessageField.VALUE)
+    values = [deserializer(bytes(row.value), context) for row in found]
+    assert sorted(value["id"] for value in values) == [1, 2]
+    assert all(set(value) == {"id"} for value in values)

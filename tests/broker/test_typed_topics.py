@@ -475,6 +475,8 @@ def test_examples_of_the_page(
         text = text.replace("subscribe 'orders'", f"subscribe '{name}', endingOffsets '{ends}'")
         text = text.replace('"orders.dead")', f'"{dead_letters.topic}")')
         limit = "" if "onBadRecord" in example else f".option('endingOffsets', '{ends}')"
+        limit = "" if "rescue" in example else f".option('endingOffsets', '{ends}')"
+        text = text.replace('.option("topic", "orders")', f'.option("topic", "{name}")')
         text = text.replace(
             '.option("subscribe", "orders")', f'.option("subscribe", "{name}"){limit}'
         )

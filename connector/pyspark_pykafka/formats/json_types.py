@@ -70,20 +70,36 @@ def plan(name: str, kind: pa.DataType) -> Plan:
         return _DECIMAL, name, kind.precision, kind.scale, []
     if kind in _SIMPLE_KINDS:
         return _SIMPLE_KINDS[kind], name, 0, 0, []
-    number = _STRUCT if pa.types.is_struct(kind) else _MAP if pa.types.is_map(kind) else _LIST
-    return number, name, 0, 0, [plan(field.name, field.type) for field in inner_fields(kind)]
+    inner = [plan(field.name, field.type) for field in inner_fields(kind)]
+    return kind_number(kind), name, 0, 0, inner
+
+
+def kind_number(kind: pa.DataType) -> int:
+    """
+    Return the number of a type in the compiled modules, or -1 if they do not have it.
+    """
+    if _is_decimal(kind):
+        return _DECIMAL
+    if pa.types.is_struct(kind):
+        return _STRUCT
+    if pa.types.is_map(kind):
+        return _MAP
+    return _LIST if pa.types.is_list(kind) else _SIMPLE_KINDS.get(kind, -1)
 
 
 def named_types(path: str, kind: pa.DataType) -> Iterator[tuple[str, str]]:
     """
     Yield (path, Spark's name of the type) for a type and all in it, in the order of the plan.
     """
-    yield path, _spark_name(kind)
+    yield path, spark_name(kind)
     for field in inner_fields(kind):
         yield from named_types(f"{path}.{field.name}", field.type)
 
 
-def _spark_name(kind: pa.DataType) -> str:
+def spark_name(kind: pa.DataType) -> str:
+    """
+    Return Spark's name of a checked type, for messages.
+    """
     if pa.types.is_decimal(kind):
         return f"DECIMAL({kind.precision},{kind.scale})"
     if kind in _SIMPLE_KINDS:

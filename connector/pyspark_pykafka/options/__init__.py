@@ -6,6 +6,7 @@ Pure: no I/O, no Spark, no Kafka client.
 
 from __future__ import annotations
 
+from pyspark_pykafka.options.encoding_values import EncodedColumnOptions, EncodingOptions
 from pyspark_pykafka.options.option import Option, Scope
 from pyspark_pykafka.options.parse import (
     parse_batch_source,
@@ -47,6 +48,8 @@ __all__ = [
     "Committed",
     "ConsumerGroup",
     "Earliest",
+    "EncodedColumnOptions",
+    "EncodingOptions",
     "FormatOptions",
     "GlobalTimestamp",
     "LastOffsets",

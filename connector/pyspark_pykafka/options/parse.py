@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_pykafka.options import table
+from pyspark_pykafka.options.encoding_parse import read_encoding
 from pyspark_pykafka.options.option import Option, Scope
 from pyspark_pykafka.options.option_reader import OptionReader
 from pyspark_pykafka.options.registry_parse import read_registry, read_subject
@@ -154,6 +155,7 @@ def parse_sink(options: Mapping[str, str | None], streaming: bool) -> SinkOption
         transactional_id_prefix=reader.find(table.TRANSACTIONAL_ID_PREFIX),
         ledger_replication_factor=replicas,
         ledger_min_insync_replicas=in_sync,
+        encoding=read_encoding(reader),
     )
     reader.raise_mistakes()
     return sink

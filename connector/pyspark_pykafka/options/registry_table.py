@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from pyspark_pykafka.options.option import Option, Scope
 from pyspark_pykafka.options.value_parsers import (
+    BOOLEAN,
     CREDENTIALS,
     TEXT,
     InvalidOptionError,
@@ -55,7 +56,7 @@ REGISTRY_URL = Option(
     "The schema registry: the URLs of its API. If one does not answer, the next one is used. "
     "Values with `valueFormat` `avro` or `json`, and keys, then have the form of Confluent's or "
     "Apicurio's serializers. See [Schema Registry](schema-registry.md).",
-    Scope.READ,
+    Scope.ALL,
     secret=True,
 )
 CREDENTIALS_SOURCE = Option(
@@ -63,28 +64,28 @@ CREDENTIALS_SOURCE = Option(
     one_of("USER_INFO", "URL"),
     "Where the user and the password for the registry are: in "
     "`schema.registry.basic.auth.user.info`, or in the URL.",
-    Scope.READ,
+    Scope.ALL,
     default="USER_INFO",
 )
 USER_INFO = Option(
     "schema.registry.basic.auth.user.info",
     CREDENTIALS,
     "User and password for the registry.",
-    Scope.READ,
+    Scope.ALL,
     secret=True,
 )
 BEARER_SOURCE = Option(
     "schema.registry.bearer.auth.credentials.source",
     one_of("STATIC_TOKEN"),
     "Where the bearer token for the registry is: in `schema.registry.bearer.auth.token`.",
-    Scope.READ,
+    Scope.ALL,
     default="STATIC_TOKEN",
 )
 BEARER_TOKEN = Option(
     "schema.registry.bearer.auth.token",
     TEXT,
     "A bearer token for the registry.",
-    Scope.READ,
+    Scope.ALL,
     secret=True,
 )
 CA_LOCATION = Option(
@@ -92,32 +93,32 @@ CA_LOCATION = Option(
     TEXT,
     "A PEM file with the authorities that the registry's certificate may be signed by, on the "
     "driver and the executors. The default is the system's authorities.",
-    Scope.READ,
+    Scope.ALL,
 )
 CERTIFICATE_LOCATION = Option(
     "schema.registry.ssl.certificate.location",
     TEXT,
     "A PEM file with our certificate for the registry.",
-    Scope.READ,
+    Scope.ALL,
 )
 KEY_LOCATION = Option(
     "schema.registry.ssl.key.location",
     TEXT,
     "A PEM file with the key of `schema.registry.ssl.certificate.location`, if that has none.",
-    Scope.READ,
+    Scope.ALL,
 )
 KEY_PASSWORD = Option(
     "schema.registry.ssl.key.password",
     TEXT,
     "The password of that key.",
-    Scope.READ,
+    Scope.ALL,
     secret=True,
 )
 REQUEST_TIMEOUT = Option(
     "schema.registry.request.timeout.ms",
     whole_number(1),
     "How long to wait for one answer of the registry, in milliseconds.",
-    Scope.READ,
+    Scope.ALL,
     default="10000",
 )
 REGISTRY_TIMEOUT = Option(
@@ -125,7 +126,7 @@ REGISTRY_TIMEOUT = Option(
     whole_number(1),
     "How long to repeat a request to the registry, at all of its URLs, before the task fails, in "
     "milliseconds.",
-    Scope.READ,
+    Scope.ALL,
     default="60000",
 )
 ID_BYTES = Option(
@@ -138,20 +139,39 @@ ID_BYTES = Option(
 )
 
 
+AUTO_REGISTER = Option(
+    "autoRegister",
+    BOOLEAN,
+    "Register the schemas of encoded keys and values (Confluent's `auto.register.schemas`). If "
+    "false, the subject must have them.",
+    Scope.WRITE,
+    default="true",
+)
+USE_LATEST_VERSION = Option(
+    "useLatestVersion",
+    BOOLEAN,
+    "Encode keys and values by the latest schema of their subject, and register none (Confluent's "
+    "`use.latest.version`).",
+    Scope.WRITE,
+    default="false",
+)
+
+
 def _subject(column: str) -> tuple[Option[Any], Option[Any], Option[Any], Option[Any]]:
     return (
         Option(
             f"{column}Subject",
             TEXT,
-            f"The subject of the registry whose schema `{column}` is read as. By default it is "
-            f"what `{column}SubjectNameStrategy` says.",
-            Scope.READ,
+            f"The subject of the registry whose schema `{column}` is read as, or written by. By "
+            f"default it is what `{column}SubjectNameStrategy` says.",
+            Scope.ALL,
         ),
         Option(
             f"{column}SubjectVersion",
             whole_number(1),
-            "The version of that subject. By default it is the latest when the query starts.",
-            Scope.READ,
+            "The version of that subject. By default a read takes the latest when the query "
+            "starts, and a write registers its own.",
+            Scope.ALL,
         ),
         Option(
             f"{column}SubjectNameStrategy",
@@ -159,14 +179,15 @@ def _subject(column: str) -> tuple[Option[Any], Option[Any], Option[Any], Option
             f"How the subject of `{column}` is named: `TopicNameStrategy` is `<topic>-{column}`, "
             f"`RecordNameStrategy` is `{column}RecordName`, and `TopicRecordNameStrategy` is "
             "`<topic>-` and that name.",
-            Scope.READ,
+            Scope.ALL,
             default="TopicNameStrategy",
         ),
         Option(
             f"{column}RecordName",
             TEXT,
-            f"The full name of the record, for `{column}SubjectNameStrategy`.",
-            Scope.READ,
+            f"The full name of the record, for `{column}SubjectNameStrategy`; in a write also that "
+            "of a schema that is derived from the column.",
+            Scope.ALL,
         ),
     )
 
@@ -188,6 +209,8 @@ CLIENT_OPTIONS: tuple[Option[Any], ...] = (
     REQUEST_TIMEOUT,
     REGISTRY_TIMEOUT,
     ID_BYTES,
+    AUTO_REGISTER,
+    USE_LATEST_VERSION,
 )
 #: All options of this module, in the order of docs/options.md.
 REGISTRY_OPTIONS: tuple[Option[Any], ...] = (

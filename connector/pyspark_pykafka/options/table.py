@@ -311,17 +311,18 @@ ZOOKEEPER_ACL: Option[Acl] = Option(
 VALUE_FORMAT: Option[ValueFormat] = Option(
     "valueFormat",
     one_of("raw", "text", "json", "avro"),
-    "What `value` is decoded from: `raw` leaves the bytes as they are, `text` is UTF-8, `json` is "
-    "JSON of the type that the schema or `valueSchema` says, `avro` is what Avro's schema in "
-    "`valueSchema` has written. See [Typed topics](typed-topics.md).",
-    Scope.READ,
+    "What `value` is decoded from, or encoded as: `raw` leaves the bytes as they are, `text` is "
+    "UTF-8, `json` is JSON of the type that the schema or `valueSchema` says, `avro` is what "
+    "Avro's schema in `valueSchema` has written. A write takes the type of the column. See [Typed "
+    "topics](typed-topics.md).",
+    Scope.ALL,
     default="raw",
 )
 KEY_FORMAT: Option[ValueFormat] = Option(
     "keyFormat",
     one_of("raw", "text", "json", "avro"),
-    "What `key` is decoded from, as `valueFormat`.",
-    Scope.READ,
+    "What `key` is decoded from, or encoded as, as `valueFormat`.",
+    Scope.ALL,
     default="raw",
 )
 VALUE_SCHEMA = Option(
@@ -329,14 +330,22 @@ VALUE_SCHEMA = Option(
     SCHEMA_TEXT,
     "The type of `value` with `valueFormat=json`, as DDL or JSON text: a schema given to "
     "`.schema(...)` replaces it. With `avro` the schema that values were written with, as its "
-    "JSON text.",
-    Scope.READ,
+    "JSON text. In a write: the Avro schema to encode by, or the JSON Schema to register.",
+    Scope.ALL,
 )
 KEY_SCHEMA = Option(
     "keySchema",
     SCHEMA_TEXT,
     "The type of `key`, as `valueSchema`.",
-    Scope.READ,
+    Scope.ALL,
+)
+IGNORE_NULL_FIELDS = Option(
+    "ignoreNullFields",
+    BOOLEAN,
+    "Leave out the fields of structs that are NULL when `json` is written, as `to_json` does. If "
+    "false, they are `null`.",
+    Scope.WRITE,
+    default="true",
 )
 FLATTEN = Option(
     "flatten",
@@ -443,6 +452,7 @@ OPTIONS: tuple[Option[Any], ...] = (
     VALUE_SCHEMA,
     KEY_FORMAT,
     KEY_SCHEMA,
+    IGNORE_NULL_FIELDS,
     FLATTEN,
     ON_BAD_RECORD,
     MAX_BAD_RECORDS,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from pyspark_pykafka.formats.write_format import WriteFormat
     from pyspark_pykafka.options import SinkOptions
 
     Messages = Sequence[spark.WriterCommitMessage | None]
@@ -53,17 +54,47 @@ class _Writer:
     """
 
     def __init__(self, options: SinkOptions, schema: StructType, *, streaming: bool) -> None:
-        check_sink_schema(arrow_schema(schema), topic_option=options.topic is not None)
+        rows = arrow_schema(schema)
+        self._topic = options.topic
+        self._format = _write_format(options, rows)
+        records = rows if self._format is None else self._format.record_schema
+        check_sink_schema(records, topic_option=options.topic is not None)
         self._delivery = make_delivery(options, streaming=streaming)
+        self._format = _with_registered_schemas(self._format, options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaWriterCommitMessage:
         """
         Write a task's rows, on an executor.
         """
         freeze_loaded_modules()
-        return KafkaWriterCommitMessage(
-            self._delivery.write(rows_until_end_of_task(iterator), _task())
-        )
+        rows = self._encoded(rows_until_end_of_task(iterator))
+        return KafkaWriterCommitMessage(self._delivery.write(rows, _task()))
+
+    def _encoded(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if self._format is None:
+            return rows
+        # Each import delays the start of a task.
+        from pyspark_pykafka.formats.record_encoder import RecordEncoder
+
+        return RecordEncoder(self._format, self._topic).batches(rows)
+
+
+def _write_format(options: SinkOptions, rows: pa.Schema) -> WriteFormat | None:
+    if not options.encoding.encodes:
+        return None
+    from pyspark_pykafka.formats.write_format import write_format
+
+    return write_format(options.encoding, rows)
+
+
+def _with_registered_schemas(
+    format_: WriteFormat | None, options: SinkOptions
+) -> WriteFormat | None:
+    if format_ is None or not format_.columns:
+        return None
+    from pyspark_pykafka.formats.registered_writes import with_registered_schemas
+
+    return with_registered_schemas(format_, options.encoding, options.topic)
 
 
 def _task() -> SinkTask:
@@ -147,6 +178,12 @@ else:
 
         def __init__(self, options: SinkOptions, schema: StructType) -> None:
             super().__init__(options, schema)
+            if self._format is not None:
+                msg = (
+                    "valueFormat or keyFormat encodes a stream's rows, which needs Spark 4.1 or "
+                    "newer; write to_json(...) or to_avro(...) without these options"
+                )
+                raise OptionsError((msg,))
             self._schema = schema
 
         def write(self, iterator: Iterator[Any]) -> KafkaWriterCommitMessage:

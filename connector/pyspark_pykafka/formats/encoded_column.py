@@ -1,0 +1,113 @@
+"""
+A column of values in their encoding, made by the compiled encoder from Arrow's own memory.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pyspark_pykafka.formats._value_encoder import EncodingError, ValueEncoder
+from pyspark_pykafka.formats.avro_types import parse_avro
+from pyspark_pykafka.formats.encoder_plan import avro_plan, json_plan
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark_pykafka.formats.write_format import WrittenColumn
+
+__all__ = ["EncodedColumn", "EncodingError"]
+
+_REASONS = {
+    1: "is null, and {expected} in the schema has no null",
+    2: "is a string that is not UTF-8; make it BINARY",
+    3: "has more than {precision} digits, or more than the schema has room for",
+    4: "is no symbol of the enum in the schema",
+    5: "has not the {size} bytes of the schema's fixed type",
+    6: "is out of range for {expected}",
+    7: "is NaN or infinite, which the number of a JSON Schema cannot be",
+    8: "has more than 2147483647 bytes",
+}
+
+
+class EncodedColumn:
+    """
+    Encodes the rows of one column, a key or a value.
+    """
+
+    def __init__(self, column: WrittenColumn) -> None:
+        self._type = column.type
+        if column.format == "avro":
+            plan, _ = avro_plan(column.name, column.type, parse_avro(column.schema))
+        else:
+            plan = json_plan(column.name, column.type)
+        self._nodes = list(plan.nodes())
+        self._encoder = ValueEncoder(
+            plan.compiled(),
+            column.prefix,
+            keeps_nulls=column.keeps_nulls,
+            needs_finite=bool(column.schema),
+        )
+
+    def encode(self, values: pa.Array, start: int, end: int, max_bytes: int) -> pa.Array:
+        """
+        Return the values of rows from ``start`` to ``end``, or until they have ``max_bytes``.
+
+        At least one row is encoded, if there is one. Raises :class:`EncodingError`.
+        """
+        arrays = list(_nested(values, self._type))
+        columns = [_addresses(array) for array in arrays]
+        row, nulls, bitmap, ends, data = self._encoder.encode(columns, start, end, max_bytes)
+        buffers = [pa.py_buffer(memory) for memory in (bitmap, ends, data)]
+        return pa.Array.from_buffers(pa.binary(), row - start, buffers, nulls)
+
+    def describe(self, error: EncodingError) -> str:
+        """
+        Return which field cannot be encoded, and why.
+        """
+        node = self._nodes[error.node]
+        reason = _REASONS[error.reason].format(
+            expected=node.expected, precision=node.precision, size=node.size
+        )
+        return f"{node.path} {reason}"
+
+
+def _nested(values: pa.Array, kind: pa.DataType) -> Iterator[pa.Array]:
+    """
+    Yield an array and all that are in it, in the order of a plan's columns.
+    """
+    if pa.types.is_dictionary(values.type):
+        values = values.dictionary_decode()
+    yield values
+    if pa.types.is_struct(kind):
+        for number, field in enumerate(kind):
+            yield from _nested(values.field(number), field.type)
+    elif pa.types.is_map(kind):
+        # The pairs, which may have an offset of their own.
+        pairs = values.values
+        yield from _nested(pairs.field(0), kind.key_type)
+        yield from _nested(pairs.field(1), kind.item_type)
+    elif pa.types.is_list(kind):
+        yield from _nested(values.values, kind.value_type)
+
+
+def _addresses(values: pa.Array) -> tuple[int, int, int, int, bool]:
+    """
+    Return the addresses of an array's validity, ends and data, its offset, and how wide ends are.
+    """
+    kind, buffers = values.type, values.buffers()
+    validity = _address(buffers[0]) if values.null_count else 0
+    if pa.types.is_null(kind) or pa.types.is_struct(kind):
+        return validity, 0, 0, values.offset, False
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_map(kind):
+        wide = pa.types.is_large_list(kind)
+        return validity, _address(buffers[1]), 0, values.offset, wide
+    if pa.types.is_primitive(kind) or pa.types.is_decimal(kind) or pa.types.is_boolean(kind):
+        return validity, 0, _address(buffers[1]), values.offset, False
+    wide = pa.types.is_large_string(kind) or pa.types.is_large_binary(kind)
+    return validity, _address(buffers[1]), _address(buffers[2]), values.offset, wide
+
+
+def _address(buffer: pa.Buffer | None) -> int:
+    return 0 if buffer is None else int(buffer.address)

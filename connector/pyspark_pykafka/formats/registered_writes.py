@@ -1,0 +1,134 @@
+"""
+The schemas of a write in the registry: registered or looked up, once, on the driver.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    OptionsError,
+    PykafkaError,
+    TlsError,
+)
+from pyspark_pykafka.formats.avro_references import inline
+from pyspark_pykafka.formats.avro_types import AvroSchemaError, parse_avro
+from pyspark_pykafka.formats.write_format import schema_mistakes
+from pyspark_pykafka.registry.client import schema_registry
+from pyspark_pykafka.registry.errors import SchemaNotFoundError, SchemaRegistryError
+from pyspark_pykafka.registry.schemas import Schema
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.formats.write_format import WriteFormat, WrittenColumn
+    from pyspark_pykafka.options import EncodedColumnOptions, EncodingOptions
+    from pyspark_pykafka.registry.client import SchemaRegistry
+    from pyspark_pykafka.registry.schemas import RegisteredSchema, SchemaKind
+
+_KINDS: dict[str, SchemaKind] = {"avro": "AVRO", "json": "JSON"}
+_MAGIC = b"\x00"
+
+
+def with_registered_schemas(
+    format_: WriteFormat, options: EncodingOptions, topic: str | None
+) -> WriteFormat:
+    """
+    Return the format with the ids of its schemas, which precede each value.
+
+    Schemas are registered, looked up, or taken from the registry, as the options say. Raises
+    :class:`OptionsError` if they cannot be used, and the errors of the registry's client with its
+    URLs and the subject.
+    """
+    if options.registry is None:
+        return format_
+    registry = schema_registry(options.registry)
+    subjects = {
+        column.name: _subject(column, options.by_column[column.name], topic)
+        for column in format_.columns
+    }
+    urls = ", ".join(options.registry.urls)
+    columns = []
+    for column in format_.columns:
+        subject = subjects[column.name]
+        try:
+            columns.append(_registered(registry, column, options, subject))
+        except (AuthenticationError, AuthorizationError, TlsError) as error:
+            msg = f"{error}; it was asked for the subject '{subject}'"
+            raise type(error)(msg) from error
+        except SchemaRegistryError as error:
+            msg = f"{error}, at {urls}{_advice(error, column.name, options)}"
+            raise type(error)(msg, error.code) from error
+    return format_.with_columns(tuple(columns))
+
+
+def _advice(error: PykafkaError, name: str, options: EncodingOptions) -> str:
+    if not isinstance(error, SchemaNotFoundError):
+        return ""
+    if options.by_column[name].is_registered_already:
+        return f"; set {name}Subject to a subject that has the schema"
+    return "; register it there, or set autoRegister to true"
+
+
+def _subject(column: WrittenColumn, options: EncodedColumnOptions, topic: str | None) -> str:
+    """
+    Return the subject of a column; raise :class:`OptionsError` if it is not one.
+    """
+    subject = options.subject
+    if subject.name is not None:
+        return subject.name
+    record = subject.record_name or _record_name(column)
+    if subject.strategy == "RecordNameStrategy":
+        return record
+    if topic is None:
+        msg = (
+            f"the subject of {column.name} is named after the topic, and rows have their own "
+            f"topics; set the option 'topic', or {column.name}Subject"
+        )
+        raise OptionsError((msg,))
+    suffix = record if subject.strategy == "TopicRecordNameStrategy" else column.name
+    return f"{topic}-{suffix}"
+
+
+def _record_name(column: WrittenColumn) -> str:
+    if column.format != "avro" or not column.schema:
+        return ""
+    return parse_avro(column.schema).name
+
+
+def _registered(
+    registry: SchemaRegistry, column: WrittenColumn, options: EncodingOptions, subject: str
+) -> WrittenColumn:
+    chosen = options.by_column[column.name]
+    if chosen.is_registered_already:
+        version = chosen.subject.version
+        found = registry.latest(subject) if version is None else registry.version(subject, version)
+        column = column._replace(schema=_text(column, subject, found))
+        if mistakes := schema_mistakes(column):
+            raise OptionsError(tuple(mistakes))
+    else:
+        schema = Schema(column.schema, _KINDS[column.format])
+        ask = registry.register if options.auto_register else registry.look_up
+        found = ask(subject, schema)
+    if not 0 <= found.id < 1 << 31:
+        msg = f"the schema registry's answer for subject '{subject}' has no id of 4 bytes"
+        raise SchemaRegistryError(msg)
+    return column._replace(prefix=_MAGIC + found.id.to_bytes(4, "big"))
+
+
+def _text(column: WrittenColumn, subject: str, registered: RegisteredSchema) -> str:
+    schema = registered.schema
+    if schema.kind != _KINDS[column.format]:
+        msg = (
+            f"the subject '{subject}' has a schema of the kind {schema.kind}, but "
+            f"{column.name}Format is '{column.format}'; set it to the format of the subject, or "
+            f"{column.name}Subject to another one"
+        )
+        raise OptionsError((msg,))
+    if column.format == "json":
+        return schema.text
+    try:
+        return inline(schema.text, tuple(other.text for _, other in registered.imports))
+    except AvroSchemaError as cause:
+        msg = f"the schema of the subject '{subject}' cannot be used: {cause}"
+        raise OptionsError((msg,)) from cause

@@ -1,0 +1,119 @@
+"""
+Parses the options for keys and values that a write encodes.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.options import table
+from pyspark_pykafka.options.encoding_values import EncodedColumnOptions, EncodingOptions
+from pyspark_pykafka.options.registry_parse import read_registry
+from pyspark_pykafka.options.registry_table import (
+    AUTO_REGISTER,
+    KEY_SUBJECT_OPTIONS,
+    USE_LATEST_VERSION,
+    VALUE_SUBJECT_OPTIONS,
+)
+from pyspark_pykafka.options.registry_values import SubjectOptions
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.options.option_reader import OptionReader
+
+_FORMATS = ("raw", "text", "json", "avro")
+_STRUCTURED = ("json", "avro")
+
+
+def read_encoding(reader: OptionReader) -> EncodingOptions:
+    """
+    Return how keys and values are encoded; notes in ``reader.mistakes`` what contradicts itself.
+    """
+    registry = read_registry(reader)
+    encoding = EncodingOptions(
+        _read_column(reader, "value"),
+        _read_column(reader, "key"),
+        registry,
+        reader.get(AUTO_REGISTER),
+        reader.get(table.IGNORE_NULL_FIELDS),
+    )
+    formats = {column.format for column in encoding.by_column.values()}
+    if registry is not None and not formats & {*_STRUCTURED}:
+        reader.mistakes.append(
+            "schema.registry.url is set, but no format uses it; set valueFormat or keyFormat to: "
+            "avro or json"
+        )
+    if reader.has(table.IGNORE_NULL_FIELDS) and "json" not in formats:
+        reader.mistakes.append(
+            "ignoreNullFields is set, but neither valueFormat nor keyFormat is json"
+        )
+    return encoding
+
+
+def _read_column(reader: OptionReader, name: str) -> EncodedColumnOptions:
+    is_value = name == "value"
+    chosen = reader.get(table.VALUE_FORMAT if is_value else table.KEY_FORMAT)
+    if chosen not in _FORMATS:
+        reader.mistakes.append(
+            f"{name}Format is '{chosen}', which cannot be written; it must be one of: "
+            f"{', '.join(_FORMATS)}"
+        )
+        chosen = "raw"
+    text = reader.find(table.VALUE_SCHEMA if is_value else table.KEY_SCHEMA)
+    if text is not None and chosen not in _STRUCTURED:
+        reader.mistakes.append(
+            f"{name}Schema is set, but {name}Format is '{chosen}'; set it to json or avro"
+        )
+    if chosen == "json" and text is not None and not _is_json_schema(text):
+        # The type that a view reads; a write has the column's.
+        text = None
+    column = EncodedColumnOptions(
+        chosen,
+        text,
+        _read_subject(reader, name),
+        reader.get(USE_LATEST_VERSION),
+    )
+    if chosen in _STRUCTURED:
+        _check_schema(reader, name, column)
+    return column
+
+
+def _is_json_schema(text: str) -> bool:
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(document, dict) and document.get("type") not in {"struct", "array", "map"}
+
+
+def _read_subject(reader: OptionReader, column: str) -> SubjectOptions:
+    options = VALUE_SUBJECT_OPTIONS if column == "value" else KEY_SUBJECT_OPTIONS
+    name, version, strategy, record_name = options
+    chosen = SubjectOptions(
+        reader.find(name), reader.find(version), reader.get(strategy), reader.find(record_name)
+    )
+    if chosen.name is not None and reader.has(strategy):
+        reader.mistakes.append(
+            f"{name.name} is set together with {strategy.name}, which names a subject too; remove "
+            "one of them"
+        )
+    return chosen
+
+
+def _check_schema(reader: OptionReader, name: str, column: EncodedColumnOptions) -> None:
+    subject = column.subject
+    if column.is_registered_already and column.schema is not None:
+        reader.mistakes.append(
+            f"{name}Schema is set together with useLatestVersion or {name}SubjectVersion, which "
+            "take the schema of the registry; remove one of them"
+        )
+    if column.uses_latest_version and subject.version is not None:
+        reader.mistakes.append(
+            f"useLatestVersion is true, and {name}SubjectVersion is {subject.version}; remove one"
+        )
+    named = subject.record_name is not None or (column.format == "avro" and column.schema)
+    if subject.name is None and subject.strategy != "TopicNameStrategy" and not named:
+        reader.mistakes.append(
+            f"{name}SubjectNameStrategy is '{subject.strategy}', and {name}RecordName is missing; "
+            "set it to the full name of the record, such as com.shop.Order"
+        )

@@ -1,0 +1,72 @@
+"""
+How keys and values are encoded by a write.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from pyspark_pykafka.options.registry_values import BY_TOPIC, SubjectOptions
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.options.registry_values import RegistryOptions
+
+EncodedFormat = Literal["raw", "text", "json", "avro"]
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedColumnOptions:
+    """
+    How ``key`` or ``value`` is encoded.
+
+    ``schema`` is the text of an Avro schema or a JSON Schema, or None for one that is derived from
+    the column. With a registry ``subject`` says where it is; with a version of its own, or with
+    ``uses_latest_version``, the schema is that of the registry.
+    """
+
+    format: EncodedFormat = "raw"
+    schema: str | None = None
+    subject: SubjectOptions = BY_TOPIC
+    uses_latest_version: bool = False
+
+    @property
+    def is_registered_already(self) -> bool:
+        """
+        Whether the schema to encode by is that of the registry.
+        """
+        return self.uses_latest_version or self.subject.version is not None
+
+
+RAW = EncodedColumnOptions()
+
+
+@dataclass(frozen=True, slots=True)
+class EncodingOptions:
+    """
+    How a write encodes keys and values, and whether it registers their schemas.
+    """
+
+    value: EncodedColumnOptions = RAW
+    key: EncodedColumnOptions = RAW
+    registry: RegistryOptions | None = None
+    auto_register: bool = True
+    ignore_null_fields: bool = True
+
+    @property
+    def by_column(self) -> dict[str, EncodedColumnOptions]:
+        """
+        The options by the record's column.
+        """
+        return {"key": self.key, "value": self.value}
+
+    @property
+    def encodes(self) -> bool:
+        """
+        Whether a key or a value is anything but bytes as they are.
+        """
+        return any(column.format != "raw" for column in self.by_column.values())
+
+
+#: Keys and values that are written as they are.
+AS_BYTES = EncodingOptions()
