@@ -1,10 +1,15 @@
 """
-Decoded JSON equals what Spark's ``from_json`` makes of it, but for what docs/typed-topics.md names.
+JSON equals what Spark's ``from_json`` and ``to_json`` make of it, but for what docs/typed-topics.md
+names.
 """
 
 from __future__ import annotations
 
 import json
+import random
+import struct
+from datetime import date
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,7 +19,10 @@ from hypothesis import strategies as st
 from pyspark.sql import functions as F  # noqa: N812 (how Spark's users know it)
 
 from pyspark_pykafka.formats.bad_records import BadRecordPolicy
+from pyspark_pykafka.formats.encoded_column import EncodedColumn
 from pyspark_pykafka.formats.json_decoder import JsonColumn
+from pyspark_pykafka.formats.write_format import WrittenColumn
+from pyspark_pykafka.spark.compat import arrow_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -179,3 +187,53 @@ def test_documented_differences(
     """
     assert theirs(spark, [text], strict=False)[0]["i"] == expected
     assert ours([text])[0]["i"] == actual
+
+
+WRITTEN = (
+    "t TINYINT, l BIGINT, d DOUBLE, f FLOAT, b BOOLEAN, x STRING, n BINARY, m DECIMAL(38,9), "
+    "y DATE, a ARRAY<DOUBLE>, o STRUCT<i: INT, x: STRING>, k MAP<STRING, STRING>"
+)
+
+
+def random_row(generator: random.Random) -> tuple[Any, ...]:
+    """
+    Return any values of the columns above, some of them null.
+    """
+    text = "".join(map(chr, generator.choices([0, 9, 10, 31, 34, 47, 92, 127, 233, 0x2028], k=6)))
+    double = struct.unpack("<d", generator.randbytes(8))[0]
+    single = struct.unpack("<f", generator.randbytes(4))[0]
+    values = (
+        *(generator.randrange(-128, 128), generator.randrange(-(2**63), 2**63), double, single),
+        *(generator.random() < 0.5, text + "\U0001f600", bytearray(generator.randbytes(5))),
+        Decimal(generator.randrange(-(10**37), 10**37)).scaleb(-9),
+        date.fromordinal(generator.randrange(1, 3_652_059)),
+        [None, double, float(generator.randrange(10**9)), generator.random() / 1000],
+        (None, text),
+        {text: None, "k": text},
+    )
+    return tuple(None if generator.random() < 0.1 else value for value in values)
+
+
+def test_written_json_equals_to_json(spark: SparkSession) -> None:
+    """
+    Structs that a write encodes are the same documents as those of ``to_json``, nulls included.
+    """
+    generator = random.Random(20)
+    rows = [(i, random_row(generator) if i else None) for i in range(500)]
+    schema = f"i INT, value STRUCT<{WRITTEN}>"
+    frame = spark.createDataFrame(rows, schema).coalesce(1)
+    for keeps_nulls in (False, True):
+        options = {"ignoreNullFields": str(not keeps_nulls).lower()}
+        expected = [
+            row[0] for row in frame.orderBy("i").select(F.to_json("value", options)).collect()
+        ]
+        kind = arrow_schema(frame.schema).field("value").type
+        column = EncodedColumn(WrittenColumn("value", "json", kind, keeps_nulls=keeps_nulls))
+        table = frame.orderBy("i").toArrow().combine_chunks()
+        values = table.column("value").chunk(0)
+
+        texts = column.encode(values, 0, len(values), 1 << 30).to_pylist()
+
+        assert [text and json.loads(text, parse_float=Decimal) for text in texts] == [
+            text and json.loads(text, parse_float=Decimal) for text in expected
+        ]

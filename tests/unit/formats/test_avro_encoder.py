@@ -35,7 +35,8 @@ def written(values: pa.Array, schema: Any, prefix: bytes = b"") -> list[bytes | 
     column = WrittenColumn("value", "avro", values.type, json.dumps(schema), prefix)
     texts = EncodedColumn(column).encode(values, 0, len(values), ROOM)
     texts.validate(full=True)
-    return texts.to_pylist()
+    found: list[bytes | None] = texts.to_pylist()
+    return found
 
 
 def field_error(kind: pa.DataType, value: Any, schema: Any) -> str:

@@ -37,7 +37,8 @@ def encoded(values: pa.Array, **column: Any) -> list[bytes | None]:
     """
     texts = encoder(values.type, **column).encode(values, 0, len(values), ROOM)
     texts.validate(full=True)
-    return texts.to_pylist()
+    found: list[bytes | None] = texts.to_pylist()
+    return found
 
 
 def decoded(kind: pa.DataType, texts: list[bytes | None]) -> list[Any]:
@@ -47,7 +48,8 @@ def decoded(kind: pa.DataType, texts: list[bytes | None]) -> list[Any]:
     column = JsonColumn("value", kind, ROOM, FAIL)
     assert column.decode(pa.array(texts, pa.binary()), 0, len(texts)) == len(texts)
     assert column.take_bad() == []
-    return column.take().to_pylist()
+    found: list[Any] = column.take().to_pylist()
+    return found
 
 
 def text_of(kind: pa.DataType, value: Any) -> str:
@@ -339,7 +341,8 @@ def test_deep_nesting() -> None:
     """
     A type as deep as the reader's limit is encoded.
     """
-    kind, value = pa.struct([("x", pa.int32())]), {"x": 7}
+    kind = pa.struct([("x", pa.int32())])
+    value: dict[str, Any] = {"x": 7}
     for _ in range(98):
         kind, value = pa.struct([("x", kind)]), {"x": value}
 
