@@ -214,6 +214,20 @@ def random_row(generator: random.Random) -> tuple[Any, ...]:
     return tuple(None if generator.random() < 0.1 else value for value in values)
 
 
+def document_of(text: bytes | str) -> dict[str, Any]:
+    """
+    Return a document with numbers of its types: Java before 19 wrote too many digits of some.
+    """
+    document: dict[str, Any] = json.loads(text, parse_float=Decimal)
+    if isinstance(document.get("d"), Decimal):
+        document["d"] = float(document["d"])
+    if isinstance(document.get("f"), Decimal):
+        document["f"] = struct.pack("<f", document["f"])
+    if document.get("a"):
+        document["a"] = [float(n) if isinstance(n, Decimal) else n for n in document["a"]]
+    return document
+
+
 def test_written_json_equals_to_json(spark: SparkSession) -> None:
     """
     Structs that a write encodes are the same documents as those of ``to_json``, nulls included.
@@ -234,6 +248,6 @@ def test_written_json_equals_to_json(spark: SparkSession) -> None:
 
         texts = column.encode(values, 0, len(values), 1 << 30).to_pylist()
 
-        assert [text and json.loads(text, parse_float=Decimal) for text in texts] == [
-            text and json.loads(text, parse_float=Decimal) for text in expected
+        assert [text and document_of(text) for text in texts] == [
+            text and document_of(text) for text in expected
         ]
