@@ -7,10 +7,16 @@ from __future__ import annotations
 import json
 import pickle
 from dataclasses import replace
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.avro import AvroDeserializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
 from tests.support.schema_registry import FakeRegistry, running_registry
 
 from pyspark_pykafka.errors import AuthenticationError, OptionsError, RecordError
@@ -27,6 +33,7 @@ if TYPE_CHECKING:
 SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 ORDER = pa.struct([("id", pa.int64()), ("who", pa.string())])
 ROWS = pa.schema([("key", pa.string()), ("value", ORDER), ("topic", pa.string())])
+CONTEXT = SerializationContext("orders", MessageField.VALUE)
 AVRO = {
     "type": "record",
     "name": "Order",
@@ -230,6 +237,73 @@ def test_json_schema_is_registered(registry: FakeRegistry) -> None:
         "title": "Order",
         "type": "object",
         "properties": {"id": {"type": "integer"}, "who": {"type": "string"}},
+    }
+
+
+FULL = pa.struct(
+    [
+        *(("id", pa.int64()), ("price", pa.decimal128(9, 2)), ("tags", pa.list_(pa.string()))),
+        *(("sizes", pa.map_(pa.string(), pa.float64())), ("raw", pa.binary())),
+        *(("at", pa.timestamp("us", tz="UTC")), ("day", pa.date32())),
+        ("inner", pa.struct([("flag", pa.bool_()), ("price", pa.decimal128(30, 3))])),
+    ]
+)
+ROW: dict[str, Any] = {
+    "id": -(2**62),
+    "price": Decimal("-12.50"),
+    "tags": ["a", None, "\u2028\x00"],
+    "sizes": {"k": 1.5, "n": None},
+    "raw": b"\x00\xff",
+    "at": datetime(2026, 1, 2, 3, 4, 5, 678_901, tzinfo=UTC),
+    "day": date(1, 1, 1),
+    "inner": {"flag": True, "price": Decimal("123456789012345678901234567.891")},
+}
+
+
+def values_of(format_: WriteFormat) -> list[bytes]:
+    """
+    Return the values of a full and of an empty row.
+    """
+    rows = [ROW | {"sizes": [*ROW["sizes"].items()]}, dict.fromkeys(ROW)]
+    batch = pa.RecordBatch.from_arrays([pa.array(rows, FULL)], names=["value"])
+    (encoded,) = RecordEncoder(format_, "orders").batches([batch])
+    values: list[bytes] = encoded.column("value").to_pylist()
+    return values
+
+
+def test_confluent_reads_avro(registry: FakeRegistry) -> None:
+    """
+    Confluent's deserializer gets the same values, by the schema that is derived from the column.
+    """
+    options = {**registry.options(), "valueFormat": "avro"}
+    format_ = prepared(options, pa.schema([("value", FULL)]))
+    deserialize = AvroDeserializer(SchemaRegistryClient({"url": registry.url}))
+
+    found = [deserialize(value, CONTEXT) for value in values_of(format_)]
+
+    assert found == [ROW, dict.fromkeys(ROW)]
+
+
+@pytest.mark.parametrize("keeps_nulls", [True, False])
+def test_confluent_reads_json(registry: FakeRegistry, keeps_nulls: bool) -> None:
+    """
+    Confluent's deserializer accepts what is written by the schema that is derived from the column.
+    """
+    ignored = str(not keeps_nulls).lower()
+    options = {**registry.options(), "valueFormat": "json", "ignoreNullFields": ignored}
+    format_ = prepared(options, pa.schema([("value", FULL)]))
+    client = SchemaRegistryClient({"url": registry.url})
+    deserialize = JSONDeserializer(None, schema_registry_client=client)
+
+    full, empty = (deserialize(value, CONTEXT) for value in values_of(format_))
+
+    assert empty == (dict.fromkeys(ROW) if keeps_nulls else {})
+    assert full == ROW | {
+        "price": -12.5,
+        "raw": "AP8=",
+        "at": "2026-01-02T03:04:05.678901Z",
+        "day": "0001-01-01",
+        "inner": {"flag": True, "price": 123456789012345678901234567.891},
     }
 
 
