@@ -16,6 +16,7 @@ HERE = Path(__file__).parent
 RECORDS = "pyspark_pykafka.engines.wire.records._decoder"
 JSON = "pyspark_pykafka.formats._json"
 AVRO = "pyspark_pykafka.formats._avro"
+PROTOBUF = "pyspark_pykafka.formats._protobuf"
 
 
 def build(name: str, folder: Path) -> Path:

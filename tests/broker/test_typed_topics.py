@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import pytest
 from confluent_kafka import Producer
+from google.protobuf import descriptor_pb2
 from pyspark.sql import functions as F  # noqa: N812 (how Spark's users know it)
 
 from pyspark_pykafka.cli import main
@@ -432,7 +433,7 @@ def test_temporary_view(spark: SparkSession, loader: Callable[..., Loader]) -> N
     [
         (None, {"valueFormat": "json"}, "set valueSchema, such as"),
         (None, {"valueFormat": "json", "valueSchema": "{"}, "valueSchema is '{'; it must be"),
-        (None, {"valueSchema": "a INT"}, "but valueFormat is 'raw'; set it to json or avro"),
+        (None, {"valueSchema": "a INT"}, "but valueFormat is 'raw'; set it to json, avro or proto"),
         ("value STRUCT<a: INT NOT NULL>", {"valueFormat": "json"}, "'value.a' is NOT NULL"),
         ("value STRUCT<a: INTERVAL DAY>", {"valueFormat": "json"}, "'value.a' has a type that"),
         ("value MAP<INT, INT>", {"valueFormat": "json"}, "the keys of 'value' must be: STRING"),
@@ -460,6 +461,7 @@ def test_examples_of_the_page(
     loader: Callable[..., Loader],
     dead_letters: DeadLetters,
     capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
 ) -> None:
     """
     Every example runs as it is, but for addresses; only the last two meet the bad record.
@@ -468,10 +470,16 @@ def test_examples_of_the_page(
     name = options["subscribe"]
     payments = loader([b"\x0e\xd0\x0f\x02\x02x"]).options["subscribe"]
     ends = json.dumps({name: {"0": len(ORDERS)}})
+    described = descriptor_pb2.FileDescriptorSet()
+    file = described.file.add(name="orders.proto", package="com.shop", syntax="proto3")
+    order = file.message_type.add(name="Order")
+    for number, field in enumerate(("id", "who", "note", "city"), 1):
+        order.field.add(name=field, number=number, label=1, type=9)
+    (tmp_path / "orders.desc").write_bytes(described.SerializeToString())
     shown = []
     for number, example in enumerate(EXAMPLES):
         text = example.replace("broker:9092", options["kafka.bootstrap.servers"])
-        text = text.replace('"payments")', f'"{payments}")')
+        text = text.replace('"payments")', f'"{payments}")').replace("/schemas", str(tmp_path))
         text = text.replace("subscribe 'orders'", f"subscribe '{name}', endingOffsets '{ends}'")
         text = text.replace('"orders.dead")', f'"{dead_letters.topic}")')
         limit = "" if "onBadRecord" in example else f".option('endingOffsets', '{ends}')"
@@ -487,6 +495,7 @@ def test_examples_of_the_page(
     assert "|  0|  c0|" in shown[0]
     assert "47.50" in shown[2]
     assert "|  7|" in shown[3]
-    assert "value.id must be" in shown[4]
-    assert shown[5].count("NULL") == 0
+    assert "|-- city: string" in shown[4]
+    assert "value.id must be" in shown[5]
+    assert shown[6].count("NULL") == 0
     assert dead_letters.offsets() == [str(len(ORDERS))]

@@ -15,6 +15,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
+from google.protobuf import descriptor_pb2
+
+from pyspark_pykafka.formats.protobuf_schemas import is_proto_text
+from pyspark_pykafka.formats.protoc import compile_proto
+
 if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterator
@@ -52,6 +57,8 @@ class FakeRegistry:
     token: str | None = None
     next_id: int = 1
     has_guids: bool = True
+    #: Whether Protobuf's texts are returned as descriptors on request.
+    serializes: bool = True
     schemas: dict[int, dict[str, Any]] = field(default_factory=dict)
     subjects: dict[str, list[int]] = field(default_factory=dict)
     #: Subjects that accept no further schema.
@@ -103,6 +110,22 @@ class FakeRegistry:
             "schema.registry.timeout.ms": "5000",
             **{name.replace("_", "."): value for name, value in more.items()},
         }
+
+    def serialized(self, document: dict[str, Any]) -> str:
+        """
+        Return the descriptor of a Protobuf file in base64, as Confluent's registry does.
+        """
+        text: str = document["schema"]
+        if document.get("schemaType") != "PROTOBUF" or not is_proto_text(text):
+            return text
+        imports = {r["name"]: self._text(r) for r in document.get("references", ())}
+        described = descriptor_pb2.FileDescriptorSet.FromString(compile_proto(text, imports))
+        return base64.b64encode(described.file[-1].SerializeToString()).decode()
+
+    def _text(self, reference: dict[str, Any]) -> str:
+        number = self.subjects[reference["subject"]][reference["version"] - 1]
+        found: str = self.schemas[number]["schema"]
+        return found
 
     def answer(self, method: str, path: str, body: Any) -> Answer:
         parts = [unquote(part) for part in path.strip("/").split("/")]
@@ -204,7 +227,8 @@ class _Handler(BaseHTTPRequestHandler):
         registry = self.registry
         size = int(self.headers.get("Content-Length") or 0)
         body = json.loads(self.rfile.read(size)) if size else None
-        path = urlsplit(self.path).path
+        address = urlsplit(self.path)
+        path = address.path
         registry.requests.append(f"{self.command} {path}")
         registry.headers.append(dict(self.headers.items()))
         fault = registry.faults.popleft() if registry.faults else registry.always
@@ -217,6 +241,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(401, json.dumps({"error_code": 40101, "message": "Unauthorized"}).encode())
             return
         status, document = registry.answer(self.command, path, body)
+        if status == 200 and address.query == "format=serialized" and registry.serializes:
+            document = {**document, "schema": registry.serialized(document)}
         self._send(status, json.dumps(document).encode(), fault)
 
     def _send(self, status: int, body: bytes, fault: Fault | None = None) -> None:

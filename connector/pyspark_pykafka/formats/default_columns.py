@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.avro_types import avro_ddl, writer_schema
+from pyspark_pykafka.formats.protobuf_descriptors import ProtobufSchemaError
+from pyspark_pykafka.formats.protobuf_schemas import missing_protobuf, parsed_schema
+from pyspark_pykafka.formats.protobuf_types import protobuf_ddl
 from pyspark_pykafka.options.schema_text import struct_fields
 
 if TYPE_CHECKING:
@@ -67,9 +70,24 @@ def _decoded_types(options: FormatOptions) -> dict[str, str]:
                 types[name] = avro_ddl(writer_schema(name, schema))
             except OptionsError as error:
                 mistakes += error.mistakes
+        elif kind == "protobuf":
+            try:
+                types[name] = _protobuf_type(name, schema, options.messages[name])
+            except OptionsError as error:
+                mistakes += error.mistakes
     if mistakes:
         raise OptionsError(tuple(mistakes))
     return types
+
+
+def _protobuf_type(name: str, schema: str | None, message: str | None) -> str:
+    if schema is None or message is None:
+        raise OptionsError((missing_protobuf(name),))
+    try:
+        return protobuf_ddl(parsed_schema(schema), message)
+    except ProtobufSchemaError as cause:
+        msg = f"the Protobuf schema of {name} cannot be columns: {cause}"
+        raise OptionsError((msg,)) from cause
 
 
 def _flat_fields(ddl: str) -> str:

@@ -70,6 +70,9 @@ def plan(name: str, kind: pa.DataType) -> Plan:
         return _DECIMAL, name, kind.precision, kind.scale, []
     if kind in _SIMPLE_KINDS:
         return _SIMPLE_KINDS[kind], name, 0, 0, []
+    if pa.types.is_duration(kind):
+        # Of 64 bits too; no JSON text becomes one.
+        return _SIMPLE_KINDS[pa.int64()], name, 0, 0, []
     inner = [plan(field.name, field.type) for field in inner_fields(kind)]
     return kind_number(kind), name, 0, 0, inner
 
@@ -104,6 +107,8 @@ def spark_name(kind: pa.DataType) -> str:
         return f"DECIMAL({kind.precision},{kind.scale})"
     if kind in _SIMPLE_KINDS:
         return _SPARK_NAMES[_SIMPLE_KINDS[kind]]
+    if pa.types.is_duration(kind):
+        return "INTERVAL DAY TO SECOND"
     if pa.types.is_struct(kind):
         return "a STRUCT, an object in JSON"
     return "a MAP, an object in JSON" if pa.types.is_map(kind) else "an ARRAY"

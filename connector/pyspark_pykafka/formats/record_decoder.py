@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.contract import FetchSettings
     from pyspark_pykafka.formats.bad_record_topic import BadRecordTopic
+    from pyspark_pykafka.formats.bad_records import BadRecordPolicy
     from pyspark_pykafka.formats.columns import ValueColumn
     from pyspark_pykafka.formats.record_format import RecordFormat, TypedColumn
     from pyspark_pykafka.offsets import TopicPartition
@@ -96,6 +97,8 @@ class _RecordDecoder:
             from pyspark_pykafka.formats.avro_decoder import AvroColumn
 
             return AvroColumn(*common)
+        if column.format == "protobuf":
+            return _protobuf_column(column, max_bytes, policy)
         from pyspark_pykafka.formats.json_decoder import JsonColumn
 
         id_bytes = 0 if registry is None else registry.id_bytes
@@ -216,3 +219,21 @@ def _without(rows: pa.RecordBatch, bad: list[int]) -> pa.RecordBatch:
         kept[row // 8] &= ~(1 << row % 8)
     mask = pa.Array.from_buffers(pa.bool_(), rows.num_rows, [None, pa.py_buffer(kept)])
     return rows.filter(mask)
+
+
+def _protobuf_column(column: TypedColumn, max_bytes: int, policy: BadRecordPolicy) -> ValueColumn:
+    from pyspark_pykafka.formats.protobuf_schemas import ResolvedSchema
+
+    schema = ResolvedSchema(column.schema, column.message)
+    common = column.name, column.type, schema, max_bytes, policy
+    if column.registry is None:
+        from pyspark_pykafka.formats.protobuf_decoder import ProtobufColumn
+
+        return ProtobufColumn(*common)
+    from pyspark_pykafka.formats.registered_protobuf import RegisteredProtobufColumn
+    from pyspark_pykafka.formats.registered_schemas import WriterSchemas
+
+    registry = column.registry
+    return RegisteredProtobufColumn(
+        *common, id_bytes=registry.id_bytes, writers=WriterSchemas(registry)
+    )

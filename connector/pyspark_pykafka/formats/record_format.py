@@ -14,6 +14,9 @@ from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.avro_types import writer_plan, writer_schema
 from pyspark_pykafka.formats.bad_records import DEAD_LETTER_COLUMNS, FAIL, BadRecordPolicy
 from pyspark_pykafka.formats.json_types import type_mistakes
+from pyspark_pykafka.formats.protobuf_descriptors import ProtobufSchemaError
+from pyspark_pykafka.formats.protobuf_schemas import missing_protobuf, parsed_schema
+from pyspark_pykafka.formats.protobuf_types import message_plan
 from pyspark_pykafka.schema import SOURCE_TYPES, check_source_schema
 
 if TYPE_CHECKING:
@@ -28,6 +31,7 @@ FLAT_PREFIX = "_"
 _MODULES = {
     "json": "pyspark_pykafka.formats._json",
     "avro": "pyspark_pykafka.formats._avro",
+    "protobuf": "pyspark_pykafka.formats._protobuf",
 }
 
 
@@ -36,7 +40,7 @@ class TypedColumn(NamedTuple):
     A record's key or value that is decoded: its name there, its format, and its type.
 
     ``schema`` is the text of the Avro schema that it was written with; with a ``registry`` that it
-    is read as.
+    is read as. For Protobuf it is the descriptors in base64, and ``message`` the name in them.
     """
 
     name: str
@@ -44,13 +48,14 @@ class TypedColumn(NamedTuple):
     type: pa.DataType
     schema: str = ""
     registry: RegistryOptions | None = None
+    message: str = ""
 
     @property
     def needs_headers(self) -> bool:
         """
         Whether headers may name its schema.
         """
-        return self.registry is not None and self.format == "avro"
+        return self.registry is not None and self.format in {"avro", "protobuf"}
 
     def failing_fast(self, max_ms: int) -> TypedColumn:
         """
@@ -167,9 +172,12 @@ def _typed_columns(
         else:
             continue
         text = options.schemas[name]
-        mistakes += _type_mistakes(field, kind, name, text)
-        avro = (kind == "avro" and text) or ""
-        typed.append(TypedColumn(name, kind, field.type, avro, options.registry))
+        message = options.messages[name]
+        mistakes += _type_mistakes(field, kind, name, text, message)
+        described = (kind in {"avro", "protobuf"} and text) or ""
+        typed.append(
+            TypedColumn(name, kind, field.type, described, options.registry, message or "")
+        )
     return typed, mistakes
 
 
@@ -178,7 +186,9 @@ def _flat_value(schema: pa.Schema, sources: dict[str, str], *, keys: bool) -> pa
     return pa.field("value", pa.struct([f for f in schema if f.name not in reserved]))
 
 
-def _type_mistakes(field: pa.Field, kind: str, name: str, schema: str | None) -> list[str]:
+def _type_mistakes(
+    field: pa.Field, kind: str, name: str, schema: str | None, message: str | None
+) -> list[str]:
     if kind == "text":
         if field.type == pa.string():
             return []
@@ -191,6 +201,8 @@ def _type_mistakes(field: pa.Field, kind: str, name: str, schema: str | None) ->
                 f"install from source; or read the bytes, and decode them with from_{kind}"
             )
         ]
+    if kind == "protobuf":
+        return _protobuf_mistakes(field, name, schema, message)
     mistakes = type_mistakes(field, name)
     return mistakes or (_avro_mistakes(field, name, schema) if kind == "avro" else [])
 
@@ -200,6 +212,18 @@ def _avro_mistakes(field: pa.Field, name: str, schema: str | None) -> list[str]:
         _, mistakes = writer_plan(writer_schema(name, schema), field.type, name)
     except OptionsError as error:
         return list(error.mistakes)
+    return mistakes
+
+
+def _protobuf_mistakes(
+    field: pa.Field, name: str, schema: str | None, message: str | None
+) -> list[str]:
+    if schema is None or message is None:
+        return [missing_protobuf(name)]
+    try:
+        _, mistakes = message_plan(parsed_schema(schema), message, field.type, name)
+    except ProtobufSchemaError as error:
+        return [f"the Protobuf schema of {name} cannot be used: {error}"]
     return mistakes
 
 

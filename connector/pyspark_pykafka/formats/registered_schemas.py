@@ -18,12 +18,13 @@ from pyspark_pykafka.registry.errors import SchemaNotFoundError, SchemaRegistryE
 
 if TYPE_CHECKING:
     from pyspark_pykafka.formats.avro_types import AvroType
+    from pyspark_pykafka.formats.protobuf_schemas import ResolvedSchema
     from pyspark_pykafka.formats.schema_names import SchemaName
     from pyspark_pykafka.options import FormatOptions, RegistryOptions, Strategy, SubjectOptions
     from pyspark_pykafka.registry.client import SchemaRegistry
     from pyspark_pykafka.registry.schemas import RegisteredSchema
 
-_KINDS = {"avro": "AVRO", "json": "JSON"}
+_KINDS = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
 
 
 class UnusableSchemaError(Exception):
@@ -41,17 +42,48 @@ def with_registered_schemas(
     Without ``gives_columns`` only what is needed beside a schema of the user. Raises
     :class:`OptionsError` if there is no such schema in the registry, and its client's errors.
     """
+    options = with_given_schemas(options)
     if options.registry is None:
         return options
     found: dict[str, str | None] = dict(options.schemas)
+    messages: dict[str, str | None] = dict(options.messages)
     for column, kind in options.by_column.items():
-        needed = kind == "avro" or (kind == "json" and gives_columns)
+        needed = kind in {"avro", "protobuf"} or (kind == "json" and gives_columns)
         if needed and options.schemas[column] is None:
             registry = schema_registry(options.registry)
             subject = subject_name(column, options.subjects[column], strategy)
-            registered = _ask(registry, column, subject, options.subjects[column].version)
-            found[column] = _text(column, kind, subject, registered)
-    return replace(options, key_schema=found["key"], value_schema=found["value"])
+            version = options.subjects[column].version
+            form = "serialized" if kind == "protobuf" else ""
+            registered = _ask(registry, column, subject, version, form)
+            if kind == "protobuf":
+                name = messages[column] or options.subjects[column].record_name
+                found[column], messages[column] = _protobuf(column, subject, registered, name)
+            else:
+                found[column] = _text(column, kind, subject, registered)
+    return replace(
+        options,
+        key_schema=found["key"],
+        value_schema=found["value"],
+        key_message=messages["key"],
+        value_message=messages["value"],
+    )
+
+
+def with_given_schemas(options: FormatOptions) -> FormatOptions:
+    """
+    Return options in which the Protobuf schemas of the user are descriptors, and name a message.
+
+    Raises :class:`OptionsError` if one cannot be read.
+    """
+    changes: dict[str, str] = {}
+    for column, kind in options.by_column.items():
+        text = options.schemas[column]
+        if kind == "protobuf" and text is not None:
+            from pyspark_pykafka.formats.protobuf_schemas import given_schema
+
+            given = given_schema(column, text, options.messages[column])
+            changes |= {f"{column}_schema": given.text, f"{column}_message": given.message}
+    return replace(options, **changes) if changes else options  # type: ignore[arg-type]
 
 
 def subject_name(column: str, subject: SubjectOptions, strategy: Strategy) -> str:
@@ -80,10 +112,12 @@ def subject_name(column: str, subject: SubjectOptions, strategy: Strategy) -> st
 
 
 def _ask(
-    registry: SchemaRegistry, column: str, subject: str, version: int | None
+    registry: SchemaRegistry, column: str, subject: str, version: int | None, form: str
 ) -> RegisteredSchema:
     try:
-        return registry.latest(subject) if version is None else registry.version(subject, version)
+        if version is None:
+            return registry.latest(subject, form=form)
+        return registry.version(subject, version, form=form)
     except SchemaNotFoundError as cause:
         msg = (
             f"{cause}. Set {column}Subject or {column}SubjectNameStrategy to where the schema of "
@@ -94,12 +128,7 @@ def _ask(
 
 def _text(column: str, kind: str, subject: str, registered: RegisteredSchema) -> str:
     schema = registered.schema
-    if schema.kind != _KINDS[kind]:
-        msg = (
-            f"the subject '{subject}' has a schema of the kind {schema.kind}, but {column}Format "
-            f"is '{kind}'; set it to the format of the records, or {column}Subject to their subject"
-        )
-        raise OptionsError((msg,))
+    _check_kind(column, kind, subject, registered)
     imports = tuple(other.text for _, other in registered.imports)
     try:
         if kind == "json":
@@ -115,9 +144,36 @@ def _text(column: str, kind: str, subject: str, registered: RegisteredSchema) ->
     return text
 
 
+def _check_kind(column: str, kind: str, subject: str, registered: RegisteredSchema) -> None:
+    if registered.schema.kind != _KINDS[kind]:
+        msg = (
+            f"the subject '{subject}' has a schema of the kind {registered.schema.kind}, but "
+            f"{column}Format is '{kind}'; set it to the format of the records, or {column}Subject "
+            "to their subject"
+        )
+        raise OptionsError((msg,))
+
+
+def _protobuf(
+    column: str, subject: str, registered: RegisteredSchema, message: str | None
+) -> ResolvedSchema:
+    from pyspark_pykafka.formats.protobuf_schemas import registered_schema
+
+    _check_kind(column, "protobuf", subject, registered)
+    imports = [(name, other.text) for name, other in registered.imports]
+    try:
+        return registered_schema(column, registered.schema.text, imports, message)
+    except ValueError as cause:
+        msg = (
+            f"the schema of the subject '{subject}' cannot be columns: {cause}; or set "
+            f"{column}Schema to what protoc --include_imports --descriptor_set_out=... writes"
+        )
+        raise OptionsError((msg,)) from cause
+
+
 class WriterSchemas:
     """
-    The Avro schemas that records name.
+    The schemas of Avro, and the messages of Protobuf, that records name.
     """
 
     def __init__(self, options: RegistryOptions) -> None:
@@ -130,10 +186,7 @@ class WriterSchemas:
 
         Errors of the registry itself go on: they say nothing of records.
         """
-        registered = self._registered(name)
-        if registered.schema.kind != "AVRO":
-            msg = f"the schema with {name} is of the kind {registered.schema.kind}, not AVRO"
-            raise UnusableSchemaError(msg)
+        registered = self._registered(name, "AVRO")
         try:
             return _parsed(
                 registered.schema.text, tuple(other.text for _, other in registered.imports)
@@ -142,16 +195,41 @@ class WriterSchemas:
             msg = f"the schema with {name} cannot be used: {cause}"
             raise UnusableSchemaError(msg) from cause
 
-    def _registered(self, name: SchemaName) -> RegisteredSchema:
+    def check(self, name: SchemaName, path: tuple[int, ...], message: str) -> None:
+        """
+        Raise :class:`UnusableSchemaError` if the message at a path in a schema is not ``message``.
+
+        Errors of the registry itself go on, as those of :meth:`find`.
+        """
+        from pyspark_pykafka.formats.proto_text import at_path
+        from pyspark_pykafka.formats.protobuf_schemas import registered_names
+
+        registered = self._registered(name, "PROTOBUF")
+        try:
+            found = at_path(registered_names(registered.schema.text), path)
+        except ValueError as cause:
+            msg = f"the schema with {name} cannot be used: {cause}"
+            raise UnusableSchemaError(msg) from cause
+        if message not in found:
+            place = ".".join(map(str, path))
+            other = f"'{min(found)}'" if found else "none"
+            msg = f"its message, {place} in the schema with {name}, is {other} and not '{message}'"
+            raise UnusableSchemaError(msg)
+
+    def _registered(self, name: SchemaName, kind: str) -> RegisteredSchema:
         if name.kind == "invalid":
             raise UnusableSchemaError(name.value)
         try:
-            return self._ask(name)
+            registered = self._ask(name)
         except SchemaRegistryError as cause:
             # A registry that has no GUIDs does not know this one either; but it has ids.
             if type(cause) is SchemaRegistryError and name.kind == "id":
                 raise
             raise UnusableSchemaError(str(cause)) from cause
+        if registered.schema.kind != kind:
+            msg = f"the schema with {name} is of the kind {registered.schema.kind}, not {kind}"
+            raise UnusableSchemaError(msg)
+        return registered
 
     def _ask(self, name: SchemaName) -> RegisteredSchema:
         if name.kind == "guid":

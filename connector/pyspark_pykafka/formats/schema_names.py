@@ -19,15 +19,19 @@ if TYPE_CHECKING:
 MAX_NAMES = 10_000
 
 _GUID_VERSION = 1
+_GUID_BYTES = 17
 
 
 class SchemaName(NamedTuple):
     """
     What names a schema: ``kind`` is ``id``, ``guid``, ``globalId``, ``contentId`` or ``invalid``.
+
+    A header may have the ``path`` of a Protobuf message in it, as indexes.
     """
 
     kind: str
     value: int | str
+    path: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.kind} {self.value}"
@@ -38,11 +42,12 @@ class SchemaNames:
     The names in the headers of one column, ``key`` or ``value``, and their keys.
 
     A key is the id itself for an id that stands before a record, and negative for other names.
+    With ``has_paths`` the path of a Protobuf message follows a GUID.
     """
 
-    def __init__(self, column: str) -> None:
+    def __init__(self, column: str, *, has_paths: bool = False) -> None:
         self._headers: dict[str, Callable[[bytes | None], SchemaName]] = {
-            f"__{column}_schema_id": _guid,
+            f"__{column}_schema_id": _guid_and_path if has_paths else _guid,
             f"apicurio.{column}.globalId": lambda value: _number("globalId", value),
             f"apicurio.{column}.contentId": lambda value: _number("contentId", value),
         }
@@ -105,6 +110,29 @@ def _guid(value: bytes | None) -> SchemaName:
     if value is None or len(value) != 17 or value[0] != _GUID_VERSION:
         return SchemaName("invalid", "a header __..._schema_id that is not 1 and 16 bytes")
     return SchemaName("guid", str(UUID(bytes=value[1:])))
+
+
+def _guid_and_path(value: bytes | None) -> SchemaName:
+    if value is None or len(value) <= _GUID_BYTES:
+        return _guid(value)._replace(path=(0,))
+    named, numbers = _guid(value[:_GUID_BYTES]), _zigzag_numbers(value[_GUID_BYTES:])
+    if numbers[:1] == [0]:
+        numbers = [1, 0]
+    if named.kind == "invalid" or len(numbers) != numbers[0] + 1 or min(numbers) < 0:
+        return SchemaName("invalid", "a header __..._schema_id without the index of a message")
+    return named._replace(path=tuple(numbers[1:]))
+
+
+def _zigzag_numbers(data: bytes) -> list[int]:
+    numbers, bits, shift = [], 0, 0
+    for byte in data:
+        bits |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            numbers.append(bits >> 1 ^ -(bits & 1))
+            bits = shift = 0
+    # A number that does not end makes the list invalid.
+    return numbers if not shift else [-1]
 
 
 def _number(kind: str, value: bytes | None) -> SchemaName:

@@ -54,9 +54,10 @@ _QUERY_NOT_EARLIEST = "a query cannot end at earliest: it would read nothing"
 _STREAM_NOT_EARLIEST = "a stream cannot end at earliest: it would read nothing"
 
 # The formats whose values have a schema.
-_STRUCTURED = ("json", "avro")
+_STRUCTURED = ("json", "avro", "protobuf")
 # The formats whose schemas a registry may have.
-_REGISTERED = ("avro", "json")
+_REGISTERED = ("avro", "json", "protobuf")
+_OR_STRUCTURED = "json, avro or protobuf"
 _MAX_SCHEMA_LENGTH = 200
 
 _FALLBACKS = {"error": None, "earliest": EARLIEST, "latest": LATEST}
@@ -212,11 +213,14 @@ def _formats(reader: OptionReader) -> FormatOptions:
         registry=read_registry(reader),
         value_subject=read_subject(reader, "value"),
         key_subject=read_subject(reader, "key"),
+        value_message=_message(reader, table.VALUE_MESSAGE_NAME, reader.get(table.VALUE_FORMAT)),
+        key_message=_message(reader, table.KEY_MESSAGE_NAME, reader.get(table.KEY_FORMAT)),
     )
     _check_registry(reader, formats)
     if formats.flatten and formats.value_format not in _STRUCTURED:
         reader.mistakes.append(
-            f"flatten is true, but valueFormat is '{formats.value_format}'; set it to json or avro"
+            f"flatten is true, but valueFormat is '{formats.value_format}'; set it to "
+            f"{_OR_STRUCTURED}"
         )
     if formats.on_bad_record != "fail" and {*formats.by_column.values()} == {"raw"}:
         reader.mistakes.append(
@@ -293,7 +297,7 @@ def _schema(reader: OptionReader, option: Option[str], kind: ValueFormat) -> str
     if kind not in _STRUCTURED:
         name = option.name.replace("Schema", "Format")
         reader.mistakes.append(
-            f"{option.name} is set, but {name} is '{kind}'; set it to json or avro"
+            f"{option.name} is set, but {name} is '{kind}'; set it to {_OR_STRUCTURED}"
         )
     if kind != "json":
         return text
@@ -302,6 +306,13 @@ def _schema(reader: OptionReader, option: Option[str], kind: ValueFormat) -> str
     except InvalidOptionError as cause:
         reader.mistakes.append(f"{option.name} is '{text[:_MAX_SCHEMA_LENGTH]}'; {cause}")
         return None
+
+
+def _message(reader: OptionReader, option: Option[str], kind: ValueFormat) -> str | None:
+    if kind != "protobuf" and reader.has(option):
+        name = option.name.replace("MessageName", "Format")
+        reader.mistakes.append(f"{option.name} is set, but {name} is '{kind}'; set it to protobuf")
+    return reader.find(option)
 
 
 def _store(reader: OptionReader, kafka: KafkaSettings) -> StoreOptions:

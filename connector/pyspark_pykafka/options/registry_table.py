@@ -54,8 +54,8 @@ REGISTRY_URL = Option(
     "schema.registry.url",
     Parser(_read_urls, "URLs of one schema registry, such as http://host:8081,http://host2:8081"),
     "The schema registry: the URLs of its API. If one does not answer, the next one is used. "
-    "Values with `valueFormat` `avro` or `json`, and keys, then have the form of Confluent's or "
-    "Apicurio's serializers. See [Schema Registry](schema-registry.md).",
+    "Values with `valueFormat` `avro`, `json` or `protobuf`, and keys, then have the form of "
+    "Confluent's or Apicurio's serializers. See [Schema Registry](schema-registry.md).",
     Scope.ALL,
     secret=True,
 )

@@ -310,17 +310,18 @@ ZOOKEEPER_ACL: Option[Acl] = Option(
 )
 VALUE_FORMAT: Option[ValueFormat] = Option(
     "valueFormat",
-    one_of("raw", "text", "json", "avro"),
+    one_of("raw", "text", "json", "avro", "protobuf"),
     "What `value` is decoded from, or encoded as: `raw` leaves the bytes as they are, `text` is "
     "UTF-8, `json` is JSON of the type that the schema or `valueSchema` says, `avro` is what "
-    "Avro's schema in `valueSchema` has written. A write takes the type of the column. See [Typed "
+    "Avro's schema in `valueSchema` has written, `protobuf` is the message `valueMessageName` of "
+    "`valueSchema`; it can only be read. A write takes the type of the column. See [Typed "
     "topics](typed-topics.md).",
     Scope.ALL,
     default="raw",
 )
 KEY_FORMAT: Option[ValueFormat] = Option(
     "keyFormat",
-    one_of("raw", "text", "json", "avro"),
+    one_of("raw", "text", "json", "avro", "protobuf"),
     "What `key` is decoded from, or encoded as, as `valueFormat`.",
     Scope.ALL,
     default="raw",
@@ -330,7 +331,9 @@ VALUE_SCHEMA = Option(
     SCHEMA_TEXT,
     "The type of `value` with `valueFormat=json`, as DDL or JSON text: a schema given to "
     "`.schema(...)` replaces it. With `avro` the schema that values were written with, as its "
-    "JSON text. In a write: the Avro schema to encode by, or the JSON Schema to register.",
+    "JSON text. With `protobuf` the path of a file that `protoc --include_imports "
+    "--descriptor_set_out` has written, its bytes in base64, or the text of a `.proto` file. In a "
+    "write: the Avro schema to encode by, or the JSON Schema to register.",
     Scope.ALL,
 )
 KEY_SCHEMA = Option(
@@ -347,11 +350,24 @@ IGNORE_NULL_FIELDS = Option(
     Scope.WRITE,
     default="true",
 )
+VALUE_MESSAGE_NAME = Option(
+    "valueMessageName",
+    TEXT,
+    "The full name of the Protobuf message that values are, such as `com.shop.Order`. By default "
+    "it is the one message of `valueSchema`, or the first one of the registry's schema.",
+    Scope.READ,
+)
+KEY_MESSAGE_NAME = Option(
+    "keyMessageName",
+    TEXT,
+    "The full name of the Protobuf message that keys are, as `valueMessageName`.",
+    Scope.READ,
+)
 FLATTEN = Option(
     "flatten",
     BOOLEAN,
     "Make the fields of `value` columns, beside `_topic`, `_partition`, `_offset` and "
-    "`_timestamp`. Requires `valueFormat` `json` or `avro`.",
+    "`_timestamp`. Requires `valueFormat` `json`, `avro` or `protobuf`.",
     Scope.READ,
     default="false",
 )
@@ -450,8 +466,10 @@ OPTIONS: tuple[Option[Any], ...] = (
     INCLUDE_HEADERS,
     VALUE_FORMAT,
     VALUE_SCHEMA,
+    VALUE_MESSAGE_NAME,
     KEY_FORMAT,
     KEY_SCHEMA,
+    KEY_MESSAGE_NAME,
     IGNORE_NULL_FIELDS,
     FLATTEN,
     ON_BAD_RECORD,

@@ -236,7 +236,7 @@ SCHEMA = Parser(
     _read_schema,
     "a type as DDL or as JSON text, such as id BIGINT, customer STRUCT<name: STRING>",
 )
-SCHEMA_TEXT = Parser(_read_text, "a type as DDL or as JSON text, or an Avro schema")
+SCHEMA_TEXT = Parser(_read_text, "a type as DDL or as JSON text, or a schema of Avro or Protobuf")
 BOOLEAN = Parser(_read_boolean, "one of: true, false")
 TEXT = Parser(_read_text, "a non-empty string")
 DURATION = Parser(

@@ -19,7 +19,7 @@ NoMatch = Literal["error", "latest"]
 IsolationLevel = Literal["read_committed", "read_uncommitted"]
 DeliveryGuarantee = Literal["at-least-once", "exactly-once"]
 Acl = Literal["open", "creator", "readable"]
-ValueFormat = Literal["raw", "text", "json", "avro"]
+ValueFormat = Literal["raw", "text", "json", "avro", "protobuf"]
 OnBadRecord = Literal["fail", "null", "rescue", "deadletter"]
 
 
@@ -217,7 +217,8 @@ class FormatOptions:
     How keys and values are decoded.
 
     The schemas are the DDL of a type for JSON, the text of an Avro schema for Avro, or None. With a
-    registry that of Avro is the reader's schema; the subjects say where it is if it is None.
+    registry that of Avro is the reader's schema; the subjects say where it is if it is None. For
+    Protobuf they are what the user gave, or what it was resolved to, with the message's full name.
     """
 
     value_format: ValueFormat = "raw"
@@ -231,6 +232,8 @@ class FormatOptions:
     registry: RegistryOptions | None = None
     value_subject: SubjectOptions = BY_TOPIC
     key_subject: SubjectOptions = BY_TOPIC
+    value_message: str | None = None
+    key_message: str | None = None
 
     @property
     def by_column(self) -> dict[str, ValueFormat]:
@@ -245,6 +248,13 @@ class FormatOptions:
         The schemas by the record's column.
         """
         return {"key": self.key_schema, "value": self.value_schema}
+
+    @property
+    def messages(self) -> dict[str, str | None]:
+        """
+        The names of Protobuf messages by the record's column.
+        """
+        return {"key": self.key_message, "value": self.value_message}
 
     @property
     def subjects(self) -> dict[str, SubjectOptions]:

@@ -108,24 +108,28 @@ class SchemaRegistry:
         """
         return self._cached((kind, number), f"/ids/{kind}/{number}", f"{kind[:-1]} {number}")
 
-    def latest(self, subject: str) -> RegisteredSchema:
+    def latest(self, subject: str, *, form: str = "") -> RegisteredSchema:
         """
         Return the latest schema of a subject, with its references resolved.
+
+        With ``form`` ``serialized`` Confluent's registry returns the descriptors of Protobuf files
+        in base64 in place of texts, if it has them (``?format=serialized``).
 
         It is not cached (``GET /subjects/{subject}/versions/latest``). Raises
         :class:`SchemaNotFoundError` if there is no such subject.
         """
         what = f"subject '{subject}'"
-        return self._fetch(f"/subjects/{_part(subject)}/versions/latest", what)
+        return self._fetch(f"/subjects/{_part(subject)}/versions/latest", what, form)
 
-    def version(self, subject: str, version: int) -> RegisteredSchema:
+    def version(self, subject: str, version: int, *, form: str = "") -> RegisteredSchema:
         """
-        Return one version of a subject, with its references resolved.
+        Return one version of a subject, with its references resolved; ``form`` as for the latest.
 
         Raises :class:`SchemaNotFoundError` if there is no such subject or version.
         """
         path = f"/subjects/{_part(subject)}/versions/{version}"
-        return self._cached(("version", subject, version), path, f"{subject} version {version}")
+        key = "version", subject, version, form
+        return self._cached(key, path, f"{subject} version {version}", form)
 
     def look_up(self, subject: str, schema: Schema) -> RegisteredSchema:
         """
@@ -158,7 +162,9 @@ class SchemaRegistry:
             self._imports(schema),
         )
 
-    def _cached(self, key: tuple[Any, ...], path: str, what: str) -> RegisteredSchema:
+    def _cached(
+        self, key: tuple[Any, ...], path: str, what: str, form: str = ""
+    ) -> RegisteredSchema:
         with self._lock:
             if (known := self._known.get(key)) is not None:
                 self._known.move_to_end(key)
@@ -167,7 +173,7 @@ class SchemaRegistry:
             if error is not None and self._now() - since < UNKNOWN_SECONDS:
                 raise error.with_traceback(None)
         try:
-            fetched = self._fetch(path, what)
+            fetched = self._fetch(path, what, form)
         except SchemaNotFoundError as missing:
             with self._lock:
                 _keep(self._unknown, key, (self._now(), missing))
@@ -177,9 +183,9 @@ class SchemaRegistry:
             self._unknown.pop(key, None)
         return fetched
 
-    def _fetch(self, path: str, what: str) -> RegisteredSchema:
+    def _fetch(self, path: str, what: str, form: str = "") -> RegisteredSchema:
         own_api = path.startswith("/ids/")
-        request = Request("GET", path, expects_json=not own_api)
+        request = Request("GET", _in_form(path, form), expects_json=not own_api)
         response = self._response(request, what, _apicurio_url if own_api else _registry_url)
         if own_api:
             return self._apicurio_schema(path, what, response)
@@ -194,7 +200,7 @@ class SchemaRegistry:
             str(found.get("guid") or ""),
             str(found.get("subject") or ""),
             _number(found, "version"),
-            self._imports(schema),
+            self._imports(schema, form),
         )
 
     def _apicurio_schema(self, path: str, what: str, response: Response) -> RegisteredSchema:
@@ -231,12 +237,12 @@ class SchemaRegistry:
         )
         raise SchemaRegistryError(msg, code)
 
-    def _imports(self, schema: Schema) -> tuple[tuple[str, Schema], ...]:
+    def _imports(self, schema: Schema, form: str = "") -> tuple[tuple[str, Schema], ...]:
         """
         Return all that a schema refers to, each after what it needs; a circle is an error.
         """
         found: dict[tuple[str, int], tuple[str, Schema]] = {}
-        self._collect(schema, found, ())
+        self._collect(schema, found, (), form)
         return tuple(found.values())
 
     def _collect(
@@ -244,6 +250,7 @@ class SchemaRegistry:
         schema: Schema,
         found: dict[tuple[str, int], tuple[str, Schema]],
         path: tuple[tuple[str, int], ...],
+        form: str,
     ) -> None:
         for reference in schema.references:
             key = reference.subject, reference.version
@@ -255,17 +262,17 @@ class SchemaRegistry:
                     f"{reference.version}: they form a circle, or are more than {_MAX_IMPORTS}"
                 )
                 raise InvalidSchemaError(msg)
-            referred = self._bare(reference)
-            self._collect(referred, found, (*path, key))
+            referred = self._bare(reference, form)
+            self._collect(referred, found, (*path, key), form)
             found[key] = (reference.name, referred)
 
-    def _bare(self, reference: SchemaReference) -> Schema:
+    def _bare(self, reference: SchemaReference, form: str) -> Schema:
         """
         Return a schema that another one refers to, without what it refers to itself.
         """
         what = f"{reference.subject} version {reference.version}"
         path = f"/subjects/{_part(reference.subject)}/versions/{reference.version}"
-        found = self._answer(Request("GET", path), what)
+        found = self._answer(Request("GET", _in_form(path, form)), what)
         if not isinstance(found.get("schema"), str):
             msg = f"the schema registry's answer for {what} has no schema; is its URL right?"
             raise SchemaRegistryError(msg)
@@ -321,6 +328,10 @@ def _registry_url(url: str) -> str:
 def _apicurio_url(url: str) -> str:
     match = _APICURIO.search(url)
     return f"{url[: match.start()]}/apis/registry/v2" if match else url
+
+
+def _in_form(path: str, form: str) -> str:
+    return f"{path}?format={form}" if form else path
 
 
 def _part(name: str) -> str:

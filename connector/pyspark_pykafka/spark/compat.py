@@ -22,6 +22,7 @@ from pyspark.sql.types import (
     ByteType,
     DataType,
     DateType,
+    DayTimeIntervalType,
     DecimalType,
     DoubleType,
     FloatType,
@@ -203,6 +204,7 @@ _DECODED_TYPES: dict[type[DataType], pa.DataType] = {
     DoubleType: pa.float64(),
     DateType: pa.date32(),
     TimestampNTZType: pa.timestamp("us"),
+    DayTimeIntervalType: pa.duration("us"),
 }
 
 

@@ -152,9 +152,10 @@ class DefaultSource(DataSource):
 
 def _registered(options: SourceOptions, *, gives_columns: bool) -> FormatOptions:
     """
-    Return how keys and values are decoded, with the schemas that only a registry has.
+    Return how keys and values are decoded, with the schemas that only a registry or a file has.
     """
-    if options.formats.registry is None:
+    formats = options.formats
+    if formats.registry is None and "protobuf" not in formats.by_column.values():
         return options.formats
     from pyspark_pykafka.formats.registered_schemas import with_registered_schemas
 

@@ -268,13 +268,15 @@ def test_deep_schemas_are_rejected() -> None:
 
 def test_without_the_compiled_module(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    JSON needs it, and the error says so; text does not.
+    JSON and Protobuf need it, and the error says so; text does not.
     """
     target = "pyspark_pykafka.formats.record_format.find_spec"
     monkeypatch.setattr(target, lambda _: None)
 
     with pytest.raises(OptionsError, match="needs a compiled module that is not installed"):
         format_of(JSON, ("value", TYPED))
+    with pytest.raises(OptionsError, match="from source; or read the bytes, .* from_protobuf"):
+        format_of(FormatOptions(value_format="protobuf"), ("value", TYPED))
     assert format_of(FormatOptions(value_format="text"), ("value", pa.string())).typed
 
 

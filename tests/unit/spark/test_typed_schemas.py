@@ -13,6 +13,7 @@ from pyspark.sql.types import (
     BooleanType,
     ByteType,
     DateType,
+    DayTimeIntervalType,
     DecimalType,
     DoubleType,
     FloatType,
@@ -98,10 +99,13 @@ def test_columns_without_a_schema(options: dict[str, str], ddl: str) -> None:
         ({"valueschema": '{"type":"x"}'}, "valueSchema is .* must be: a type as DDL"),
         ({"valueschema": "ARRAY<INT>", "flatten": "true"}, "must be: a list of fields"),
         ({"valueschema": "a INT", "maxbadrecords": "3"}, "must be: null, rescue or deadletter"),
-        ({"valueformat": "text", "flatten": "true"}, "is 'text'; set it to json or avro"),
+        ({"valueformat": "text", "flatten": "true"}, "is 'text'; set it to json, avro or protobuf"),
         ({"valueformat": "raw", "onbadrecord": "null"}, "nothing is decoded"),
-        ({"valueformat": "raw", "keyschema": "INT"}, "is 'raw'; set it to json or avro"),
+        ({"valueformat": "raw", "keyschema": "INT"}, "is 'raw'; set it to json, avro or protobuf"),
         ({"valueformat": "avro"}, "valueFormat is 'avro' and its schema is missing"),
+        ({"valueformat": "protobuf"}, "valueFormat is 'protobuf' and its schema is missing"),
+        ({"valueformat": "protobuf", "valueschema": "/x.desc"}, "'/x.desc' cannot be read on the"),
+        ({"valueformat": "json", "valuemessagename": "M"}, "is 'json'; set it to protobuf"),
         (
             {"valueformat": "avro", "valueschema": "a INT"},
             "valueSchema is no Avro schema .* not JSON",
@@ -110,7 +114,7 @@ def test_columns_without_a_schema(options: dict[str, str], ddl: str) -> None:
             {"valueformat": "avro", "valueschema": '"string"', "flatten": "true"},
             "value is of the type STRING; it must be: a list of fields",
         ),
-        ({"valueformat": "xml"}, "must be: one of: raw, text, json, avro"),
+        ({"valueformat": "xml"}, "must be: one of: raw, text, json, avro, protobuf"),
     ],
 )
 def test_wrong_options(options: dict[str, str], message: str) -> None:
@@ -142,3 +146,12 @@ def test_readers_are_pickled_with_their_format() -> None:
 
     assert reader._format.schema == stream._format.schema == arrow_schema(schema)
     assert reader._settings.schema == pa.schema([("value", pa.binary()), ("offset", pa.int64())])
+
+
+def test_intervals_are_durations() -> None:
+    """
+    An interval of days to seconds, as Protobuf has it, is Arrow's duration in microseconds.
+    """
+    schema = arrow_schema(StructType([StructField("span", DayTimeIntervalType())]))
+    assert schema.field("span").type == pa.duration("us")
+    assert supports_prefetched_records(schema)

@@ -1,0 +1,131 @@
+"""
+Texts of ``.proto`` files: which messages they define.
+
+Only the package and the nesting of messages is read here. What fields mean is for ``protoc``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.formats.protobuf_descriptors import ProtobufSchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_TOKEN = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|[\w.]+|\S""", re.DOTALL
+)
+_MAX_DEPTH = 100
+
+
+@dataclass(slots=True)
+class MessageNames:
+    """
+    A message's full name and the messages that it defines, in their order.
+
+    The entries of maps are messages too, which only some serializers count.
+    """
+
+    name: str
+    is_map_entry: bool = False
+    nested: list[MessageNames] = field(default_factory=list)
+
+
+def message_names(text: str) -> list[MessageNames]:
+    """
+    Return the messages of a ``.proto`` text. Raises :class:`ProtobufSchemaError` if it has none.
+    """
+    reader = _Reader(iter(_tokens(text)))
+    reader.read("", root := MessageNames(""), 0)
+    if not root.nested:
+        msg = "it defines no message"
+        raise ProtobufSchemaError(msg)
+    prefix = f"{reader.package}." if reader.package else ""
+    _add_package(root.nested, prefix)
+    return root.nested
+
+
+def _add_package(messages: list[MessageNames], prefix: str) -> None:
+    for message in messages:
+        message.name = prefix + message.name
+        _add_package(message.nested, prefix)
+
+
+def at_path(messages: list[MessageNames], path: tuple[int, ...]) -> set[str]:
+    """
+    Return the names of the message at a path of indexes, with and without the entries of maps.
+    """
+    found: set[str] = set()
+    for counts_entries in (True, False):
+        level, name = messages, ""
+        for index in path:
+            counted = [m for m in level if counts_entries or not m.is_map_entry]
+            if index >= len(counted):
+                break
+            level, name = counted[index].nested, counted[index].name
+        else:
+            found.add(name)
+    return found
+
+
+def _tokens(text: str) -> Iterator[str]:
+    for match in _TOKEN.finditer(text):
+        if not match[0].startswith(("//", "/*")):
+            yield match[0]
+
+
+@dataclass(slots=True)
+class _Reader:
+    """
+    Reads statements, which end with a semicolon or have a body in braces.
+    """
+
+    tokens: Iterator[str]
+    package: str = ""
+
+    def read(self, scope: str, message: MessageNames, depth: int) -> None:
+        if depth > _MAX_DEPTH:
+            msg = f"it is nested more than {_MAX_DEPTH} levels"
+            raise ProtobufSchemaError(msg)
+        statement: list[str] = []
+        for part in self.tokens:
+            if part == "}":
+                return
+            if part == ";":
+                self._end(statement, scope, message)
+                statement = []
+            elif part == "{":
+                if self._body(statement, scope, message, depth):
+                    statement = []
+            else:
+                statement.append(part)
+
+    def _end(self, statement: list[str], scope: str, message: MessageNames) -> None:
+        if statement[:1] == ["package"] and not scope:
+            self.package = "".join(statement[1:])
+        elif statement[:2] == ["map", "<"]:
+            message.nested.append(MessageNames(f"{scope}Entry", is_map_entry=True))
+
+    def _body(self, statement: list[str], scope: str, message: MessageNames, depth: int) -> bool:
+        """
+        Read what is in braces; return whether the statement ends with it.
+        """
+        name = None
+        if statement[:1] == ["message"] and len(statement) == 2:
+            name = statement[1]
+        elif "group" in statement[:2] and "=" in statement and "[" not in statement:
+            name = statement[statement.index("group") + 1]
+        if name is not None:
+            inner = MessageNames(scope + name)
+            message.nested.append(inner)
+            self.read(f"{scope}{name}.", inner, depth + 1)
+            return True
+        if statement[:1] == ["oneof"]:
+            self.read(scope, message, depth + 1)
+            return True
+        # An enum, a service, an extension, or the value of an option.
+        self.read(scope, MessageNames(""), depth + 1)
+        return "=" not in statement

@@ -1,0 +1,75 @@
+"""
+Decodes Protobuf's binary encoding into one Arrow column.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from pyspark_pykafka.formats._protobuf import ProtobufDecoder
+from pyspark_pykafka.formats.decoded_column import MISMATCH, DecodedColumn
+from pyspark_pykafka.formats.json_types import plan
+from pyspark_pykafka.formats.protobuf_schemas import parsed_schema
+from pyspark_pykafka.formats.protobuf_types import message_plan
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_pykafka.formats.bad_records import BadRecordPolicy
+    from pyspark_pykafka.formats.protobuf_schemas import ResolvedSchema
+
+
+# What concerns one field, besides the numbers from MISMATCH on.
+_BAD_UTF8 = 5
+
+
+class ProtobufColumn(DecodedColumn):
+    """
+    The column that Protobuf messages are decoded into; it may have ``max_bytes``.
+
+    With ``id_bytes`` values name their schemas.
+    """
+
+    format_name = "Protobuf"
+    reasons: ClassVar = {
+        1: "a tag of no field, or the end of a group that has not begun",
+        2: "it ends too early, or has a size beyond its end",
+        5: "a string that is not UTF-8",
+        6: "a number of more than ten bytes",
+        7: "more than 100 groups within each other",
+        9: "too large for half of maxFetchMemory",
+        11: "a number out of range",
+        14: "it does not begin with the id of a schema and the index of a message in it",
+    }
+
+    def __init__(
+        self,
+        name: str,
+        kind: pa.DataType,
+        schema: ResolvedSchema,
+        max_bytes: int,
+        policy: BadRecordPolicy,
+        *,
+        id_bytes: int = 0,
+    ) -> None:
+        message, _ = message_plan(parsed_schema(schema.text), schema.message, kind, name)
+        self._protobuf = ProtobufDecoder(
+            plan(name, kind), max_bytes, policy.fails, message, id_bytes
+        )
+        super().__init__(name, kind, self._protobuf)
+
+    def describe(self, position: int, reason: int, node: int, byte: int) -> str:
+        """
+        Return what is wrong with a value, and in which field.
+        """
+        if node < 0 or reason >= MISMATCH or reason == _BAD_UTF8:
+            return super().describe(position, reason, node, byte)
+        name, _ = self._fields[node]
+        what = self.reasons[reason]
+        return f"{name} is not valid {self.format_name}: {what}, at byte {position}"
+
+    def kind_of_value(self, byte: int) -> str:  # noqa: ARG002 (the byte says nothing here)
+        """
+        Return what a value of another wire type is.
+        """
+        return "a value of another wire type"

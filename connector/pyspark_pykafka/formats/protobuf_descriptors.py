@@ -1,0 +1,343 @@
+"""
+Protobuf schemas: files, messages and enums, read from the bytes that ``protoc`` describes them by.
+
+Nothing here needs Protobuf's own library, whose versions conflict with those of generated code.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+#: The kinds of fields that the rest of the code names, by the numbers of descriptors.
+MESSAGE, ENUM = 11, 14
+_GROUP = 10
+
+_REPEATED, _CLOSED_ENUM = 3, 2
+_PROTO3, _FIRST_EDITION = "proto3", 1000
+_VARINT, _EIGHT_BYTES, _SIZED, _FOUR_BYTES = 0, 1, 2, 5
+_MAX_VARINT_BITS = 70
+#: Messages within messages; ``protoc`` itself allows fewer.
+_MAX_NESTING = 100
+
+Value = int | bytes
+
+
+class ProtobufSchemaError(ValueError):
+    """
+    A schema that is none, or one that no column can have; the message says why.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class ProtobufField:
+    """
+    A field of a message; ``kind`` is the number of its type, and ``type_name`` that of a message or
+    an enum.
+
+    ``oneof`` is the index of the oneof that it is a member of, or -1; ``default`` is the text of an
+    explicit default, or None.
+    """
+
+    name: str
+    number: int
+    kind: int
+    type_name: str = ""
+    repeated: bool = False
+    oneof: int = -1
+    default: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ProtobufMessage:
+    """
+    A message; ``nested`` are those that it defines, in their order. A map's entry is a message too.
+    """
+
+    name: str
+    fields: tuple[ProtobufField, ...]
+    nested: tuple[ProtobufMessage, ...] = ()
+    is_map_entry: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ProtobufEnum:
+    """
+    An enum with its (number, symbol)s. A number without a symbol is no value if it is closed.
+    """
+
+    name: str
+    symbols: tuple[tuple[int, str], ...]
+    is_closed: bool
+
+
+@dataclass(slots=True)
+class ProtobufSchema:
+    """
+    All messages and enums of some files by their full names, and the ``roots`` of the last file.
+    """
+
+    messages: dict[str, ProtobufMessage] = field(default_factory=dict)
+    enums: dict[str, ProtobufEnum] = field(default_factory=dict)
+    roots: tuple[ProtobufMessage, ...] = ()
+
+    def message(self, name: str) -> ProtobufMessage:
+        """
+        Return a message. Raises :class:`ProtobufSchemaError` if the schema does not define it.
+        """
+        found = self.messages.get(name) or WELL_KNOWN.get(name)
+        if found is None:
+            msg = f"it has the message '{name}', which it does not define; include its imports"
+            raise ProtobufSchemaError(msg)
+        return found
+
+    def enum(self, name: str) -> ProtobufEnum:
+        """
+        Return an enum. Raises :class:`ProtobufSchemaError` if the schema does not define it.
+        """
+        found = self.enums.get(name)
+        if found is None:
+            msg = f"it has the enum '{name}', which it does not define; include its imports"
+            raise ProtobufSchemaError(msg)
+        return found
+
+
+def parse_descriptor_set(data: bytes) -> ProtobufSchema:
+    """
+    Parse a FileDescriptorSet, whose last file is the one that was asked for.
+
+    Raises :class:`ProtobufSchemaError`.
+    """
+    return parse_files([value for number, value in _fields(data) if number == 1])
+
+
+def parse_files(files: list[Value]) -> ProtobufSchema:
+    """
+    Parse FileDescriptorProtos. Raises :class:`ProtobufSchemaError`.
+    """
+    schema = ProtobufSchema()
+    for data in files:
+        _File(schema).read(_bytes(data))
+    return schema
+
+
+def descriptor_set(files: list[bytes]) -> bytes:
+    """
+    Return the FileDescriptorSet of some FileDescriptorProtos.
+    """
+    return b"".join(b"\x0a" + varint(len(data)) + data for data in files)
+
+
+def varint(number: int) -> bytes:
+    """
+    Return a number of at most 64 bits as Protobuf writes it.
+    """
+    number &= (1 << 64) - 1
+    written = bytearray()
+    while number >= 0x80:
+        written.append(number & 0x7F | 0x80)
+        number >>= 7
+    written.append(number)
+    return bytes(written)
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """
+    Return a number and where it ends. Raises :class:`ProtobufSchemaError` if there is none.
+    """
+    number = 0
+    for shift in range(0, _MAX_VARINT_BITS, 7):
+        if at >= len(data):
+            break
+        number |= (data[at] & 0x7F) << shift
+        at += 1
+        if data[at - 1] < 0x80:
+            return number & ((1 << 64) - 1), at
+    msg = "it is no description that protoc has written: a number does not end"
+    raise ProtobufSchemaError(msg)
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
+    """
+    Yield the numbers and values of a message's fields.
+    """
+    at = 0
+    while at < len(data):
+        tag, at = read_varint(data, at)
+        wire_type = tag & 7
+        if wire_type == _VARINT:
+            number, at = read_varint(data, at)
+            yield tag >> 3, number
+            continue
+        if wire_type == _SIZED:
+            size, at = read_varint(data, at)
+        elif wire_type in {_EIGHT_BYTES, _FOUR_BYTES}:
+            size = 8 if wire_type == _EIGHT_BYTES else 4
+        else:
+            size = len(data)
+        if size > len(data) - at:
+            msg = "it is no description that protoc has written: a field does not end"
+            raise ProtobufSchemaError(msg)
+        yield tag >> 3, data[at : at + size]
+        at += size
+
+
+def _bytes(value: Value) -> bytes:
+    if isinstance(value, bytes):
+        return value
+    msg = "it is no description that protoc has written: a field is of another type"
+    raise ProtobufSchemaError(msg)
+
+
+def _text(value: Value) -> str:
+    try:
+        return _bytes(value).decode()
+    except UnicodeDecodeError as cause:
+        msg = "it is no description that protoc has written: a name is not UTF-8"
+        raise ProtobufSchemaError(msg) from cause
+
+
+def _number(value: Value) -> int:
+    if isinstance(value, bytes):
+        msg = "it is no description that protoc has written: a field is of another type"
+        raise ProtobufSchemaError(msg)
+    return value - (1 << 64) if value >> 63 else value
+
+
+@dataclass(slots=True)
+class _File:
+    """
+    Adds the definitions of one file to a schema.
+    """
+
+    schema: ProtobufSchema
+    is_proto3: bool = False
+    has_closed_enums: bool = True
+
+    def read(self, data: bytes) -> None:
+        package = syntax = ""
+        edition = enums = 0
+        parts: list[tuple[int, bytes]] = []
+        for number, value in _fields(data):
+            if number == 2:
+                package = _text(value)
+            elif number in {4, 5}:
+                parts.append((number, _bytes(value)))
+            elif number == 8:
+                enums = _enum_feature(_bytes(value), 50)
+            elif number == 12:
+                syntax = _text(value)
+            elif number == 14:
+                edition = _number(value)
+        self.has_closed_enums = enums == _CLOSED_ENUM
+        if not enums:
+            self.has_closed_enums = syntax != _PROTO3 and edition < _FIRST_EDITION
+        roots = [self.message(part, package, 1) for number, part in parts if number == 4]
+        for number, part in parts:
+            if number == 5:
+                self.enum(part, package)
+        self.schema.roots = tuple(roots)
+
+    def message(self, data: bytes, scope: str, depth: int) -> ProtobufMessage:
+        parts = list(_fields(data))
+        name = _full(scope, "".join(_text(value) for number, value in parts if number == 1))
+        if depth > _MAX_NESTING:
+            msg = f"it defines messages within messages for more than {_MAX_NESTING} levels"
+            raise ProtobufSchemaError(msg)
+        nested = [self.message(_bytes(v), name, depth + 1) for n, v in parts if n == 3]
+        for number, value in parts:
+            if number == 4:
+                self.enum(_bytes(value), name)
+        options = [pair for n, value in parts if n == 7 for pair in _fields(_bytes(value))]
+        message = ProtobufMessage(
+            name,
+            tuple(_field(_bytes(value)) for number, value in parts if number == 2),
+            tuple(nested),
+            is_map_entry=any(number == 7 and value for number, value in options),
+        )
+        self.schema.messages[name] = message
+        return message
+
+    def enum(self, data: bytes, scope: str) -> None:
+        name, enums = "", 0
+        symbols: dict[int, str] = {}
+        for number, value in _fields(data):
+            if number == 1:
+                name = _full(scope, _text(value))
+            elif number == 2:
+                parts = dict(_fields(_bytes(value)))
+                # Of several symbols of one number the first counts.
+                symbols.setdefault(_number(parts.get(2, 0)), _text(parts.get(1, b"")))
+            elif number == 3:
+                enums = _enum_feature(_bytes(value), 7)
+        is_closed = enums == _CLOSED_ENUM if enums else self.has_closed_enums
+        self.schema.enums[name] = ProtobufEnum(name, tuple(symbols.items()), is_closed)
+
+
+def _enum_feature(options: bytes, number: int) -> int:
+    """
+    Return whether options of an edition open or close enums, or 0.
+    """
+    features = [_bytes(value) for n, value in _fields(options) if n == number]
+    return next((_number(v) for part in features for n, v in _fields(part) if n == 2), 0)
+
+
+def _full(scope: str, name: str) -> str:
+    return f"{scope}.{name}" if scope else name
+
+
+def _field(data: bytes) -> ProtobufField:
+    parts = dict(_fields(data))
+    kind = _number(parts.get(5, 0))
+    is_synthetic = bool(parts.get(17, 0))
+    return ProtobufField(
+        _text(parts.get(1, b"")),
+        _number(parts.get(3, 0)),
+        MESSAGE if kind == _GROUP else kind,
+        _text(parts.get(6, b"")).removeprefix("."),
+        _number(parts.get(4, 0)) == _REPEATED,
+        -1 if is_synthetic else _number(parts.get(9, (1 << 64) - 1)),
+        _text(parts[7]) if 7 in parts else None,
+    )
+
+
+def _built_in(name: str, *fields: tuple[str, int]) -> ProtobufMessage:
+    """
+    Return a message of fields that are numbered from 1, each (name, kind).
+    """
+    listed = [ProtobufField(field, at, kind) for at, (field, kind) in enumerate(fields, 1)]
+    return ProtobufMessage(name, tuple(listed))
+
+
+_GOOGLE = "google.protobuf"
+#: The wrappers of Protobuf's own types, with the kinds of their values.
+WRAPPERS = {
+    f"{_GOOGLE}.{name}": kind
+    for name, kind in {
+        "DoubleValue": 1,
+        "FloatValue": 2,
+        "Int64Value": 3,
+        "UInt64Value": 4,
+        "Int32Value": 5,
+        "BoolValue": 8,
+        "StringValue": 9,
+        "BytesValue": 12,
+        "UInt32Value": 13,
+    }.items()
+}
+#: What schemas may import without defining it, as registries allow.
+WELL_KNOWN = {
+    message.name: message
+    for message in (
+        _built_in(f"{_GOOGLE}.Timestamp", ("seconds", 3), ("nanos", 5)),
+        _built_in(f"{_GOOGLE}.Duration", ("seconds", 3), ("nanos", 5)),
+        _built_in(f"{_GOOGLE}.Any", ("type_url", 9), ("value", 12)),
+        _built_in(f"{_GOOGLE}.Empty"),
+        ProtobufMessage(f"{_GOOGLE}.FieldMask", (ProtobufField("paths", 1, 9, repeated=True),)),
+        _built_in("confluent.type.Decimal", ("value", 12), ("precision", 13), ("scale", 5)),
+        *(_built_in(name, ("value", kind)) for name, kind in WRAPPERS.items()),
+    )
+}

@@ -1,0 +1,164 @@
+"""
+The Protobuf schemas of columns as one form: the descriptors of all files, and a message's name.
+
+A schema may be given as the file that ``protoc`` writes, as its bytes in base64, or as the text of
+a ``.proto`` file; a registry has texts, and descriptors of single files in base64.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.formats.proto_text import MessageNames, message_names
+from pyspark_pykafka.formats.protobuf_descriptors import (
+    ProtobufSchemaError,
+    descriptor_set,
+    parse_descriptor_set,
+    parse_files,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pyspark_pykafka.formats.protobuf_descriptors import ProtobufMessage, ProtobufSchema
+
+#: A larger file is an error: no schema that a column can have is as large.
+MAX_SCHEMA_BYTES = 16 << 20
+
+
+class ResolvedSchema(NamedTuple):
+    """
+    A FileDescriptorSet in base64, and the full name of the message in it.
+    """
+
+    text: str
+    message: str
+
+
+def missing_protobuf(column: str) -> str:
+    """
+    Return what to do about a column that has no schema.
+    """
+    return (
+        f"{column}Format is 'protobuf' and its schema is missing; set {column}Schema to the file "
+        "that protoc --include_imports --descriptor_set_out=... writes, or to its bytes in base64, "
+        "or schema.registry.url if the records name it"
+    )
+
+
+@lru_cache(maxsize=16)
+def parsed_schema(text: str) -> ProtobufSchema:
+    """
+    Parse a resolved schema's text. Raises :class:`ProtobufSchemaError`.
+    """
+    return parse_descriptor_set(_from_base64(text))
+
+
+def given_schema(column: str, text: str, message: str | None) -> ResolvedSchema:
+    """
+    Resolve the schema in the option of a column, ``key`` or ``value``.
+
+    Raises :class:`OptionsError` if it cannot be read, or if it has no such message.
+    """
+    try:
+        data = _given_bytes(text)
+        name = _chosen(parse_descriptor_set(data), message, column, needs_one=True)
+    except ProtobufSchemaError as cause:
+        msg = f"{column}Schema is no Protobuf schema that can be read: {cause}"
+        raise OptionsError((msg,)) from cause
+    return ResolvedSchema(base64.b64encode(data).decode(), name)
+
+
+def registered_schema(
+    column: str, text: str, imports: Sequence[tuple[str, str]], message: str | None
+) -> ResolvedSchema:
+    """
+    Resolve a registry's schema with the texts that it imports; without a name its first message.
+
+    Raises :class:`ProtobufSchemaError`.
+    """
+    texts = [*imports, ("", text)]
+    if all(not is_proto_text(content) for _, content in texts):
+        data = descriptor_set([_from_base64(content) for _, content in texts])
+    else:
+        data = _compiled(text, dict(imports))
+    name = _chosen(parse_descriptor_set(data), message, column, needs_one=False)
+    return ResolvedSchema(base64.b64encode(data).decode(), name)
+
+
+def registered_names(text: str) -> list[MessageNames]:
+    """
+    Return the messages that a registry's schema defines. Raises :class:`ProtobufSchemaError`.
+    """
+    if is_proto_text(text):
+        return message_names(text)
+    return [_names(message) for message in parse_files([_from_base64(text)]).roots]
+
+
+def _names(message: ProtobufMessage) -> MessageNames:
+    return MessageNames(message.name, message.is_map_entry, list(map(_names, message.nested)))
+
+
+def is_proto_text(text: str) -> bool:
+    """
+    Return whether a schema is the text of a ``.proto`` file, and not base64.
+    """
+    return "{" in text or ";" in text
+
+
+def _given_bytes(text: str) -> bytes:
+    if is_proto_text(text):
+        return _compiled(text, {})
+    # No dot is in base64, and each file that protoc writes has one by custom.
+    if "." in text or text.startswith("file:"):
+        return _file(Path(text.removeprefix("file://").removeprefix("file:")))
+    return _from_base64(text)
+
+
+def _file(path: Path) -> bytes:
+    try:
+        if path.stat().st_size > MAX_SCHEMA_BYTES:
+            msg = f"the file '{path}' has more than {MAX_SCHEMA_BYTES} bytes"
+            raise ProtobufSchemaError(msg)
+        data = path.read_bytes()
+    except OSError as cause:
+        msg = f"the file '{path}' cannot be read on the driver ({cause.strerror})"
+        raise ProtobufSchemaError(msg) from cause
+    return _compiled(data.decode(), {}) if path.suffix == ".proto" else data
+
+
+def _compiled(text: str, imports: Mapping[str, str]) -> bytes:
+    # Rarely needed, and its modules are many.
+    from pyspark_pykafka.formats.protoc import compile_proto
+
+    return compile_proto(text, imports)
+
+
+def _from_base64(text: str) -> bytes:
+    try:
+        return base64.b64decode("".join(text.splitlines()), validate=True)
+    except (binascii.Error, ValueError) as cause:
+        msg = (
+            "it is neither base64, nor the path of a file (with a dot in it, such as "
+            "/schemas/orders.desc), nor the text of a .proto file"
+        )
+        raise ProtobufSchemaError(msg) from cause
+
+
+def _chosen(schema: ProtobufSchema, message: str | None, column: str, *, needs_one: bool) -> str:
+    names = [root.name for root in schema.roots]
+    if message is not None:
+        schema.message(message)
+        return message
+    if not names:
+        msg = "it defines no message"
+        raise ProtobufSchemaError(msg)
+    if needs_one and len(names) > 1:
+        msg = f"set {column}MessageName to one of its messages: {', '.join(names[:20])}"
+        raise ProtobufSchemaError(msg)
+    return names[0]

@@ -1,0 +1,80 @@
+"""
+Compiles the texts of ``.proto`` files with the ``protoc`` of the package grpcio-tools.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.formats.protobuf_descriptors import ProtobufSchemaError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_COMPILE_SECONDS = 60
+_MAX_ERROR = 500
+
+
+def compile_proto(text: str, imports: Mapping[str, str]) -> bytes:
+    """
+    Return the FileDescriptorSet of a text, whose imports are texts by their paths.
+
+    Raises :class:`ProtobufSchemaError` if the package grpcio-tools is missing, which has
+    ``protoc``, or if that finds an error.
+    """
+    if find_spec("grpc_tools") is None:
+        msg = (
+            "it is the text of a .proto file, which needs protoc; install "
+            "'pyspark-pykafka[protobuf]' on the driver, or set the schema to what "
+            "protoc --include_imports --descriptor_set_out=... writes"
+        )
+        raise ProtobufSchemaError(msg)
+    with tempfile.TemporaryDirectory(prefix="pykafka-proto-") as name:
+        folder = Path(name)
+        own = _own_name(imports)
+        for path, content in ((own, text), *imports.items()):
+            _write(folder / "files", path, content)
+        return _compiled(folder, own)
+
+
+def _own_name(imports: Mapping[str, str]) -> str:
+    name = "schema.proto"
+    while name in imports:
+        name = f"_{name}"
+    return name
+
+
+def _write(folder: Path, path: str, content: str) -> None:
+    relative = PurePosixPath(path)
+    if relative.is_absolute() or ".." in relative.parts or "\\" in path or "\0" in path:
+        msg = f"its import '{path[:200]}' is no path below the root of the imports"
+        raise ProtobufSchemaError(msg)
+    target = folder / relative
+    target.parent.mkdir(parents=True, exist_ok=True)
+    target.write_text(content, encoding="utf-8")
+
+
+def _compiled(folder: Path, name: str) -> bytes:
+    output = folder / "set"
+    command = [
+        *(sys.executable, "-m", "grpc_tools.protoc", f"-I{folder / 'files'}"),
+        *("--include_imports", f"--descriptor_set_out={output}", name),
+    ]
+    try:
+        # In a process of its own: an error in native code ends that one.
+        done = subprocess.run(
+            command, capture_output=True, timeout=_COMPILE_SECONDS, check=False, cwd=folder
+        )
+    except subprocess.TimeoutExpired as cause:
+        msg = f"protoc does not end within {_COMPILE_SECONDS} seconds"
+        raise ProtobufSchemaError(msg) from cause
+    if done.returncode:
+        found = done.stderr.decode(errors="replace").strip().replace("\n", "; ")[:_MAX_ERROR]
+        msg = f"protoc does not accept it: {found or 'it gives no reason'}"
+        raise ProtobufSchemaError(msg)
+    return output.read_bytes()

@@ -1,0 +1,95 @@
+"""
+Decodes Protobuf whose records name the schemas and the messages that they were written with.
+
+Fields have numbers, so every record is read by the reader's message. What a record names only says
+whether it is that message at all.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from pyspark_pykafka.formats.protobuf_decoder import ProtobufColumn
+from pyspark_pykafka.formats.registered_avro import MAX_SCHEMAS, UNUSABLE_SCHEMA
+from pyspark_pykafka.formats.registered_schemas import UnusableSchemaError
+from pyspark_pykafka.formats.schema_names import SchemaNames
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from pyspark_pykafka.formats.bad_records import BadRecordPolicy
+    from pyspark_pykafka.formats.protobuf_schemas import ResolvedSchema
+    from pyspark_pykafka.formats.schema_names import SchemaName
+
+
+class MessageSource(Protocol):
+    """
+    Where the messages that records name come from.
+    """
+
+    def check(self, name: SchemaName, path: tuple[int, ...], message: str) -> None:
+        """
+        Raise :class:`UnusableSchemaError` if the message at a path in a schema is not ``message``.
+        """
+
+
+class RegisteredProtobufColumn(ProtobufColumn):
+    """
+    A column of Protobuf messages that name their schemas, which are looked up in ``writers``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kind: pa.DataType,
+        schema: ResolvedSchema,
+        max_bytes: int,
+        policy: BadRecordPolicy,
+        *,
+        id_bytes: int,
+        writers: MessageSource,
+    ) -> None:
+        self._column = name
+        self._message = schema.message
+        self._names = SchemaNames(name, has_paths=True)
+        self._writers = writers
+        self._unusable: dict[int, str] = {}
+        self._headers: pa.Array | None = None
+        self._keys: tuple[pa.Buffer, pa.Buffer] | None = None
+        super().__init__(name, kind, schema, max_bytes, policy, id_bytes=id_bytes)
+
+    def decode(
+        self, encoded: pa.Array, start: int, end: int, headers: pa.Array | None = None
+    ) -> int:
+        """
+        Decode the rows ``[start, end)``, and look the messages up that they name.
+        """
+        if headers is not self._headers:
+            self._headers = headers
+            self._keys = None if headers is None else self._names.keys(headers)
+        while True:
+            start = self.decode_rows(encoded, start, end, self._keys)
+            key = self._protobuf.missing
+            if key is None:
+                return start
+            self._add(key, self._protobuf.missing_path)
+
+    def _add(self, key: int, path: tuple[int, ...]) -> None:
+        if self._protobuf.schemas >= MAX_SCHEMAS:
+            self._protobuf.forget_schemas()
+            self._unusable.clear()
+        name = self._names.name(key)
+        try:
+            self._writers.check(name, path or name.path, self._message)
+        except UnusableSchemaError as reason:
+            self._unusable[self._protobuf.add_schema(is_usable=False)] = str(reason)
+        else:
+            self._protobuf.add_schema(is_usable=True)
+
+    def describe(self, position: int, reason: int, node: int, byte: int) -> str:
+        """
+        Return what is wrong with a value; ``position`` is the number of a schema that is unusable.
+        """
+        if reason == UNUSABLE_SCHEMA:
+            return f"{self._column} cannot be decoded: {self._unusable[position]}"
+        return super().describe(position, reason, node, byte)

@@ -1,0 +1,497 @@
+"""
+The decoder of Protobuf: equal to Protobuf's own library, and what it says of bad values.
+"""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from math import copysign
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from fuzz.protobuf_mutations import (
+    Described,
+    any_message,
+    decode_any,
+    decode_named,
+    new_file,
+    values,
+    with_imports,
+)
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from tests.support.random_choices import RandomChoices
+
+from pyspark_pykafka.formats.bad_records import BadRecordPolicy, BadValue
+from pyspark_pykafka.formats.protobuf_decoder import ProtobufColumn
+from pyspark_pykafka.formats.protobuf_descriptors import ProtobufSchemaError
+from pyspark_pykafka.formats.protobuf_schemas import parsed_schema
+from pyspark_pykafka.formats.protobuf_types import message_plan, protobuf_ddl
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from google.protobuf.message import Message
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+FIELD = descriptor_pb2.FieldDescriptorProto
+LENIENT = BadRecordPolicy("null")
+ROOM = 1 << 20
+TIME = pa.timestamp("us", tz="UTC")
+
+
+def message_class(described: Described) -> type[Message]:
+    """
+    Return the class of a message in Protobuf's own library.
+    """
+    pool = descriptor_pool.DescriptorPool()
+    for file in described.files.file:
+        pool.Add(file)
+    found: type[Message] = message_factory.GetMessageClass(
+        pool.FindMessageTypeByName(described.name)
+    )
+    return found
+
+
+def decoded(described: Described, *records: bytes | None) -> tuple[list[Any], list[BadValue]]:
+    """
+    Return the values of records, and the bad ones.
+    """
+    column = ProtobufColumn("value", described.kind, described.schema, ROOM, LENIENT)
+    assert column.decode(pa.array(records, pa.binary()), 0, len(records)) == len(records)
+    found = column.take()
+    found.validate(full=True)
+    assert found.type == described.kind
+    return found.to_pylist(), column.take_bad()
+
+
+def message(
+    *fields: tuple[str, int, Any], syntax: str = "proto3", kind: pa.DataType | None = None
+) -> Described:
+    """
+    Return the message ``shop.Order`` of fields: each (name, number, type or settings).
+    """
+    file = new_file(syntax)
+    order = file.message_type.add(name="Order")
+    for name, number, settings in fields:
+        chosen = settings if isinstance(settings, dict) else {"type": settings}
+        label = chosen.pop("label", FIELD.LABEL_OPTIONAL)
+        order.field.add(name=name, number=number, label=label, **chosen)
+    return Described(with_imports(file), "shop.Order", kind or pa.struct([]))
+
+
+# --- Equal to Protobuf's own library --------------------------------------------------------------
+
+
+def fill(message: Message, generator: random.Random, depth: int = 0) -> None:
+    """
+    Give some fields of a message any values.
+    """
+    for field in message.DESCRIPTOR.fields:
+        count = generator.randrange(4)
+        if not count:
+            continue
+        if field.message_type is not None and field.message_type.GetOptions().map_entry:
+            fill_map(getattr(message, field.name), field, generator, depth)
+        elif field.is_repeated:
+            for _ in range(count):
+                if field.message_type is None:
+                    getattr(message, field.name).append(any_value(field, generator))
+                else:
+                    fill_part(getattr(message, field.name).add(), generator, depth)
+        elif field.message_type is not None:
+            getattr(message, field.name).SetInParent()
+            fill_part(getattr(message, field.name), generator, depth)
+        else:
+            setattr(message, field.name, any_value(field, generator))
+
+
+def fill_map(entries: Any, field: Any, generator: random.Random, depth: int) -> None:
+    key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
+    for _ in range(generator.choice([1, 2, 30])):
+        chosen = any_value(key, generator)
+        if value.message_type is not None:
+            fill_part(entries[chosen], generator, depth)
+        else:
+            entries[chosen] = any_value(value, generator)
+
+
+def fill_part(part: Any, generator: random.Random, depth: int) -> None:
+    if part.DESCRIPTOR.full_name in {"google.protobuf.Timestamp", "google.protobuf.Duration"}:
+        part.seconds = generator.choice([0, 1, -1, generator.randrange(-(10**9), 10**9)])
+        part.nanos = generator.choice([0, 999, generator.randrange(10**9)])
+    else:
+        fill(part, generator, depth + 1)
+
+
+def any_value(field: Any, generator: random.Random) -> Any:
+    bits = generator.choice([3, 7, 31, 32, 63, 64])
+    number = generator.getrandbits(bits)
+    if field.enum_type is not None:
+        unknown = [] if field.enum_type.is_closed else [7, -(2**31)]
+        return generator.choice([*field.enum_type.values_by_number, *unknown])
+    if field.type in {FIELD.TYPE_DOUBLE, FIELD.TYPE_FLOAT}:
+        return generator.choice([0.0, -0.0, 1.5, -2.25, float("inf"), 2.0**60])
+    if field.type == FIELD.TYPE_BOOL:
+        return bool(number & 1)
+    if field.type == FIELD.TYPE_STRING:
+        return "".join(generator.choices("aé\0€😀", k=number % 5))
+    if field.type == FIELD.TYPE_BYTES:
+        return generator.randbytes(number % 5)
+    return whole_number(field, number)
+
+
+def whole_number(field: Any, number: int) -> int:
+    wide = field.type in {3, 4, 6, 16, 18}
+    number %= 1 << (64 if wide else 32)
+    if field.type in {4, 6, 7, 13}:
+        return number
+    half = 1 << (63 if wide else 31)
+    return number - 2 * half if number >= half else number
+
+
+def expected(message: Any, kind: pa.DataType) -> Any:
+    """
+    Return a message as the column should have it.
+    """
+    return {part.name: expected_field(message, part) for part in kind}
+
+
+def expected_field(message: Any, part: pa.Field) -> Any:
+    field = message.DESCRIPTOR.fields_by_name[part.name]
+    value = getattr(message, part.name)
+    if pa.types.is_map(part.type):
+        entry = field.message_type.fields_by_name
+        return {
+            expected_value(k, entry["key"], part.type.key_type): expected_value(
+                value[k], entry["value"], part.type.item_type
+            )
+            for k in value
+        }
+    if pa.types.is_list(part.type):
+        return [expected_value(item, field, part.type.value_type) for item in value]
+    if field.has_presence:
+        if not message.HasField(part.name) and not field.has_default_value:
+            return None
+    elif not value and not (isinstance(value, float) and copysign(1, value) < 0):
+        return None
+    return expected_value(value, field, part.type)
+
+
+def expected_value(value: Any, field: Any, kind: pa.DataType) -> Any:
+    if field.enum_type is not None:
+        known = field.enum_type.values_by_number.get(value)
+        return f"UNKNOWN_ENUM_VALUE_E_{value}" if known is None else known.name
+    if pa.types.is_struct(kind):
+        return expected(value, kind)
+    if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):
+        span = timedelta(seconds=value.seconds, microseconds=value.nanos // 1000)
+        return EPOCH + span if kind == TIME else span
+    if field.message_type is not None:
+        value = value.value
+    return Decimal(value) if pa.types.is_decimal(kind) else value
+
+
+def with_maps(value: Any, kind: pa.DataType) -> Any:
+    """
+    Return a value in which maps, which have no order, are dicts.
+    """
+    if value is None:
+        return None
+    if pa.types.is_map(kind):
+        keys = [key for key, _ in value]
+        assert len(set(keys)) == len(keys)
+        return {key: with_maps(item, kind.item_type) for key, item in value}
+    if pa.types.is_list(kind):
+        return [with_maps(item, kind.value_type) for item in value]
+    if pa.types.is_struct(kind):
+        return {part.name: with_maps(value[part.name], part.type) for part in kind}
+    return value
+
+
+@pytest.mark.parametrize("start", range(0, 160, 40))
+def test_equals_protobuf(start: int) -> None:
+    """
+    Messages of any shape, alone and joined to one, are what Protobuf's own library reads.
+    """
+    for seed in range(start, start + 40):
+        generator = random.Random(seed)
+        described = any_message(RandomChoices(generator))
+        kind = message_class(described)
+        written = []
+        for _ in range(4):
+            filled = kind()
+            fill(filled, generator)
+            written.append(filled.SerializeToString())
+        # Joined messages are one, in which later values replace, continue or follow earlier ones.
+        records = [*written, written[0] + written[1], b"".join(written), b""]
+
+        actual, bad = decoded(described, *records)
+
+        assert bad == [], seed
+        assert [with_maps(value, described.kind) for value in actual] == [
+            expected(kind.FromString(record), described.kind) for record in records
+        ], seed
+
+
+# --- Values ---------------------------------------------------------------------------------------
+
+NUMBERS = message(
+    ("a", 1, FIELD.TYPE_INT32),
+    ("b", 2, FIELD.TYPE_UINT64),
+    ("c", 3, {"type": FIELD.TYPE_INT32, "label": FIELD.LABEL_REPEATED}),
+    ("d", 4, FIELD.TYPE_STRING),
+    ("e", 5, {"type": FIELD.TYPE_ENUM, "type_name": ".shop.E"}),
+    ("f", 6, FIELD.TYPE_UINT32),
+    kind=pa.struct(
+        [
+            *(("a", pa.int32()), ("b", pa.int64()), ("c", pa.list_(pa.int32()))),
+            *(("d", pa.string()), ("e", pa.int32()), ("f", pa.int32())),
+        ]
+    ),
+)
+NOTHING: dict[str, Any] = {"a": None, "b": None, "c": [], "d": None, "e": None, "f": None}
+
+
+@pytest.mark.parametrize(
+    ("record", "changes"),
+    [
+        (b"", {}),
+        (b"\x08\x00\x22\x00", {"a": 0, "d": ""}),
+        # Packed, not packed, and both.
+        (b"\x1a\x02\x01\x02", {"c": [1, 2]}),
+        (b"\x18\x01\x18\x02", {"c": [1, 2]}),
+        (b"\x1a\x01\x01\x08\x05\x18\x02\x1a\x00", {"a": 5, "c": [1, 2]}),
+        # The last one counts.
+        (b"\x08\x01\x22\x01x\x08\x02\x22\x01y", {"a": 2, "d": "y"}),
+        # 32 bits of a longer number, as Protobuf's libraries cut it off.
+        (b"\x08\x81\x80\x80\x80\x10", {"a": 1}),
+        (b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", {"a": -1}),
+        # A number of more bytes than it needs.
+        (b"\x08\x81\x80\x00", {"a": 1}),
+        # Unknown fields of each wire type, and a group with one in it.
+        (b"\x78\x01\x79abcdefgh\x7a\x01x\x7dabcd\x7b\x0b\x0c\x08\x01\x7c\x08\x03", {"a": 3}),
+        (b"\x28\x07", {"e": 7}),
+    ],
+)
+def test_values(record: bytes, changes: dict[str, Any]) -> None:
+    """
+    A field that is not there is NULL, as in Spark, and a list without elements is empty.
+    """
+    assert decoded(NUMBERS, record) == ([NOTHING | changes], [])
+
+
+@pytest.mark.parametrize(
+    ("record", "changes", "message"),
+    [
+        (b"\x0d\0\0\0\0", {}, "value.a must be INT, and is a value of another wire type"),
+        (b"\x08\x01\x0a\x00", {}, "value.a must be INT, and is a value of another wire type"),
+        (b"\x1a\x01\x01\x19abcdefgh", {"c": None}, "value.c.item must be INT, and is a value"),
+        (b"\x22\x02\xc3\x28\x08\x01", {"a": 1}, "value.d must be STRING, and is a string that is"),
+        (b"\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", {}, "value.b must be BIGINT, and is a n"),
+        (b"\x30\xff\xff\xff\xff\x0f\x08\x01", {"a": 1}, "value.f must be INT, and is a number ou"),
+    ],
+)
+def test_fields_that_do_not_fit(record: bytes, changes: dict[str, Any], message: str) -> None:
+    """
+    A field that does not fit is NULL and named; the others are there.
+    """
+    (value,), (bad,) = decoded(NUMBERS, record)
+
+    assert value == NOTHING | changes
+    assert message in bad.reason
+    if "wire type" in message:
+        # Protobuf's own library sees nothing wrong.
+        message_class(NUMBERS)().MergeFromString(record)
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (b"\x08", "value.a is not valid Protobuf: it ends too early, or has a size beyond its end"),
+        (b"\x08\x80", "value.a is not valid Protobuf: it ends too early"),
+        (
+            b"\x08" + b"\x80" * 10 + b"\x01",
+            "value.a is not valid Protobuf: a number of more than t",
+        ),
+        (b"\x22\x05abcd", "value.d is not valid Protobuf: it ends too early, or has a size"),
+        (b"\x22\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "value.d is not valid Protobuf: it ends"),
+        (b"\x1a\x02\x01\x80", "value.c is not valid Protobuf: it ends too early"),
+        (
+            b"\x07",
+            "value is not valid Protobuf: a tag of no field, or the end of a group, at byte 0",
+        ),
+        (b"\x00\x01", "value is not valid Protobuf: a tag of no field"),
+        (b"\x08\x01\x0c", "value is not valid Protobuf: a tag of no field, or the end of a group"),
+        (b"\x7b\x08\x01", "value is not valid Protobuf: it ends too early"),
+        (b"\x7b\x8c\x01", "value is not valid Protobuf: a tag of no field, or the end of a group"),
+        (b"\x7b" * 101 + b"\x7c" * 101, "more than 100 groups within each other, at byte 100"),
+        (b"\xff" * 11, "value is not valid Protobuf: a number of more than ten bytes, at byte 0"),
+    ],
+)
+def test_bad_records_are_named(record: bytes, message: str) -> None:
+    """
+    A record that is no Protobuf is bad, with the field and the byte; the next one is not.
+    """
+    values, (bad,) = decoded(NUMBERS, record, b"\x08\x01")
+
+    assert bad.row == 0
+    assert message.replace("group, at byte 0", "group that has not begun, at byte 0") in bad.reason
+    assert values == [dict.fromkeys(NOTHING), NOTHING | {"a": 1}]
+
+
+def nested() -> Described:
+    """
+    Return a message with parts of each kind, in proto2.
+    """
+    file = new_file("proto2")
+    part = file.message_type.add(name="Part")
+    part.field.add(name="x", number=1, label=1, type=FIELD.TYPE_INT32)
+    part.field.add(name="s", number=2, label=3, type=FIELD.TYPE_STRING)
+    part.field.add(name="again", number=3, label=1, type=11, type_name=".shop.Part")
+    order = file.message_type.add(name="Order")
+    order.field.add(name="part", number=1, label=1, type=11, type_name=".shop.Part")
+    order.field.add(name="parts", number=2, label=3, type=11, type_name=".shop.Part")
+    order.field.add(name="grp", number=3, label=1, type=FIELD.TYPE_GROUP, type_name=".shop.Part")
+    order.field.add(name="e", number=4, label=1, type=14, type_name=".shop.E", default_value="S5")
+    order.field.add(name="n", number=5, label=1, type=FIELD.TYPE_SINT32, default_value="-7")
+    order.field.add(name="f", number=6, label=1, type=FIELD.TYPE_FLOAT, default_value="inf")
+    order.field.add(name="y", number=7, label=1, type=FIELD.TYPE_BYTES, default_value=r"\001\"a")
+    part_kind = pa.struct([("x", pa.int32()), ("s", pa.list_(pa.string()))])
+    kind = pa.struct(
+        [
+            *(("part", part_kind), ("parts", pa.list_(pa.struct([("x", pa.int64())])))),
+            *(("grp", pa.struct([("x", pa.int32())])), ("e", pa.string()), ("n", pa.int32())),
+            *(("f", pa.float64()), ("y", pa.binary())),
+        ]
+    )
+    return Described(with_imports(file), "shop.Order", kind)
+
+
+ABSENT: dict[str, Any] = {"part": None, "parts": [], "grp": None}
+ABSENT |= {"e": "S5", "n": -7, "f": float("inf"), "y": b'\1"a'}
+
+
+@pytest.mark.parametrize(
+    ("record", "changes"),
+    [
+        (b"", {}),
+        (b"\x0a\x00", {"part": {"x": None, "s": []}}),
+        # One message in two parts, with another field between them.
+        (
+            b"\x0a\x05\x08\x01\x12\x01a\x12\x00\x0a\x03\x12\x01b",
+            {
+                "part": {"x": 1, "s": ["a", "b"]},
+                "parts": [{"x": None}],
+            },
+        ),
+        (b"\x0b\x08\x02\x0c", {"part": {"x": 2, "s": []}}),
+        (b"\x1b\x08\x02\x1c", {"grp": {"x": 2}}),
+        (b"\x1a\x02\x08\x02", {"grp": {"x": 2}}),
+        (b"\x13\x08\x03\x14\x12\x02\x08\x04", {"parts": [{"x": 3}, {"x": 4}]}),
+        # A symbol that a closed enum does not have is none, so that the default stays.
+        (b"\x20\x09", {}),
+        (b"\x20\x01\x20\x09", {"e": "S1"}),
+    ],
+)
+def test_parts_and_defaults(record: bytes, changes: dict[str, Any]) -> None:
+    """
+    Parts of a message are one, groups are messages, and proto2's defaults count.
+    """
+    assert decoded(nested(), record) == ([ABSENT | changes], [])
+
+
+def test_bad_bytes_deep_in_a_message() -> None:
+    """
+    What is said of bad bytes names the innermost field that they are in.
+    """
+    (_, _), (size, text) = decoded(nested(), b"\x0a\x02\x08\x80", b"\x12\x04\x08\x01\x12\x09")
+
+    assert size.reason.startswith("value.part.x is not valid Protobuf: it ends too early")
+    assert text.reason.startswith("value.parts is not valid Protobuf: it ends too early")
+
+
+def test_ddl_is_that_of_from_protobuf() -> None:
+    """
+    The type of a message is the one that Spark's guide names, but for unsigned numbers.
+    """
+    file = new_file("proto3")
+    order = file.message_type.add(name="Order")
+    names = ("Timestamp", "Duration", "StringValue")
+    kinds = [FIELD.TYPE_UINT32, FIELD.TYPE_UINT64, FIELD.TYPE_BOOL, FIELD.TYPE_BYTES]
+    for at, kind in enumerate(kinds, 1):
+        order.field.add(name=f"f{at}", number=at, label=1, type=kind)
+    for at, name in enumerate(names, 10):
+        order.field.add(
+            name=f"f{at}", number=at, label=3, type=11, type_name=f".google.protobuf.{name}"
+        )
+    order.field.add(name="e", number=20, label=1, type=14, type_name=".shop.E")
+    schema = parsed_schema(Described(with_imports(file), "shop.Order", pa.null()).schema.text)
+    assert protobuf_ddl(schema, "shop.Order") == (
+        "STRUCT<`f1`: BIGINT, `f2`: DECIMAL(20, 0), `f3`: BOOLEAN, `f4`: BINARY, "
+        "`f10`: ARRAY<TIMESTAMP>, `f11`: ARRAY<INTERVAL DAY TO SECOND>, "
+        "`f12`: ARRAY<STRUCT<`value`: STRING>>, `e`: STRING>"
+    )
+    with pytest.raises(ProtobufSchemaError, match="'shop.Part' contains itself"):
+        protobuf_ddl(parsed_schema(nested().schema.text), "shop.Order")
+
+
+@pytest.mark.parametrize(
+    ("kind", "message"),
+    [
+        (
+            pa.struct([("parts", pa.int32())]),
+            "'value.parts' is int32 in the schema; it must be: an",
+        ),
+        (pa.struct([("n", pa.string())]), "'value.n' is string in the schema, and Protobuf's sint"),
+        (pa.struct([("m", pa.int32())]), "'value.m' is not in the message 'shop.Order'; remove"),
+        (pa.struct([("part", pa.struct([]))]), "'value.part' is a STRUCT without fields"),
+        (pa.struct([pa.field("n", pa.int32(), nullable=False)]), "'value.n' is NOT NULL"),
+        (pa.int32(), "'value' is int32 in the schema; it must be: a STRUCT"),
+    ],
+)
+def test_types_that_do_not_match(kind: pa.DataType, message: str) -> None:
+    """
+    A type that a message cannot become is a mistake that names the field.
+    """
+    described = nested()
+    _, mistakes = message_plan(parsed_schema(described.schema.text), described.name, kind, "value")
+    assert any(message in mistake for mistake in mistakes), mistakes
+
+
+def test_memory_is_bounded() -> None:
+    """
+    A record whose columns would take more than the limit is bad, and the next ones are not.
+    """
+    record = b"\x12\x00" * 20_000
+
+    described = nested()
+    column = ProtobufColumn("value", described.kind, described.schema, 1 << 14, LENIENT)
+    records = pa.array([b"", record, b""], pa.binary())
+
+    values: list[Any] = []
+    at = 0
+    while at < len(records):
+        at = column.decode(records, at, len(records))
+        assert column.nbytes <= 1 << 14
+        values += column.take().to_pylist()
+
+    (bad,) = column.take_bad()
+    assert bad.row == 1
+    assert "too large" in bad.reason
+    assert [value["n"] for value in values] == [-7, None, -7]
+
+
+@pytest.mark.parametrize("decode", [decode_any, decode_named])
+def test_many_mutated_records(decode: Callable[[list[bytes | None], RandomChoices], int]) -> None:
+    """
+    Any bytes are good or bad for any message, and leave no trace in what follows.
+    """
+    good = 0
+    for seed in range(400):
+        choices = RandomChoices(random.Random(seed))
+        good += decode(values(choices), choices)
+
+    assert good > 50

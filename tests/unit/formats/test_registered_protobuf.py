@@ -1,0 +1,234 @@
+"""
+Columns of Protobuf messages that name their schemas, against a registry that answers over HTTP.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.protobuf import ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from tests.support.fetching import settings
+from tests.support.schema_registry import FakeRegistry, framed, running_registry
+
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.formats.default_columns import default_ddl
+from pyspark_pykafka.formats.proto_text import at_path, message_names
+from pyspark_pykafka.formats.protobuf_descriptors import ProtobufSchemaError
+from pyspark_pykafka.formats.protobuf_schemas import given_schema
+from pyspark_pykafka.formats.protoc import compile_proto
+from pyspark_pykafka.formats.record_decoder import decode_records
+from pyspark_pykafka.formats.record_format import record_format
+from pyspark_pykafka.formats.registered_schemas import with_registered_schemas
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.options import FormatOptions, RegistryOptions, Subscribe
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+TP = TopicPartition("orders", 0)
+Headers = list[tuple[str, bytes]]
+
+SHOP = """// Orders { of a shop }
+syntax = "proto3";
+package com.shop;
+import "money.proto";
+import "google/protobuf/timestamp.proto";
+option java_package = "com.{shop}";
+message Order {
+  int64 id = 1; /* message Hidden { */
+  map<string, int32> counts = 2;
+  message Line { string item = 1; oneof x { int32 a = 2; } }
+  repeated Line lines = 3 [deprecated = true];
+  Money price = 4;
+  google.protobuf.Timestamp at = 5;
+  enum State { NEW = 0; }
+}
+message Refund { int64 id = 1; }
+service Orders { rpc Get(Order) returns (Order) { option deprecated = true; } }
+"""
+MONEY = 'syntax = "proto3"; package com.shop; message Money { int64 units = 1; }'
+MONEY_REFERENCE = [{"name": "money.proto", "subject": "money", "version": 1}]
+KIND = pa.struct([("id", pa.int64()), ("price", pa.struct([("units", pa.int64())]))])
+RECORD = b"\x08\x07\x22\x02\x08\x05"
+VALUE = {"id": 7, "price": {"units": 5}}
+
+
+@pytest.fixture
+def registry() -> Iterator[FakeRegistry]:
+    with running_registry() as running:
+        yield running
+
+
+def formats(registry: FakeRegistry, **changes: Any) -> FormatOptions:
+    reached = RegistryOptions((registry.url,), request_timeout_ms=9000, timeout_ms=9000)
+    chosen: dict[str, Any] = {"value_format": "protobuf", "on_bad_record": "rescue"}
+    options = FormatOptions(**chosen, registry=reached, **changes)
+    return with_registered_schemas(options, Subscribe(("orders",)), gives_columns=True)
+
+
+def rows(
+    options: FormatOptions, values: list[bytes | None], headers: list[Headers] | None = None
+) -> list[tuple[Any, str]]:
+    """
+    Return the decoded values with what is wrong with them.
+    """
+    fields = pa.schema([("value", KIND), ("_error", pa.string())])
+    record = record_format(options, fields, include_headers=False)
+    listed = [
+        [{"key": key, "value": value} for key, value in pairs]
+        for pairs in headers or [[]] * len(values)
+    ]
+    columns = [values, list(range(len(values))), listed]
+    schema = record.record_schema
+    arrays = [pa.array(column, f.type) for column, f in zip(columns, schema, strict=True)]
+    batch = pa.record_batch(arrays, schema=schema)
+    decoded = decode_records([batch], TP, record, settings("b:1", "wire"))
+    found = [row for part in decoded for row in part.to_pylist()]
+    return [(row["value"], row["_error"] or "") for row in found]
+
+
+def add_shop(registry: FakeRegistry) -> int:
+    registry.add("money", MONEY, "PROTOBUF")
+    return registry.add("orders-value", SHOP, "PROTOBUF", MONEY_REFERENCE)
+
+
+@pytest.mark.parametrize("serializes", [True, False])
+def test_columns_of_a_subject(registry: FakeRegistry, serializes: bool) -> None:
+    """
+    The columns are those of the first message, from descriptors or from texts with references.
+    """
+    number = add_shop(registry)
+    registry.serializes = serializes
+    options = formats(registry)
+
+    ddl = default_ddl(options, include_headers=False)
+
+    assert "value STRUCT<`id`: BIGINT, `counts`: MAP<STRING, INT>, `lines`: ARRAY<" in str(ddl)
+    assert "`price`: STRUCT<`units`: BIGINT>, `at`: TIMESTAMP>" in str(ddl)
+    assert rows(options, [framed(number, b"\x00" + RECORD), None]) == [(VALUE, ""), (None, "")]
+
+
+def test_other_messages_are_bad(registry: FakeRegistry) -> None:
+    """
+    A record of another message, of an unknown schema or of none is bad; the others are not.
+    """
+    number = add_shop(registry)
+    other = registry.add("other", MONEY, "PROTOBUF")
+    avro = registry.add("avro", '"string"')
+    good, *bad = rows(
+        formats(registry),
+        [
+            framed(number, b"\x02\x00" + RECORD),
+            framed(number, b"\x02\x02" + RECORD),
+            framed(number, b"\x04\x00\x02" + RECORD),
+            framed(number, b"\x02\x7e" + RECORD),
+            framed(other, b"\x00" + RECORD),
+            framed(avro, b"\x00" + RECORD),
+            framed(99, b"\x00" + RECORD),
+            framed(number, b"\x80"),
+            RECORD,
+        ],
+    )
+    assert good == (VALUE, "")
+    expected = [
+        f"its message, 1 in the schema with id {number}, is 'com.shop.Refund' and not 'com.shop.Or",
+        "is 'com.shop.Order.Line' and not 'com.shop.Order'",
+        "is none and not 'com.shop.Order'",
+        "is 'com.shop.Money' and not 'com.shop.Order'",
+        f"the schema with id {avro} is of the kind AVRO, not PROTOBUF",
+        "does not know id 99",
+        "it does not begin with the id of a schema and the index of a message in it",
+        "it does not begin with the id of a schema and the index of a message in it",
+    ]
+    assert len(bad) == len(expected)
+    for (value, error), text in zip(bad, expected, strict=True):
+        assert value == {"id": None, "price": None}
+        assert text in error
+
+
+def test_guid_and_index_in_a_header(registry: FakeRegistry) -> None:
+    """
+    A header names the schema by its GUID, and the message by the index after it.
+    """
+    guid = b"\1" + UUID(registry.guid(add_shop(registry))).bytes
+    headers: list[Headers] = [
+        [("__value_schema_id", guid + path)] for path in (b"\x00", b"\x02\x02", b"\x02", b"")
+    ]
+    found = rows(formats(registry), [RECORD] * 4, headers)
+    assert [value["id"] for value, _ in found] == [7, None, None, 7]
+    assert "is 'com.shop.Refund' and not" in found[1][1]
+    assert "a header __..._schema_id without the index of a message" in found[2][1]
+
+
+def test_confluent_serializer(registry: FakeRegistry) -> None:
+    """
+    What Confluent's serializer wrote is read back, with the schema that it has registered.
+    """
+    pool = descriptor_pool.DescriptorPool()
+    file = descriptor_pb2.FileDescriptorProto(name="s.proto", package="com.shop", syntax="proto3")
+    file.message_type.add(name="First").field.add(name="x", number=1, label=1, type=5)
+    order = file.message_type.add(name="Order")
+    order.field.add(name="id", number=1, label=1, type=3)
+    price = order.nested_type.add(name="Money")
+    price.field.add(name="units", number=1, label=1, type=3)
+    order.field.add(name="price", number=4, label=1, type=11, type_name=".com.shop.Order.Money")
+    pool.Add(file)
+    kind: Any = message_factory.GetMessageClass(pool.FindMessageTypeByName("com.shop.Order"))
+    client = SchemaRegistryClient({"url": registry.url})
+    serializer = ProtobufSerializer(kind, client)
+    context = SerializationContext("orders", MessageField.VALUE)
+    record = serializer(kind(id=7, price={"units": 5}), context)
+
+    options = formats(registry, value_message="com.shop.Order")
+
+    assert rows(options, [record]) == [(VALUE, "")]
+
+
+def test_schemas_of_the_user(tmp_path: Path) -> None:
+    """
+    A schema is a file of protoc, its bytes in base64, or a text; the message must be chosen.
+    """
+    text = SHOP.replace("  Money price = 4;", "").replace('import "money.proto";', "")
+    described = compile_proto(text, {})
+    (tmp_path / "shop.desc").write_bytes(described)
+    (tmp_path / "shop.proto").write_text(text)
+    encoded = base64.b64encode(described).decode()
+    for given in (str(tmp_path / "shop.desc"), str(tmp_path / "shop.proto"), text, encoded):
+        assert given_schema("value", given, "com.shop.Order") == (encoded, "com.shop.Order")
+
+    for given, message, expected in (
+        (
+            encoded,
+            None,
+            "set valueMessageName to one of its messages: com.shop.Order, com.shop.Ref",
+        ),
+        (encoded, "com.shop.Ordr", "the message 'com.shop.Ordr', which it does not define"),
+        ("/nowhere/shop.desc", None, "the file '/nowhere/shop.desc' cannot be read on the driver"),
+        ("a INT", None, "it is neither base64, nor the path of a file"),
+        ("message Order { int64 id = 1 }", None, "protoc does not accept it"),
+        (base64.b64encode(described[:-3]).decode(), None, "no description that protoc has written"),
+    ):
+        with pytest.raises(OptionsError, match=expected):
+            given_schema("value", given, message)
+
+
+def test_names_in_texts() -> None:
+    """
+    Messages are found in a text, with and without counting maps; comments and strings are not read.
+    """
+    messages = message_names(SHOP)
+    assert at_path(messages, (0,)) == {"com.shop.Order"}
+    assert at_path(messages, (1,)) == {"com.shop.Refund"}
+    assert at_path(messages, (0, 1)) == {"com.shop.Order.Line"}
+    assert "com.shop.Order.Line" in at_path(messages, (0, 0))
+    assert at_path(messages, (2,)) == set()
+    with pytest.raises(ProtobufSchemaError, match="it defines no message"):
+        message_names('syntax = "proto3";')
