@@ -4,11 +4,9 @@ What a fresh process imports, and the public names: start-up is part of every qu
 
 from __future__ import annotations
 
-import ast
 import inspect
 import pickle
 import re
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -167,34 +165,3 @@ def test_unknown_name_raises() -> None:
     """
     with pytest.raises(AttributeError, match="'pyspark_pykafka' has no attribute 'supervisor'"):
         pyspark_pykafka.supervisor  # noqa: B018
-
-
-def test_no_named_tuple_has_another_base() -> None:
-    """
-    Python 3.10 cannot define a NamedTuple with another base, such as Generic.
-    """
-    classes = [
-        node
-        for path in Path(pyspark_pykafka.__file__).parent.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.ClassDef)
-    ]
-
-    assert len(classes) > 100
-    assert [
-        node.name
-        for node in classes
-        if len(node.bases) > 1 and "NamedTuple" in map(ast.unparse, node.bases)
-    ] == []
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
-def test_imports_in_examples_work(page: Path) -> None:
-    """
-    Every Python example in a page parses, and what it imports from the package exists.
-    """
-    examples = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
-    for node in (node for text in examples for node in ast.walk(ast.parse(text))):
-        if isinstance(node, ast.ImportFrom) and str(node.module).startswith("pyspark_pykafka"):
-            module = import_module(str(node.module))
-            assert [alias.name for alias in node.names if not hasattr(module, alias.name)] == []

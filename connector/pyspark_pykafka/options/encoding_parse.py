@@ -53,7 +53,7 @@ def read_encoding(reader: OptionReader) -> EncodingOptions:
 def _read_column(reader: OptionReader, name: str) -> EncodedColumnOptions:
     is_value = name == "value"
     chosen = reader.get(table.VALUE_FORMAT if is_value else table.KEY_FORMAT)
-    if chosen not in _FORMATS:
+    if chosen == "protobuf":
         reader.mistakes.append(
             f"{name}Format is '{chosen}', which cannot be written; it must be one of: "
             f"{', '.join(_FORMATS)}"
