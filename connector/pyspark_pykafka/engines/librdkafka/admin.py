@@ -5,10 +5,12 @@ Admin requests with retries: a deadline, and a new client when the old one gets 
 from __future__ import annotations
 
 import logging
+import os
 import time
 from concurrent.futures import TimeoutError as NotDone
 from concurrent.futures import wait
-from typing import TYPE_CHECKING, TypeVar
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -24,7 +26,7 @@ K = TypeVar("K")
 R = TypeVar("R")
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Collection, Iterator, Mapping
     from concurrent.futures import Future
 
     from confluent_kafka.admin import ListConsumerGroupsResult
@@ -49,6 +51,9 @@ _GRACE_SECONDS = 5.0
 _FIRST_REQUEST_SECONDS = 2.0
 
 _BROKER_DEFAULT = -1
+
+# The clients of requests that nobody waits for any more, with their process and their futures.
+_unfinished: list[tuple[int, AdminClient, Collection[Future[Any]]]] = []
 
 _MISSING = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "GROUP_ID_NOT_FOUND")
 
@@ -114,7 +119,8 @@ class RetryingAdmin:
             futures = request(self.client(), seconds)
             try:
                 limit = Deadline.after(seconds + _GRACE_SECONDS, self._now)
-                results = self._results(futures, limit, action)
+                with _kept_until_done(self.client(), futures.values()):
+                    results = self._results(futures, limit, action)
             except TimeoutExceededError as error:
                 reason = bootstrap_error(self._kafka)
                 if reason is not None and not reason.retriable:
@@ -212,3 +218,26 @@ class RetryingAdmin:
                     msg = f"{action}: no broker responded in time"
                     raise TimeoutExceededError(msg) from error
                 self.client().poll(0)
+
+
+@contextmanager
+def _kept_until_done(client: AdminClient, futures: Collection[Future[Any]]) -> Iterator[None]:
+    """
+    Keep a client whose futures are not done at the end of the block, until a later call.
+
+    librdkafka aborts the process when a client is destroyed in a thread of its own. Futures are
+    completed in such a thread, and any Python code there may run the garbage collector: it would
+    destroy the client of an error that nobody refers to any more.
+    """
+    # Invariant R4 (fork safety): the parent's clients stay.
+    own = os.getpid()
+    _unfinished[:] = [each for each in _unfinished if each[0] != own or not _are_done(each[2])]
+    try:
+        yield
+    finally:
+        if not _are_done(futures):
+            _unfinished.append((own, client, futures))
+
+
+def _are_done(futures: Collection[Future[Any]]) -> bool:
+    return all(future.done() for future in futures)

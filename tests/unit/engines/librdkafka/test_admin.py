@@ -1,11 +1,13 @@
 """
-The request timeouts of librdkafka's admin client.
+The request timeouts of librdkafka's admin client, and its end.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import Future
 from typing import Any
+
+from tests.support.fresh_process import output_of
 
 from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
 from pyspark_pykafka.retry import Deadline
@@ -28,3 +30,46 @@ def test_the_last_request_has_a_minimum_timeout() -> None:
 
     assert admin.call(request, "the request", Deadline.after(0.002)) == {"all": "done"}
     assert timeouts[0] >= 1.0
+
+
+# A silent broker, and a request that its caller leaves because of a refused login. The error is
+# garbage in a cycle, with the client; the thread of librdkafka that completes the request finds it.
+_LEFT_REQUEST = """
+import gc, threading
+from confluent_kafka import KafkaError, TopicCollection
+from tests.support.listening import listen
+from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
+from pyspark_pykafka.errors import AuthenticationError
+from pyspark_pykafka.settings import KafkaSettings
+
+silent, completed = listen(), threading.Event()
+servers = {"bootstrap.servers": "127.0.0.1:%d" % silent.getsockname()[1], "log_level": "0"}
+
+def complete(_):
+    gc.collect()
+    completed.set()
+
+def leave(admin):
+    def describe(client, _):
+        futures = client.describe_topics(TopicCollection(["t"]), request_timeout=1.0)
+        futures["t"].add_done_callback(complete)
+        admin._fatal.record(KafkaError(KafkaError._AUTHENTICATION))
+        return futures
+
+    try:
+        admin.call(describe, "describing a topic")
+    except AuthenticationError as error:
+        error.cycle = error
+
+gc.disable()
+leave(RetryingAdmin(KafkaSettings.of(servers)))
+print(completed.wait(30))
+"""
+
+
+def test_a_request_in_flight_outlives_its_caller() -> None:
+    """
+    The client of a request that nobody waits for is not destroyed in librdkafka's own thread, which
+    would abort the process.
+    """
+    assert output_of(_LEFT_REQUEST) == "True"
