@@ -18,6 +18,7 @@ from pyspark_pykafka.offsets import EARLIEST, LATEST, NO_EPOCH, OffsetRange, Top
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from pyspark_pykafka.options import RackSource
     from pyspark_pykafka.settings import KafkaSettings
 
 logger = logging.getLogger("pyspark_pykafka")
@@ -57,7 +58,8 @@ class FetchSettings:
     ``engine`` is the user's choice: ``auto``, ``wire`` or ``librdkafka``. ``poll_timeout_ms``
     limits the time without progress. A log that ends too early is read again ``end_retries``
     times, every ``end_retry_ms``: a new leader's high watermark may lag behind (KAFKA-7703).
-    ``memory_bytes`` limits the memory for records in a task.
+    ``memory_bytes`` limits the memory for records in a task. ``rack_source`` says where the process
+    that reads finds its rack.
     """
 
     engine: str
@@ -72,6 +74,7 @@ class FetchSettings:
     end_retry_ms: int
     memory_bytes: int
     max_throttle_seconds: float = MAX_THROTTLE_SECONDS
+    rack_source: RackSource | None = None
 
     @property
     def fetch_bytes(self) -> int:

@@ -28,6 +28,7 @@ from pyspark_pykafka.options.values import (
     NoStore,
     OffsetLimit,
     Position,
+    RackSource,
     SinkOptions,
     SourceOptions,
     SpecificOffsets,
@@ -70,6 +71,7 @@ _ZOOKEEPER_OPTIONS: tuple[Option[Any], ...] = (
     table.ZOOKEEPER_DIGEST,
     table.ZOOKEEPER_ACL,
 )
+_RACK_OPTIONS: tuple[Option[Any], ...] = (table.CLIENT_RACK_ENV, table.CLIENT_RACK_PROVIDER)
 _STRATEGIES: tuple[Option[Any], ...] = (table.ASSIGN, table.SUBSCRIBE, table.SUBSCRIBE_PATTERN)
 
 
@@ -188,6 +190,7 @@ def _source(reader: OptionReader) -> SourceOptions:
         max_fetch_memory=reader.get(table.MAX_FETCH_MEMORY),
         progress_store=_store(reader, kafka),
         formats=_formats(reader),
+        rack_source=_rack_source(reader, kafka),
     )
     _check_no_loop(reader, source)
     grouped = bool(kafka.get("group.id", "").strip())
@@ -357,6 +360,20 @@ def _zookeeper(reader: OptionReader) -> ZooKeeperNodes:
         digest=digest,
         acl=acl,
     )
+
+
+def _rack_source(reader: OptionReader, kafka: KafkaSettings) -> RackSource | None:
+    variable = reader.find(table.CLIENT_RACK_ENV)
+    provider = reader.find(table.CLIENT_RACK_PROVIDER)
+    named = [option.name for option in _RACK_OPTIONS if reader.has(option)]
+    if kafka.get("client.rack") is not None:
+        named = ["kafka.client.rack", *named]
+    if len(named) > 1:
+        reader.mistakes.append(
+            f"{', '.join(named)} are set together; set one of: kafka.client.rack (the same rack "
+            "for all executors), clientRackEnv, clientRackProvider"
+        )
+    return variable or provider
 
 
 def _strategy(reader: OptionReader) -> Strategy:

@@ -13,6 +13,7 @@ from pyspark_pykafka.options.value_parsers import (
     BOOLEAN,
     CREDENTIALS,
     DURATION,
+    FUNCTION,
     HOSTS,
     NODE_NAME,
     NODE_PATH,
@@ -22,6 +23,7 @@ from pyspark_pykafka.options.value_parsers import (
     TEXT,
     TOPIC,
     TOPICS,
+    VARIABLE,
     byte_size,
     long_number,
     one_of,
@@ -256,6 +258,20 @@ MAX_FETCH_MEMORY = Option(
     Scope.READ,
     default="64m",
 )
+CLIENT_RACK_ENV = Option(
+    "clientRackEnv",
+    VARIABLE,
+    "The environment variable that holds the rack of each executor, to [fetch from the nearest "
+    "replica](deploying.md#several-zones). Where it is not set, the leader is read.",
+    Scope.READ,
+)
+CLIENT_RACK_PROVIDER = Option(
+    "clientRackProvider",
+    FUNCTION,
+    "The function that returns the rack of the Python process that calls it, as `module:function`; "
+    "called once in each process that reads. With None the leader is read.",
+    Scope.READ,
+)
 PROGRESS_STORE = Option(
     "progressStore",
     one_of("none", "consumerGroup", "zookeeper"),
@@ -479,6 +495,8 @@ OPTIONS: tuple[Option[Any], ...] = (
     SINK_TOPIC,
     ENGINE,
     MAX_FETCH_MEMORY,
+    CLIENT_RACK_ENV,
+    CLIENT_RACK_PROVIDER,
     PROGRESS_STORE,
     ZOOKEEPER_HOSTS,
     ZOOKEEPER_ID,

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pyspark_pykafka.options.schema_text import read_schema
+from pyspark_pykafka.options.values import RackProvider, RackVariable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,6 +37,9 @@ _UNIT_BYTES = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _HOST = re.compile(r"[^\s/:,]+(:[0-9]+)?|\[[0-9a-fA-F:]+\](:[0-9]+)?")
 _NODE = re.compile(r"[A-Za-z0-9._-]+")
 _PATH = re.compile(rf"(/{_NODE.pattern})+")
+
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FUNCTION = re.compile(r"(?P<module>\w+(\.\w+)*):(?P<function>\w+(\.\w+)*)")
 
 # The names that Kafka allows for topics.
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -205,6 +209,20 @@ def _read_prefix(text: str) -> str:
     return prefix
 
 
+def _read_variable(text: str) -> RackVariable:
+    name = text.strip()
+    if not _VARIABLE.fullmatch(name):
+        raise ValueError(text)
+    return RackVariable(name)
+
+
+def _read_function(text: str) -> RackProvider:
+    match = _FUNCTION.fullmatch(text.strip())
+    if match is None:
+        raise ValueError(text)
+    return RackProvider(match["module"], match["function"])
+
+
 def _read_credentials(text: str) -> tuple[str, str]:
     user, colon, password = text.partition(":")
     if not (user.strip() and colon and password):
@@ -248,5 +266,7 @@ HOSTS = Parser(_read_hosts, "server addresses, such as host:2181,host2:2181")
 NODE_PATH = Parser(_read_path, "a node path that starts with a slash, such as /pykafka")
 PREFIX = Parser(_read_prefix, "at most 200 letters, digits, '.', '_' and '-'")
 NODE_NAME = Parser(_read_node, "a name of letters, digits, '.', '_' and '-'")
+VARIABLE = Parser(_read_variable, "the name of an environment variable, such as ZONE")
+FUNCTION = Parser(_read_function, "a module and a function in it, such as racks:this_rack")
 CREDENTIALS = Parser(_read_credentials, "a user and a password, separated by a colon")
 PATTERN = Parser(_read_pattern, "a Python regular expression, such as ^orders-")

@@ -212,6 +212,29 @@ StoreOptions = NoStore | ConsumerGroup | ZooKeeperNodes
 
 
 @dataclass(frozen=True, slots=True)
+class RackVariable:
+    """
+    An environment variable of the process that reads, whose value is its rack.
+    """
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class RackProvider:
+    """
+    A function without parameters that returns the rack of the process that calls it, or None.
+    """
+
+    module: str
+    function: str
+
+
+#: Where a process finds its own rack.
+RackSource = RackVariable | RackProvider
+
+
+@dataclass(frozen=True, slots=True)
 class FormatOptions:
     """
     How keys and values are decoded.
@@ -271,6 +294,7 @@ class SourceOptions:
 
     ``starting_offsets_fallback`` is EARLIEST, LATEST or None (an error) for partitions that
     ``starting_offsets`` does not cover; ``new_partition_offsets`` is EARLIEST or LATEST.
+    ``rack_source`` is of the options ``clientRackEnv`` and ``clientRackProvider``.
     """
 
     strategy: Strategy
@@ -297,6 +321,7 @@ class SourceOptions:
     max_fetch_memory: int
     progress_store: StoreOptions
     formats: FormatOptions = FormatOptions()
+    rack_source: RackSource | None = None
 
     @property
     def fetch_offset_retry(self) -> RetryPolicy:

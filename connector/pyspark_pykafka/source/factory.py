@@ -46,4 +46,5 @@ def fetch_settings(options: SourceOptions, schema: pa.Schema) -> FetchSettings:
         end_retries=options.fetch_offset_num_retries,
         end_retry_ms=options.fetch_offset_retry_interval_ms,
         memory_bytes=options.max_fetch_memory,
+        rack_source=options.rack_source,
     )

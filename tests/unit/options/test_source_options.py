@@ -25,6 +25,8 @@ from pyspark_pykafka.options import (
     Latest,
     NoStore,
     OffsetLimit,
+    RackProvider,
+    RackVariable,
     SourceOptions,
     SpecificOffsets,
     SpecificTimestamps,
@@ -741,3 +743,37 @@ def test_mistakes_about_dead_letters(changes: dict[str, str | None], mistake: st
     (found,) = mistakes_of_batch({name: text for name, text in options.items() if text is not None})
 
     assert mistake in found
+
+
+def test_where_the_rack_is_found() -> None:
+    """
+    The rack is that of a variable or a function of each executor, or the same for all.
+    """
+    assert batch(clientRackEnv="ZONE").rack_source == RackVariable("ZONE")
+    provided = stream(clientRackProvider="our.racks:Racks.here").rack_source
+    assert provided == RackProvider("our.racks", "Racks.here")
+    assert batch(**{"kafka.client.rack": "a"}).rack_source is None
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"clientRackEnv": "$ZONE"}, "the name of an environment variable, such as ZONE"),
+        ({"clientRackProvider": "racks"}, "a module and a function in it"),
+        (
+            {"clientRackEnv": "ZONE", "clientRackProvider": "racks:here"},
+            "clientRackEnv, clientRackProvider are set together; set one of",
+        ),
+        (
+            {"clientRackEnv": "ZONE", "kafka.client.rack": "a"},
+            "kafka.client.rack, clientRackEnv are set together; set one of",
+        ),
+    ],
+)
+def test_wrong_sources_of_the_rack(options: dict[str, str], expected: str) -> None:
+    """
+    A rack has one source, and a source has a form; the error says which.
+    """
+    (mistake,) = mistakes_of_batch({**MINIMAL, **options})
+
+    assert expected in mistake

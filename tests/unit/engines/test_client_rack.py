@@ -1,0 +1,210 @@
+"""
+A task finds its rack where it runs, and fetches from the replica that the leader names for it.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from pyspark.sql.datasource import InputPartition
+from tests.support import fetching
+from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster
+
+from pyspark_pykafka.engines import client_rack
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.offsets import OffsetRange, TopicPartition
+from pyspark_pykafka.options import parse_batch_source
+from pyspark_pykafka.spark.batch_reader import KafkaBatchReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PAGE = Path(__file__).parents[3] / "docs" / "deploying.md"
+BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+END = 1000
+LEADER, NEAR = 0, 1
+ENGINES = pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+
+
+class Racks(Behaviour):
+    """
+    The leader refers clients of the rack ``near`` to its follower (KIP-392).
+    """
+
+    rack = ""
+
+    def __init__(self, **attributes: Any) -> None:
+        self.served: list[tuple[int, str]] = []
+        super().__init__(brokers=2, high_watermark=END, **attributes)
+
+    def _on_1(self, node: int, request: Any) -> Any:
+        self.rack = request.rack_id
+        return super()._on_1(node, request)
+
+    def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
+        if node == LEADER and self.rack == "near":
+            return FetchAnswer(0, END, b"", NEAR)
+        answer = super().fetch(node, topic, partition, offset)
+        if answer.records:
+            self.served.append((node, self.rack))
+        return answer
+
+
+@pytest.fixture
+def forgotten_racks() -> Iterator[None]:
+    """
+    Let this process look for its rack again, as a new worker does.
+    """
+    client_rack._own_rack.cache_clear()
+    yield
+    client_rack._own_rack.cache_clear()
+
+
+pytestmark = pytest.mark.usefixtures("forgotten_racks")
+
+
+def reader(stubs: StubCluster, engine: str, **options: str) -> KafkaBatchReader:
+    """
+    Return a reader as it arrives in a task.
+    """
+    given = {"kafka.bootstrap.servers": stubs.bootstrap, "subscribe": "t", "engine": engine}
+    parsed = parse_batch_source({**given, "kafka.log_level": "0", **options})
+    sent = pickle.dumps(KafkaBatchReader(parsed, fetching.VALUES))
+    arrived: KafkaBatchReader = pickle.loads(sent)  # noqa: S301 (pickled here)
+    return arrived
+
+
+def task(stubs: StubCluster, engine: str, **options: str) -> list[int]:
+    """
+    Return the offsets that a task reads.
+    """
+    partition = InputPartition(OffsetRange(TopicPartition("t", 0), 0, END))
+    batches = reader(stubs, engine, **options).read(partition)
+    return [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+
+
+def served_by(stubs: StubCluster) -> set[tuple[int, str]]:
+    """
+    Return the brokers that returned records, each with the rack that it was asked for.
+    """
+    return set(stubs.get("served"))
+
+
+@pytest.fixture
+def racks_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """
+    A module of the user's, importable where the task runs.
+    """
+    text = (
+        "calls = []\n"
+        "def here():\n    calls.append(1)\n    return ' near '\n"
+        "def nowhere():\n    return None\n"
+        "def number():\n    return 7\n"
+        "def fails():\n    raise ConnectionError('no metadata service')\n"
+        "class Racks:\n    here = staticmethod(here)\n"
+    )
+    (tmp_path / "our_racks.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+    return "our_racks"
+
+
+@ENGINES
+def test_rack_from_the_environment(engine: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A task reads its rack from the environment of the process that it runs in, not the driver's.
+    """
+    with StubCluster(Racks()) as stubs:
+        monkeypatch.setenv("OUR_ZONE", "far")
+        on_the_driver = reader(stubs, engine, clientRackEnv="OUR_ZONE")
+        assert b"far" not in pickle.dumps(on_the_driver)
+        monkeypatch.setenv("OUR_ZONE", "near")
+
+        assert task(stubs, engine, clientRackEnv="OUR_ZONE") == list(range(END))
+        assert served_by(stubs) == {(NEAR, "near")}
+
+
+@ENGINES
+@pytest.mark.parametrize("function", ["here", "Racks.here"])
+def test_rack_from_a_function(engine: str, function: str, racks_module: str) -> None:
+    """
+    A task asks the user's function for its rack, once in a process.
+    """
+    with StubCluster(Racks()) as stubs:
+        provider = f"{racks_module}:{function}"
+        for _ in range(2):
+            assert task(stubs, engine, clientRackProvider=provider) == list(range(END))
+        assert served_by(stubs) == {(NEAR, "near")}
+
+    import our_racks  # type: ignore[import-not-found] # made by the fixture
+
+    assert our_racks.calls == [1]
+    our_racks.calls.clear()
+
+
+def test_the_function_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The module on the page about deploying works as the option there names it.
+    """
+    _, page = PAGE.read_text().split("## Several zones")
+    module, read = BLOCK.findall(page)
+    (tmp_path / "zone").write_text("near\n")
+    (tmp_path / "racks.py").write_text(module.replace("/etc/zone", str(tmp_path / "zone")))
+    monkeypatch.syspath_prepend(tmp_path)
+    ((name, provider),) = re.findall(r'"(clientRack\w+)", "(.+?)"', read)
+
+    with StubCluster(Racks()) as stubs:
+        assert task(stubs, "wire", **{name: provider}) == list(range(END))
+        assert served_by(stubs) == {(NEAR, "near")}
+
+
+@ENGINES
+def test_fixed_rack(engine: str) -> None:
+    """
+    `kafka.client.rack` is the rack of all executors.
+    """
+    with StubCluster(Racks()) as stubs:
+        assert task(stubs, engine, **{"kafka.client.rack": "near"}) == list(range(END))
+        assert served_by(stubs) == {(NEAR, "near")}
+
+
+@ENGINES
+def test_without_a_rack_the_leader_is_read(
+    engine: str, racks_module: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    A variable that is not set is a warning, once; a function may say that it knows no rack.
+    """
+    with StubCluster(Racks()) as stubs, caplog.at_level(logging.WARNING):
+        for _ in range(2):
+            assert task(stubs, engine, clientRackEnv="NO_ZONE_HERE") == list(range(END))
+        assert caplog.text.count("clientRackEnv is 'NO_ZONE_HERE', which is not set") == 1
+        assert task(stubs, engine, clientRackProvider=f"{racks_module}:nowhere") == list(range(END))
+        assert served_by(stubs) == {(LEADER, "")}
+
+
+@pytest.mark.parametrize(
+    ("function", "what"),
+    [
+        ("our_racks:fails", "raised ConnectionError: no metadata service"),
+        ("our_racks:number", "returned 7"),
+        ("our_racks:missing", "raised AttributeError: .*no attribute 'missing'"),
+        ("no_such_racks:here", "raised ModuleNotFoundError: No module named 'no_such_racks'"),
+    ],
+)
+@pytest.mark.usefixtures("racks_module")
+def test_functions_that_return_no_rack(function: str, what: str) -> None:
+    """
+    The task fails with an error that names the option, what went wrong and what is expected.
+    """
+    stubs = StubCluster(Racks())
+    stubs.ports = [1]
+
+    with pytest.raises(
+        OptionsError, match=rf"clientRackProvider is '{function}', which {what}; it"
+    ):
+        task(stubs, "wire", clientRackProvider=function)
