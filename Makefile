@@ -81,7 +81,7 @@ fuzz: $(READY)  ## spoil record batches, JSON, Avro and Protobuf for a minute ea
 	@$(BIN)/python -m fuzz.fuzz_protobuf -max_total_time=$(FUZZ_SECONDS) $(ARGS)
 
 docs: $(READY)  ## build the documentation into site/, broken links being errors
-	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@PYTHONPATH=scripts NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo 'The documentation is in site/index.html'
 
 clean:  ## remove what the targets made, the virtual environment too
