@@ -1,0 +1,58 @@
+"""
+The page on operations names what exists: conditions, errors, options and commands.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import pyspark_pykafka
+from pyspark_pykafka import cli, errors
+from pyspark_pykafka.options import OPTIONS
+
+PAGE = (Path(__file__).parents[2] / "docs" / "operations.md").read_text()
+PACKAGE = Path(pyspark_pykafka.__file__).parent
+SOURCES = "\n".join(path.read_text() for path in PACKAGE.rglob("*.py"))
+CODE = sorted(set(re.findall(r"`([^`]+)`", PAGE)))
+#: Names of Spark and Kafka, which no part of the connector defines.
+OTHERS = {
+    "DATA_SOURCE_NOT_FOUND",
+    "PYSPARK_PYTHON",
+    "advertised.listeners",
+    "pykafka",
+    "register(spark)",
+    "spark.executor.memoryOverhead",
+}
+
+
+def exists(text: str) -> bool:
+    """
+    Return whether the connector has what a page shows as code.
+    """
+    if text in OTHERS:
+        return True
+    if text.startswith("pykafka "):
+        return text.split()[1] in {command.name for command in cli.COMMANDS}
+    name = text.partition("=")[0]
+    if name.isupper():
+        return f'"{name}' in SOURCES
+    known = {option.name for option in OPTIONS} | set(pyspark_pykafka.__all__)
+    return name in known or hasattr(errors, name) or name in {"describe", "abort"}
+
+
+@pytest.mark.parametrize("text", CODE)
+def test_what_the_page_names_exists(text: str) -> None:
+    """
+    Each condition, error, option and command on the page is one of the connector's.
+    """
+    assert exists(text)
+
+
+def test_what_does_not_exist_is_found() -> None:
+    """
+    The check fails for names that the connector does not have.
+    """
+    assert not any(map(exists, ("NO_SUCH_CONDITION", "pykafka repair", "noSuchOption")))
