@@ -7,8 +7,8 @@ from __future__ import annotations
 import logging
 import os
 from dataclasses import replace
-from functools import lru_cache, reduce
-from importlib import import_module
+from functools import lru_cache
+from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.errors import OptionsError
@@ -21,14 +21,18 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyspark_pykafka")
 
 _RACK = "client.rack"
+# Only what an installed package declares in this group can be called: whoever sets options, such as
+# a user of SQL, may have no right to run Python code of their own choice.
+_GROUP = "pyspark_pykafka.client_rack"
 
 
 def in_own_rack(settings: FetchSettings) -> FetchSettings:
     """
     Return the settings with the rack of this process, for both engines, in ``client.rack``.
 
-    Without a rack the engines read from leaders. Raises :class:`OptionsError` if the user's
-    function cannot be called, fails, or returns anything but a text or None.
+    Without a rack the engines read from leaders. Raises :class:`OptionsError` if no
+    installed package declares the entry point, or two do, or if its function cannot be called,
+    fails, or returns anything but a text or None.
     """
     if settings.rack_source is None:
         return settings
@@ -58,21 +62,44 @@ def _of_variable(name: str) -> str:
 
 
 def _provided(source: RackProvider) -> str:
+    entry = _entry_point(source.name)
     try:
-        module: Any = import_module(source.module)
-        rack: Any = reduce(getattr, source.function.split("."), module)()
-    # Anything may go wrong in the user's function.
+        rack: Any = entry.load()()
+    # Anything may go wrong in a package that is not ours.
     except Exception as cause:
-        raise _provider_error(source, f"raised {type(cause).__name__}: {cause}") from cause
+        raise _provider_error(entry, f"raised {type(cause).__name__}: {cause}") from cause
     if rack is not None and not isinstance(rack, str):
-        raise _provider_error(source, f"returned {rack!r}")
+        raise _provider_error(entry, f"returned {rack!r}")
     return (rack or "").strip()
 
 
-def _provider_error(source: RackProvider, what: str) -> OptionsError:
+def _entry_point(name: str) -> EntryPoint:
+    found = tuple(entry_points(group=_GROUP, name=name))
+    if len(found) == 1:
+        return found[0]
+    if found:
+        packages = " and ".join(sorted(_origin(entry) for entry in found))
+        msg = (
+            f"clientRackProvider is '{name}', which more than one package declares: {packages}; "
+            "uninstall all but one of them"
+        )
+    else:
+        names = ", ".join(sorted(entry_points(group=_GROUP).names)) or "there are none"
+        msg = (
+            f"clientRackProvider is '{name}', which no package declares that is installed where "
+            f"this process runs; it must be: an entry point of the group {_GROUP} ({names})"
+        )
+    raise OptionsError((msg,))
+
+
+def _origin(entry: EntryPoint) -> str:
+    package = entry.dist.name if entry.dist else "a package without a name"
+    return f"{package} ({entry.value})"
+
+
+def _provider_error(entry: EntryPoint, what: str) -> OptionsError:
     msg = (
-        f"clientRackProvider is '{source.module}:{source.function}', which {what}; it must be: a "
-        "function without parameters that executors can import, and that returns the name of a "
-        "rack, or None"
+        f"clientRackProvider is '{entry.name}', whose function {entry.value} {what}; it must be: a "
+        "function without parameters that returns the name of a rack, or None"
     )
     return OptionsError((msg,))

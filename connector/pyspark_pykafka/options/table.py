@@ -13,7 +13,7 @@ from pyspark_pykafka.options.value_parsers import (
     BOOLEAN,
     CREDENTIALS,
     DURATION,
-    FUNCTION,
+    ENTRY_POINT,
     HOSTS,
     NODE_NAME,
     NODE_PATH,
@@ -267,9 +267,10 @@ CLIENT_RACK_ENV = Option(
 )
 CLIENT_RACK_PROVIDER = Option(
     "clientRackProvider",
-    FUNCTION,
-    "The function that returns the rack of the Python process that calls it, as `module:function`; "
-    "called once in each process that reads. With None the leader is read.",
+    ENTRY_POINT,
+    "The [entry point](deploying.md#several-zones) of an installed package whose function returns "
+    "the rack of the Python process that calls it; called once in each process that reads. With "
+    "None the leader is read.",
     Scope.READ,
 )
 PROGRESS_STORE = Option(

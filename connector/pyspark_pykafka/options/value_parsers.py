@@ -39,7 +39,8 @@ _NODE = re.compile(r"[A-Za-z0-9._-]+")
 _PATH = re.compile(rf"(/{_NODE.pattern})+")
 
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_FUNCTION = re.compile(r"(?P<module>\w+(\.\w+)*):(?P<function>\w+(\.\w+)*)")
+# The names that the specification of entry points recommends.
+_ENTRY_POINT = re.compile(r"[A-Za-z0-9._-]+")
 
 # The names that Kafka allows for topics.
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -216,11 +217,11 @@ def _read_variable(text: str) -> RackVariable:
     return RackVariable(name)
 
 
-def _read_function(text: str) -> RackProvider:
-    match = _FUNCTION.fullmatch(text.strip())
-    if match is None:
+def _read_entry_point(text: str) -> RackProvider:
+    name = text.strip()
+    if not _ENTRY_POINT.fullmatch(name):
         raise ValueError(text)
-    return RackProvider(match["module"], match["function"])
+    return RackProvider(name)
 
 
 def _read_credentials(text: str) -> tuple[str, str]:
@@ -267,6 +268,8 @@ NODE_PATH = Parser(_read_path, "a node path that starts with a slash, such as /p
 PREFIX = Parser(_read_prefix, "at most 200 letters, digits, '.', '_' and '-'")
 NODE_NAME = Parser(_read_node, "a name of letters, digits, '.', '_' and '-'")
 VARIABLE = Parser(_read_variable, "the name of an environment variable, such as ZONE")
-FUNCTION = Parser(_read_function, "a module and a function in it, such as racks:this_rack")
+ENTRY_POINT = Parser(
+    _read_entry_point, "the name of an entry point: letters, digits, '.', '_' and '-'"
+)
 CREDENTIALS = Parser(_read_credentials, "a user and a password, separated by a colon")
 PATTERN = Parser(_read_pattern, "a Python regular expression, such as ^orders-")

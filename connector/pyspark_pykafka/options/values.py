@@ -223,11 +223,10 @@ class RackVariable:
 @dataclass(frozen=True, slots=True)
 class RackProvider:
     """
-    A function without parameters that returns the rack of the process that calls it, or None.
+    An entry point whose function returns the rack of the process that calls it, or None.
     """
 
-    module: str
-    function: str
+    name: str
 
 
 #: Where a process finds its own rack.

@@ -7,6 +7,8 @@ from __future__ import annotations
 import logging
 import pickle
 import re
+import sys
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PAGE = Path(__file__).parents[3] / "docs" / "deploying.md"
-BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
+BLOCK = re.compile(r"```(?:python|toml)\n(.*?)```", re.DOTALL)
+GROUP = "pyspark_pykafka.client_rack"
 END = 1000
 LEADER, NEAR = 0, 1
 ENGINES = pytest.mark.parametrize("engine", ["wire", "librdkafka"])
@@ -95,10 +98,21 @@ def served_by(stubs: StubCluster) -> set[tuple[int, str]]:
     return set(stubs.get("served"))
 
 
-@pytest.fixture
-def racks_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+def install(folder: Path, package: str, group: str, **entries: str) -> None:
     """
-    A module of the user's, importable where the task runs.
+    Write the metadata that an installer writes for a package with these entry points.
+    """
+    metadata = folder / f"{package.replace('-', '_')}-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: 1.0\n")
+    lines = [f"{name} = {value}\n" for name, value in entries.items()]
+    (metadata / "entry_points.txt").write_text(f"[{group}]\n{''.join(lines)}")
+
+
+@pytest.fixture
+def racks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Packages with entry points, installed where the task runs.
     """
     text = (
         "calls = []\n"
@@ -109,8 +123,14 @@ def racks_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
         "class Racks:\n    here = staticmethod(here)\n"
     )
     (tmp_path / "our_racks.py").write_text(text)
+    (tmp_path / "undeclared.py").write_text("def main():\n    raise LookupError\n")
+    names = ("here", "Racks.here", "nowhere", "number", "fails", "missing", "twice")
+    install(tmp_path, "our-racks", GROUP, **{name: f"our_racks:{name}" for name in names})
+    others = {"twice": "no_such_racks:twice", "absent": "no_such_racks:here"}
+    install(tmp_path, "other-racks", GROUP, **others)
+    install(tmp_path, "a-program", "console_scripts", undeclared="undeclared:main")
+    monkeypatch.delitem(sys.modules, "our_racks", raising=False)
     monkeypatch.syspath_prepend(tmp_path)
-    return "our_racks"
 
 
 @ENGINES
@@ -129,29 +149,29 @@ def test_rack_from_the_environment(engine: str, monkeypatch: pytest.MonkeyPatch)
 
 
 @ENGINES
-@pytest.mark.parametrize("function", ["here", "Racks.here"])
-def test_rack_from_a_function(engine: str, function: str, racks_module: str) -> None:
+@pytest.mark.parametrize("name", ["here", "Racks.here"])
+@pytest.mark.usefixtures("racks")
+def test_rack_from_an_entry_point(engine: str, name: str) -> None:
     """
-    A task asks the user's function for its rack, once in a process.
+    A task asks the function of an installed package for its rack, once in a process.
     """
     with StubCluster(Racks()) as stubs:
-        provider = f"{racks_module}:{function}"
         for _ in range(2):
-            assert task(stubs, engine, clientRackProvider=provider) == list(range(END))
+            assert task(stubs, engine, clientRackProvider=name) == list(range(END))
         assert served_by(stubs) == {(NEAR, "near")}
 
-    import our_racks  # type: ignore[import-not-found] # made by the fixture
-
-    assert our_racks.calls == [1]
-    our_racks.calls.clear()
+    assert sys.modules["our_racks"].calls == [1]
 
 
-def test_the_function_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_package_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The module on the page about deploying works as the option there names it.
+    The package on the page about deploying works as the option there names it.
     """
     _, page = PAGE.read_text().split("## Several zones")
-    module, read = BLOCK.findall(page)
+    module, pyproject, read = BLOCK.findall(page)
+    project = tomllib.loads(pyproject)["project"]
+    ((group, entries),) = project["entry-points"].items()
+    install(tmp_path, project["name"], group, **entries)
     (tmp_path / "zone").write_text("near\n")
     (tmp_path / "racks.py").write_text(module.replace("/etc/zone", str(tmp_path / "zone")))
     monkeypatch.syspath_prepend(tmp_path)
@@ -173,9 +193,8 @@ def test_fixed_rack(engine: str) -> None:
 
 
 @ENGINES
-def test_without_a_rack_the_leader_is_read(
-    engine: str, racks_module: str, caplog: pytest.LogCaptureFixture
-) -> None:
+@pytest.mark.usefixtures("racks")
+def test_without_a_rack_the_leader_is_read(engine: str, caplog: pytest.LogCaptureFixture) -> None:
     """
     A variable that is not set is a warning, once; a function may say that it knows no rack.
     """
@@ -183,28 +202,72 @@ def test_without_a_rack_the_leader_is_read(
         for _ in range(2):
             assert task(stubs, engine, clientRackEnv="NO_ZONE_HERE") == list(range(END))
         assert caplog.text.count("clientRackEnv is 'NO_ZONE_HERE', which is not set") == 1
-        assert task(stubs, engine, clientRackProvider=f"{racks_module}:nowhere") == list(range(END))
+        assert task(stubs, engine, clientRackProvider="nowhere") == list(range(END))
         assert served_by(stubs) == {(LEADER, "")}
 
 
-@pytest.mark.parametrize(
-    ("function", "what"),
-    [
-        ("our_racks:fails", "raised ConnectionError: no metadata service"),
-        ("our_racks:number", "returned 7"),
-        ("our_racks:missing", "raised AttributeError: .*no attribute 'missing'"),
-        ("no_such_racks:here", "raised ModuleNotFoundError: No module named 'no_such_racks'"),
-    ],
-)
-@pytest.mark.usefixtures("racks_module")
-def test_functions_that_return_no_rack(function: str, what: str) -> None:
+def fails_with(name: str) -> str:
     """
-    The task fails with an error that names the option, what went wrong and what is expected.
+    Return the error of a task that asks no broker.
     """
     stubs = StubCluster(Racks())
     stubs.ports = [1]
+    with pytest.raises(OptionsError) as error:
+        task(stubs, "wire", clientRackProvider=name)
+    return str(error.value)
 
-    with pytest.raises(
-        OptionsError, match=rf"clientRackProvider is '{function}', which {what}; it"
-    ):
-        task(stubs, "wire", clientRackProvider=function)
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        ("fails", "our_racks:fails raised ConnectionError: no metadata service"),
+        ("number", "our_racks:number returned 7"),
+        ("missing", "our_racks:missing raised AttributeError: .*no attribute 'missing'"),
+        (
+            "absent",
+            "no_such_racks:here raised ModuleNotFoundError: No module named 'no_such_racks'",
+        ),
+    ],
+)
+@pytest.mark.usefixtures("racks")
+def test_functions_that_return_no_rack(name: str, what: str) -> None:
+    """
+    The task fails with an error that names the option, what went wrong and what is expected.
+    """
+    expected = rf"clientRackProvider is '{name}', whose function {what}; it must be: a function"
+
+    assert re.search(expected, fails_with(name))
+
+
+@pytest.mark.parametrize("name", ["undeclared", "our_racks", "here2"])
+@pytest.mark.usefixtures("racks")
+def test_unknown_entry_points(name: str) -> None:
+    """
+    What no package declares for this option is neither imported nor called, even if it can be, and
+    the error lists what is declared.
+    """
+    error = fails_with(name)
+
+    assert f"clientRackProvider is '{name}', which no package declares" in error
+    assert f"{GROUP} (Racks.here, absent, fails, here, missing, nowhere, number, twice)" in error
+    assert not {"our_racks", "undeclared"} & sys.modules.keys()
+
+
+def test_no_entry_points() -> None:
+    """
+    Without any package that declares one, the error says so.
+    """
+    assert f"it must be: an entry point of the group {GROUP} (there are none)" in fails_with("here")
+
+
+@pytest.mark.usefixtures("racks")
+def test_an_entry_point_of_two_packages() -> None:
+    """
+    If two packages declare one name, none of them is called, and the error names both.
+    """
+    packages = "other-racks (no_such_racks:twice) and our-racks (our_racks:twice)"
+
+    error = fails_with("twice")
+
+    assert f"'twice', which more than one package declares: {packages}; uninstall all but" in error
+    assert "our_racks" not in sys.modules

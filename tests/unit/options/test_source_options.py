@@ -747,11 +747,10 @@ def test_mistakes_about_dead_letters(changes: dict[str, str | None], mistake: st
 
 def test_where_the_rack_is_found() -> None:
     """
-    The rack is that of a variable or a function of each executor, or the same for all.
+    The rack is that of a variable or an entry point of each executor, or the same for all.
     """
     assert batch(clientRackEnv="ZONE").rack_source == RackVariable("ZONE")
-    provided = stream(clientRackProvider="our.racks:Racks.here").rack_source
-    assert provided == RackProvider("our.racks", "Racks.here")
+    assert stream(clientRackProvider=" our.zone-2 ").rack_source == RackProvider("our.zone-2")
     assert batch(**{"kafka.client.rack": "a"}).rack_source is None
 
 
@@ -759,9 +758,12 @@ def test_where_the_rack_is_found() -> None:
     ("options", "expected"),
     [
         ({"clientRackEnv": "$ZONE"}, "the name of an environment variable, such as ZONE"),
-        ({"clientRackProvider": "racks"}, "a module and a function in it"),
         (
-            {"clientRackEnv": "ZONE", "clientRackProvider": "racks:here"},
+            {"clientRackProvider": "os:getcwd"},
+            "'os:getcwd'; it must be: the name of an entry point",
+        ),
+        (
+            {"clientRackEnv": "ZONE", "clientRackProvider": "zone"},
             "clientRackEnv, clientRackProvider are set together; set one of",
         ),
         (
