@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 _FORMATS = ("raw", "text", "json", "avro")
 _STRUCTURED = ("json", "avro")
+# Each of Spark's structs, arrays and maps has one of these in its JSON text; no JSON Schema has.
+_SPARK_KEYS = {"fields", "elementType", "keyType"}
 
 
 def read_encoding(reader: OptionReader) -> EncodingOptions:
@@ -83,7 +85,7 @@ def _is_json_schema(text: str) -> bool:
         document = json.loads(text)
     except (ValueError, RecursionError):
         return False
-    return isinstance(document, dict) and document.get("type") not in {"struct", "array", "map"}
+    return isinstance(document, dict) and not _SPARK_KEYS & document.keys()
 
 
 def _read_subject(reader: OptionReader, column: str) -> SubjectOptions:

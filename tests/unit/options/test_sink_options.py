@@ -151,3 +151,26 @@ def test_sink_engine_is_parsed() -> None:
     """
     assert parse_sink({**SERVERS, "engine": "wire"}, streaming=False).engine == "wire"
     assert parse_sink(SERVERS, streaming=True).engine == "auto"
+
+
+@pytest.mark.parametrize(
+    ("schema", "is_registered"),
+    [
+        ('{"type": "object", "properties": {"id": {"type": "integer"}}}', True),
+        ('{"type": ["object", "null"]}', True),
+        ('{"type": "array", "items": {"type": "string"}}', True),
+        ('{"type": "struct", "fields": []}', False),
+        ('{"type": "array", "elementType": "long", "containsNull": true}', False),
+        ("id BIGINT", False),
+    ],
+)
+def test_schema_of_written_json(schema: str, is_registered: bool) -> None:
+    """
+    A JSON Schema is registered; the type of a read, as DDL or as Spark's JSON text, is not.
+    """
+    registry = {"schema.registry.url": "http://localhost:8081"}
+    options = {**SERVERS, **registry, "topic": "t", "valueFormat": "json", "valueSchema": schema}
+
+    encoding = parse_sink(options, streaming=False).encoding
+
+    assert encoding.value.schema == (schema if is_registered else None)
