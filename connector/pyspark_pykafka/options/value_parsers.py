@@ -38,7 +38,8 @@ _HOST = re.compile(r"[^\s/:,]+(:[0-9]+)?|\[[0-9a-fA-F:]+\](:[0-9]+)?")
 _NODE = re.compile(r"[A-Za-z0-9._-]+")
 _PATH = re.compile(rf"(/{_NODE.pattern})+")
 
-_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+# Its value is sent to the brokers, so whoever sets options must not be able to name a secret.
+_VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*_)?(RACK|ZONE|AZ)(_ID)?", re.IGNORECASE)
 # The names that the specification of entry points recommends.
 _ENTRY_POINT = re.compile(r"[A-Za-z0-9._-]+")
 
@@ -267,7 +268,10 @@ HOSTS = Parser(_read_hosts, "server addresses, such as host:2181,host2:2181")
 NODE_PATH = Parser(_read_path, "a node path that starts with a slash, such as /pykafka")
 PREFIX = Parser(_read_prefix, "at most 200 letters, digits, '.', '_' and '-'")
 NODE_NAME = Parser(_read_node, "a name of letters, digits, '.', '_' and '-'")
-VARIABLE = Parser(_read_variable, "the name of an environment variable, such as ZONE")
+VARIABLE = Parser(
+    _read_variable,
+    "the name of an environment variable that ends in RACK, ZONE or AZ, or one of them and _ID",
+)
 ENTRY_POINT = Parser(
     _read_entry_point, "the name of an entry point: letters, digits, '.', '_' and '-'"
 )

@@ -200,8 +200,8 @@ def test_without_a_rack_the_leader_is_read(engine: str, caplog: pytest.LogCaptur
     """
     with StubCluster(Racks()) as stubs, caplog.at_level(logging.WARNING):
         for _ in range(2):
-            assert task(stubs, engine, clientRackEnv="NO_ZONE_HERE") == list(range(END))
-        assert caplog.text.count("clientRackEnv is 'NO_ZONE_HERE', which is not set") == 1
+            assert task(stubs, engine, clientRackEnv="MISSING_ZONE") == list(range(END))
+        assert caplog.text.count("clientRackEnv is 'MISSING_ZONE', which is not set") == 1
         assert task(stubs, engine, clientRackProvider="nowhere") == list(range(END))
         assert served_by(stubs) == {(LEADER, "")}
 

@@ -757,7 +757,8 @@ def test_where_the_rack_is_found() -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"clientRackEnv": "$ZONE"}, "the name of an environment variable, such as ZONE"),
+        ({"clientRackEnv": "$ZONE"}, "an environment variable that ends in RACK, ZONE or AZ"),
+        ({"clientRackEnv": "AWS_SECRET_ACCESS_KEY"}, "that ends in RACK, ZONE or AZ"),
         (
             {"clientRackProvider": "os:getcwd"},
             "'os:getcwd'; it must be: the name of an entry point",
