@@ -207,15 +207,8 @@ def filled(kafka: KafkaCluster, topic: TopicFactory) -> tuple[str, str]:
     return source, target
 
 
-@pytest.mark.parametrize(
-    "make",
-    [
-        wheel,
-        pytest.param(packed_folder, marks=pytest.mark.soak),
-        pytest.param(installed_everywhere, marks=pytest.mark.soak),
-        pytest.param(zip_file, marks=pytest.mark.soak),
-    ],
-)
+@pytest.mark.soak
+@pytest.mark.parametrize("make", [installed_everywhere, packed_folder, wheel, zip_file])
 def test_a_job_runs_on_a_cluster(
     cluster: StandaloneCluster,
     kafka_cluster: KafkaCluster,
