@@ -321,7 +321,9 @@ def test_confluent_reads_what_is_written(
     }
 
 
-def test_stream_of_json_with_a_schema(spark: SparkSession, orders: Orders, checkpoint: str) -> None:
+def test_stream_of_json_with_a_schema(
+    spark: SparkSession, orders: Orders, topic: Callable[..., str], checkpoint: str
+) -> None:
     """
     A stream that writes JSON with the id of its schema is read by Confluent's deserializer, which
     checks the schema.
@@ -334,7 +336,7 @@ def test_stream_of_json_with_a_schema(spark: SparkSession, orders: Orders, check
         .load()
     )
     value = F.struct(raw.value.cast("string").cast("int").alias("id"), F.lit(None).alias("x"))
-    target = f"{orders.name}-json"
+    target = topic()
     options = {**orders.options, "topic": target, "valueFormat": "json"}
     del options["subscribe"]
 
