@@ -52,7 +52,7 @@ def build_wheel(source: Path, folder: Path, compiler: dict[str, str]) -> tuple[P
         text=True,
     )
     (wheel,) = folder.glob("*.whl")
-    return wheel, done.stdout
+    return wheel, done.stdout + done.stderr
 
 
 @pytest.mark.soak
