@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import random
 import struct
-from datetime import date
+from datetime import date, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -92,6 +92,18 @@ VALUES = st.recursive(
     ),
     max_leaves=6,
 )
+
+
+def is_count_of_days(value: object) -> bool:
+    """
+    Return whether from_json takes a text, which is no date, for the days since 1970-01-01.
+    """
+    if not isinstance(value, str):
+        return False
+    digits = value.lstrip("+-")
+    return digits.isdecimal() and not 4 <= len(digits) <= 7
+
+
 # Mostly what fits, or nearly.
 LIKELY: dict[str, st.SearchStrategy[Any]] = {
     # Spark writes the text of other values anew.
@@ -113,7 +125,9 @@ DOCUMENTS = st.fixed_dictionaries(
     optional={
         name: LIKELY[name] if name in "xn" else LIKELY.get(name, SCALARS) | VALUES
         for name in FIELDS
-    },
+        if name != "y"
+    }
+    | {"y": (LIKELY["y"] | VALUES).filter(lambda value: not is_count_of_days(value))},
 )
 
 
@@ -187,6 +201,16 @@ def test_documented_differences(
     """
     assert theirs(spark, [text], strict=False)[0]["i"] == expected
     assert ours([text])[0]["i"] == actual
+
+
+@pytest.mark.parametrize(("text", "days"), [("12", 12), ("-999", -999)])
+def test_count_of_days_is_no_date(spark: SparkSession, text: str, days: int) -> None:
+    """
+    For from_json a number in a string is a date, as Spark 1.5 wrote them.
+    """
+    document = json.dumps({"y": text})
+    assert theirs(spark, [document])[0]["y"] == date(1970, 1, 1) + timedelta(days)
+    assert ours([document])[0]["y"] is None
 
 
 WRITTEN = (

@@ -132,16 +132,23 @@ def test_too_few_replicas_are_alike(
         def removed() -> str | None:
             return "in sync" if dead in kafka.partition(seen_by).isr_nodes else None
 
+        def refused() -> str | None:
+            # A broker publishes new metadata a moment before its partitions follow them. Until
+            # then it appends the record, and waits for the dead replica.
+            code = kafka.produce(b"b", node=seen_by, timeout_ms=500).error_code
+            assert code in {Code.NOT_ENOUGH_REPLICAS, Code.REQUEST_TIMED_OUT}
+            return None if code == Code.NOT_ENOUGH_REPLICAS else "appended"
+
         wait_until(removed, SECONDS)
-        assert kafka.produce(b"b", node=seen_by).error_code == Code.NOT_ENOUGH_REPLICAS
+        wait_until(refused, SECONDS)
         single = kafka.produce(b"c", node=seen_by, acks=1)
-        assert (single.error_code, single.base_offset) == (Code.NONE, 1)
+        assert single.error_code == Code.NONE
         # Too few replicas also keep the high watermark (KIP-966).
         assert kafka.fetch(1, node=seen_by).high_watermark == 1
         three.restart(dead)
 
         def replicated() -> str | None:
             end = kafka.list_offset(node=seen_by).offset
-            return None if end == 2 else f"the high watermark is {end}"
+            return None if end == single.base_offset + 1 else f"the high watermark is {end}"
 
         wait_until(replicated, SECONDS)

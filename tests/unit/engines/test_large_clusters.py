@@ -47,15 +47,24 @@ class Late(Behaviour):
         return self.made[key]
 
 
-def microbatches(bootstrap: str, topic: str = "t") -> MicroBatchStream:
+def microbatches(bootstrap: str, topic: str = "t", client_id: str = "pykafka") -> MicroBatchStream:
     options = parse_stream_source(
         {
             "kafka.bootstrap.servers": bootstrap,
+            "kafka.client.id": client_id,
             "subscribe": topic,
             "startingOffsets": "earliest",
         }
     )
     return MicroBatchStream(options, metadata_client(options), lambda at: dict.fromkeys(at, 100.0))
+
+
+def build_responses(bootstrap: str) -> None:
+    """
+    Plan once with a client of its own.
+    """
+    stream = microbatches(bootstrap, client_id="first")
+    stream.latest_offset(stream.initial_offset())
 
 
 def timed(work: Callable[[], Any]) -> float:
@@ -72,6 +81,9 @@ def test_plan_takes_two_rounds_of_requests(lag: float) -> None:
     """
     stubs = Late(brokers=BROKERS, topics={"t": PARTITIONS}, lag=lag)
     with StubCluster(stubs) as cluster:
+        # Otherwise the client may overtake a broker that is still building its first response.
+        build_responses(cluster.bootstrap)
+        built = cluster.stats()
         stream = microbatches(cluster.bootstrap)
         start = stream.initial_offset()
         end = stream.latest_offset(start)
@@ -82,8 +94,8 @@ def test_plan_takes_two_rounds_of_requests(lag: float) -> None:
         seconds = min(timed(lambda: stream.latest_offset(end)) for _ in range(2))
         after = cluster.stats()
 
-    assert before["connections"] <= BROKERS + 1
-    assert after["closed"] == 0
+    assert before["connections"] - built["connections"] <= BROKERS + 1
+    assert after["closed"] == built["closed"]
     assert after["connections"] == before["connections"]
     assert after["requests"][METADATA] - before["requests"][METADATA] == 3
     assert after["requests"][LIST_OFFSETS] - before["requests"][LIST_OFFSETS] == 3 * BROKERS
