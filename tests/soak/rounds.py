@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 from kazoo.exceptions import KazooException
+from kazoo.handlers.threading import KazooTimeoutError
 from tests.soak import plan
 from tests.soak.feeds import ChangingFeed, Feed
 from tests.soak.nemeses import Nemesis, Scene
@@ -36,6 +37,10 @@ DRAIN_SECONDS = 240.0
 SAMPLE_SECONDS = 2.0
 _POLL_SECONDS = 0.5
 _DELETE_SECONDS = 60.0
+_STORE_ERRORS = (
+    *(KafkaException, KazooException, KazooTimeoutError),
+    *(ConnectionError, TimeoutError),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -266,10 +271,15 @@ class Round:
     # --- Watching ---------------------------------------------------------------------------------
 
     def _sample(self) -> None:
-        while not self._over.wait(SAMPLE_SECONDS):
-            self._poll()
-            self._watch_progress()
-            self._add_sample()
+        try:
+            while not self._over.wait(SAMPLE_SECONDS):
+                self._poll()
+                self._watch_progress()
+                self._add_sample()
+        except Exception as error:
+            # Without samples a progress store is never seen to be through.
+            self.trouble.append(f"sampling ended: {error!r}")
+            raise
 
     def _add_sample(self) -> None:
         acknowledged = sum(feed.acknowledged for feed in self.feeds.values())
@@ -290,7 +300,7 @@ class Round:
                 continue
             try:
                 recorded = workload.store.read()
-            except (KafkaException, KazooException, ConnectionError, TimeoutError):
+            except _STORE_ERRORS:
                 # The store is down, as the nemesis wants it.
                 continue
             (query,) = workload.queries
