@@ -134,13 +134,19 @@ class Round:
         for feed in self.feeds.values():
             if feed.is_running:
                 feed.stop()
-        for workload in self.workloads:
-            if workload.store is not None:
-                workload.store.close()
+        self.close_stores()
         for driver in self.rig.drivers.values():
             driver.queries.clear()
             driver.kill()
             driver.start()
+
+    def close_stores(self) -> None:
+        """
+        Close the clients of all progress stores.
+        """
+        for workload in self.workloads:
+            if workload.store is not None:
+                workload.store.close()
 
     # --- Phases -----------------------------------------------------------------------------------
 
@@ -246,11 +252,9 @@ class Round:
         )
 
     def _clean_up(self) -> None:
-        for workload in self.workloads:
-            if workload.store is not None:
-                workload.store.close()
-            for query in workload.queries:
-                query.driver.forget(query.name)
+        self.close_stores()
+        for query in (query for workload in self.workloads for query in workload.queries):
+            query.driver.forget(query.name)
         # A query that hangs would go on through all further rounds.
         for driver in {
             query.driver.name: query.driver
