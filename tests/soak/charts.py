@@ -1,5 +1,6 @@
 """
-Draws a run: throughput and lag over time, the faults beneath, and the driver's resources.
+Draws runs one after another: throughput and lag over time, the faults beneath, and the driver's
+resources.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from matplotlib.axes import Axes
@@ -25,15 +26,15 @@ _METADATA = {"Date": None}
 _BLUE, _RED, _GREY = "#1f77b4", "#d62728", "#c4c9cf"
 
 
-def draw(document: dict[str, Any], folder: Path) -> list[Path]:
+def draw(runs: Sequence[dict[str, Any]], folder: Path) -> list[Path]:
     """
-    Write the pictures of a run and return their paths.
+    Write the pictures of runs and return their paths.
     """
     folder.mkdir(parents=True, exist_ok=True)
     with rc_context(_SETTINGS):
         return [
-            _save(_timeline(document), folder / TIMELINE),
-            _save(_resources(document), folder / RESOURCES),
+            _save(_timeline(runs), folder / TIMELINE),
+            _save(_resources(runs), folder / RESOURCES),
         ]
 
 
@@ -43,13 +44,12 @@ def _save(figure: Figure, path: Path) -> Path:
     return path
 
 
-def _timeline(document: dict[str, Any]) -> Figure:
+def _timeline(runs: Sequence[dict[str, Any]]) -> Figure:
     figure = Figure(figsize=(11, 8), layout="constrained")
-    kinds = sorted({fault["kind"] for each in document["rounds"] for fault in each["faults"]})
+    kinds = sorted({fault["kind"] for _, each in _rounds(runs) for fault in each["faults"]})
     ratios = [2, 2, max(1.0, len(kinds) / 5)]
     throughput, lag, faults = figure.subplots(3, 1, sharex=True, height_ratios=ratios)
-    start = document["start"]
-    for each in document["rounds"]:
+    for start, each in _rounds(runs):
         samples = each["samples"]
         for axes, value in ((throughput, _rates), (lag, _lags)):
             times, values = value(samples, start)
@@ -67,6 +67,17 @@ def _timeline(document: dict[str, Any]) -> Figure:
     return figure
 
 
+def _rounds(runs: Sequence[dict[str, Any]]) -> Iterator[tuple[float, dict[str, Any]]]:
+    """
+    Yield each round with the moment that is 0 on the axis: a run follows the one before it.
+    """
+    before = 0.0
+    for run in runs:
+        for each in run["rounds"]:
+            yield run["start"] - before, each
+        before += run["end"] - run["start"]
+
+
 def _rates(samples: Sequence[dict[str, Any]], start: float) -> tuple[list[float], list[float]]:
     pairs = [(a, b) for a, b in pairwise(samples) if b["at"] > a["at"]]
     times = [(b["at"] - start) / _MINUTE for _, b in pairs]
@@ -82,21 +93,23 @@ def _draw_fault(axes: Axes, row: int, fault: dict[str, Any], start: float) -> No
     axes.barh(row, max(end - begin, 0.05), left=begin, height=0.7, color=_RED)
 
 
-def _resources(document: dict[str, Any]) -> Figure:
-    samples, starts = document["footprints"], document["query_starts"]
+def _resources(runs: Sequence[dict[str, Any]]) -> Figure:
     panels: tuple[tuple[str, Callable[[str], bool]], ...] = (
         ("threads", lambda name: name.endswith("threads")),
         ("open files", lambda name: name.endswith("files")),
         ("megabytes", lambda name: name.endswith("megabytes")),
     )
+    measured = [run for run in runs if run["footprints"]]
     figure = Figure(figsize=(11, 3.4), layout="constrained")
     for axes, (title, belongs) in zip(figure.subplots(1, len(panels)), panels, strict=True):
         axes.set_title(title)
         axes.set_xlabel("starts of queries")
-        for name in filter(belongs, samples[0] if samples else ()):
-            values = [sample[name] for sample in samples]
-            axes.plot(starts, values, marker=".", label=_process(name))
-        if samples:
+        for run in measured:
+            for color, name in enumerate(filter(belongs, run["footprints"][0])):
+                label = _process(name) if run is measured[0] else None
+                values = [sample[name] for sample in run["footprints"]]
+                axes.plot(run["query_starts"], values, marker=".", color=f"C{color}", label=label)
+        if measured:
             axes.set_ylim(bottom=0)
             axes.legend()
     return figure

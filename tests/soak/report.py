@@ -1,5 +1,6 @@
 """
-Writes docs/proof.md from recorded results: ``python -m tests.soak.report SOAK.json``.
+Writes docs/proof.md from recorded results, to which it adds ``SOAK.json``:
+``python -m tests.soak.report SOAK.json``.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
     from tests.simulation.results import Run, Summary
 
+    #: What one run of ``make soak`` writes.
+    SoakRun = dict[str, Any]
+
 ROOT = Path(__file__).parents[2]
 PAGE, PICTURES = ROOT / "docs" / "proof.md", ROOT / "docs" / "proof"
 RESULTS = Path(__file__).with_name("results")
@@ -32,8 +36,7 @@ SOAK, SIMULATION = RESULTS / "soak.json", RESULTS / "simulation.json"
 _TEXT = """\
 # Proof
 
-This page is written by `make proof` from recorded results: of one run of the soak, and of the
-simulation.
+This page is written by `make proof` from recorded results of the soak and of the simulation.
 
 ## The soak
 
@@ -78,14 +81,14 @@ _NOT_SHOWN = """\
 """
 
 
-def render(soak: dict[str, Any], simulation: Sequence[Run]) -> str:
+def render(soak: Sequence[SoakRun], simulation: Sequence[Run]) -> str:
     """
     Return the page; the simulation's results are those of `python -m tests.simulation --results`.
     """
     parts = [
         _TEXT.format(drain=f"{DRAIN_SECONDS:g}"),
-        _table(("", ""), _run_rows(soak)),
-        f"![Throughput, lag and faults of the run](proof/{TIMELINE})\n",
+        _table(("", ""), _soak_rows(soak)),
+        f"![Throughput, lag and faults of all runs](proof/{TIMELINE})\n",
         "Throughput counts each row of each micro-batch; lag is the sum over all queries.\n",
         _WORKLOADS.format(least=MIN_ROWS),
         _table(
@@ -93,14 +96,14 @@ def render(soak: dict[str, Any], simulation: Sequence[Run]) -> str:
             _workload_rows(soak),
         ),
         _CHANGING,
-        *_anomalies(soak),
+        *(line for run in soak for line in _anomalies(run)),
         "### Query shapes\n",
         _table(("Workload", "Shapes, and in how many rounds"), _shape_rows(soak)),
         "### Faults\n",
         _table(("Fault", "Times"), _fault_rows(soak)),
         *_impossible(soak),
         "### Resources\n",
-        _resources(soak),
+        *_resources(soak),
         f"![Threads, files and memory of the driver](proof/{RESOURCES})\n",
         "## The simulation\n",
         *_simulation(simulation),
@@ -109,7 +112,23 @@ def render(soak: dict[str, Any], simulation: Sequence[Run]) -> str:
     return "\n".join(parts)
 
 
-def write(soak: dict[str, Any], simulation: Sequence[Run]) -> None:
+def read_soak(path: Path) -> list[SoakRun]:
+    """
+    Return the recorded runs of the soak, none if there is no such file.
+    """
+    runs: list[SoakRun] = json.loads(path.read_text()) if path.exists() else []
+    return runs
+
+
+def add_soak(recorded: Iterable[SoakRun], new: SoakRun) -> list[SoakRun]:
+    """
+    Return the runs in their order with a new one, which may be recorded already.
+    """
+    others = [run for run in recorded if run["start"] != new["start"]]
+    return sorted([*others, new], key=lambda run: float(run["start"]))
+
+
+def write(soak: Sequence[SoakRun], simulation: Sequence[Run]) -> None:
     """
     Write the page and its pictures.
     """
@@ -125,17 +144,19 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
     return "\n".join(f"| {' | '.join(map(str, line))} |" for line in lines) + "\n"
 
 
-def _run_rows(soak: dict[str, Any]) -> Iterator[tuple[str, object]]:
-    versions, machine = soak["environment"]["versions"], soak["environment"]["machine"]
-    day = time.strftime("%Y-%m-%d", time.gmtime(soak["start"]))
-    names = ("pykafka", "commit", "spark", "kafka", "confluent-kafka", "pyarrow", "python", "java")
-    yield "Run", f"{day}, {(soak['end'] - soak['start']) / 60:.0f} minutes, seed {soak['seed']}"
-    yield "Versions", ", ".join(f"{name} {versions[name]}" for name in names)
-    gigabytes = machine["memory_bytes"] / 2**30
-    yield "Machine", f"{machine['cores']} cores, {gigabytes:.0f} GB, {machine['cpu']}"
-    rounds = soak["rounds"]
-    seconds = f"{soak['round_seconds']:g} s of faults and quiet each"
-    yield "Rounds", f"{len(rounds)}, {seconds}; {len(soak['broken'])} more were broken off"
+def _rounds(soak: Sequence[SoakRun]) -> list[dict[str, Any]]:
+    return [each for run in soak for each in run["rounds"]]
+
+
+def _soak_rows(soak: Sequence[SoakRun]) -> Iterator[tuple[str, object]]:
+    for run in soak:
+        yield "Run", _run_text(run)
+    environments = [_versions(run) for run in soak], [_machine(run) for run in soak]
+    for name, texts in zip(("Versions", "Machine"), environments, strict=True):
+        yield name, "; ".join(dict.fromkeys(texts))
+    rounds = _rounds(soak)
+    broken = sum(len(run["broken"]) for run in soak)
+    yield "Rounds", f"{len(rounds)}; {broken} more were broken off"
     if len(rounds) < FULL_ROUNDS:
         yield "", f"**This is less than a full soak**, which has {FULL_ROUNDS} rounds"
     loads = [each["load"] for each in rounds if "load" in each]
@@ -150,15 +171,38 @@ def _run_rows(soak: dict[str, Any]) -> Iterator[tuple[str, object]]:
     yield "Verdicts", ", ".join(f"{outcomes[name]} {name}" for name in (CLEAN, ANOMALY, VOID))
 
 
-def _by_workload(soak: dict[str, Any]) -> dict[str, list[dict[str, Any]]]:
-    found: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
-    for each in soak["rounds"]:
+def _run_text(run: SoakRun) -> str:
+    day = time.strftime("%Y-%m-%d", time.gmtime(run["start"]))
+    minutes = (run["end"] - run["start"]) / 60
+    count = len(run["rounds"])
+    rounds = (
+        f"{count} round{'s' * (count != 1)}, {run['round_seconds']:g} s of faults and quiet each"
+    )
+    commit = run["environment"]["versions"]["commit"]
+    return f"{day}, {minutes:.0f} minutes, seed {run['seed']}, commit {commit}: {rounds}"
+
+
+def _versions(run: SoakRun) -> str:
+    versions = run["environment"]["versions"]
+    names = ("pykafka", "spark", "kafka", "confluent-kafka", "pyarrow", "python", "java")
+    return ", ".join(f"{name} {versions[name]}" for name in names)
+
+
+def _machine(run: SoakRun) -> str:
+    machine = run["environment"]["machine"]
+    gigabytes = machine["memory_bytes"] / 2**30
+    return f"{machine['cores']} cores, {gigabytes:.0f} GB, {machine['cpu']}"
+
+
+def _by_workload(soak: Sequence[SoakRun]) -> dict[str, list[dict[str, Any]]]:
+    results: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    for each in _rounds(soak):
         for workload in each["workloads"]:
-            found[workload["workload"]].append(workload)
-    return dict(found)
+            results[workload["workload"]].append(workload)
+    return dict(results)
 
 
-def _workload_rows(soak: dict[str, Any]) -> Iterator[tuple[object, ...]]:
+def _workload_rows(soak: Sequence[SoakRun]) -> Iterator[tuple[object, ...]]:
     for name, results in _by_workload(soak).items():
         outcomes = Counter(result["outcome"] for result in results)
         totals = [sum(result[key] for result in results) for key in ("records", "repeats")]
@@ -167,57 +211,61 @@ def _workload_rows(soak: dict[str, Any]) -> Iterator[tuple[object, ...]]:
         yield f"`{name}`", len(results), *counts, *(f"{total:,}" for total in totals), restarts
 
 
-def _anomalies(soak: dict[str, Any]) -> Iterator[str]:
-    for note in soak.get("notes", ()):
+def _anomalies(run: SoakRun) -> Iterator[str]:
+    for note in run.get("notes", ()):
         yield f"{note}\n"
-    for each in soak["rounds"]:
+    for each in run["rounds"]:
+        number = f"Seed {run['seed']}, round {each['number']}"
         for workload in each["workloads"]:
             for kind, texts in workload["anomalies"].items():
-                where = f"Round {each['number']}, `{workload['workload']}` ({workload['shape']})"
+                where = f"{number}, `{workload['workload']}` ({workload['shape']})"
                 yield f"- {where}: **{kind}**: {_inline(texts[0])}\n"
         for kind, texts in each["brokers"].items():
-            yield f"- Round {each['number']}, the brokers: **{kind}**: {_inline(texts[0])}\n"
+            yield f"- {number}, the brokers: **{kind}**: {_inline(texts[0])}\n"
         for text in each["trouble"]:
-            yield f"- Round {each['number']}, the soak itself: {_inline(text)}\n"
-    for text in soak["broken"]:
-        yield f"- The soak itself: {_inline(text)}\n"
+            yield f"- {number}, the soak itself: {_inline(text)}\n"
+    for text in run["broken"]:
+        yield f"- Seed {run['seed']}, the soak itself: {_inline(text)}\n"
 
 
 def _inline(text: str) -> str:
     return "`" + " ".join(text.replace("`", "'").split())[:300] + "`"
 
 
-def _shape_rows(soak: dict[str, Any]) -> Iterator[tuple[str, str]]:
+def _shape_rows(soak: Sequence[SoakRun]) -> Iterator[tuple[str, str]]:
     for name, results in _by_workload(soak).items():
         shapes = Counter(result["shape"] for result in results)
         yield f"`{name}`", ", ".join(f"{shape} {count}" for shape, count in shapes.most_common())
 
 
-def _fault_rows(soak: dict[str, Any]) -> Iterator[tuple[str, int]]:
-    kinds = Counter(fault["kind"] for each in soak["rounds"] for fault in each["faults"])
+def _fault_rows(soak: Sequence[SoakRun]) -> Iterator[tuple[str, int]]:
+    kinds = Counter(fault["kind"] for each in _rounds(soak) for fault in each["faults"])
     yield from sorted(kinds.items())
 
 
-def _impossible(soak: dict[str, Any]) -> Iterator[str]:
-    if soak["impossible_faults"]:
-        yield f"Not possible on that machine: {', '.join(soak['impossible_faults'])}.\n"
+def _impossible(soak: Sequence[SoakRun]) -> Iterator[str]:
+    kinds = dict.fromkeys(kind for run in soak for kind in run["impossible_faults"])
+    if kinds:
+        yield f"Not possible on that machine: {', '.join(kinds)}.\n"
 
 
-def _resources(soak: dict[str, Any]) -> str:
-    count = len(soak["footprints"])
-    times = "once" if count == 1 else f"{count} times"
-    measured = (
-        f"One driver is never killed. It was measured {times}, between rounds, after a "
-        "garbage collection in its Python and its JVM."
+def _resources(soak: Sequence[SoakRun]) -> Iterator[str]:
+    counts = [len(run["footprints"]) for run in soak]
+    yield (
+        "One driver is never killed. Between rounds it is measured, after a garbage collection in "
+        f"its Python and its JVM: {' and '.join(map(str, counts))} times.\n"
     )
-    if count < ENOUGH_SAMPLES:
-        return f"{measured} That is too little for a verdict.\n"
-    if soak["leaks"]:
-        grown = "; ".join(f"{name} {text}" for name, text in soak["leaks"].items())
-        return f"{measured} It has grown: {grown}.\n"
-    return (
-        f"{measured} Nothing grew beyond what Spark itself keeps for each start of a query: a "
-        "thread for each start of a Python source or of `foreachBatch`, and the connection to it.\n"
+    judged = [run for run in soak if len(run["footprints"]) >= ENOUGH_SAMPLES]
+    if not judged:
+        yield "That is too little for a verdict.\n"
+        return
+    grown = [f"{name} {text}" for run in judged for name, text in run["leaks"].items()]
+    if grown:
+        yield f"It has grown: {'; '.join(grown)}.\n"
+        return
+    yield (
+        "Nothing grew beyond what Spark itself keeps for each start of a query: a thread for each "
+        "start of a Python source or of `foreachBatch`, and the connection to it.\n"
     )
 
 
@@ -240,14 +288,16 @@ def _simulation_row(summary: Summary) -> tuple[object, ...]:
 
 def main() -> None:
     """
-    Copy results into the tree if they are named, and write the page from those in the tree.
+    Add results to those in the tree if they are named, and write the page from all.
     """
     parser = argparse.ArgumentParser(prog="python -m tests.soak.report", description=__doc__)
     parser.add_argument("results", nargs="?", type=Path, help="a new file of results")
     new = parser.parse_args().results
+    soak = read_soak(SOAK)
     if new is not None:
-        SOAK.write_text(json.dumps(json.loads(new.read_text()), indent=1) + "\n")
-    write(json.loads(SOAK.read_text()), read_runs(SIMULATION))
+        soak = add_soak(soak, json.loads(new.read_text()))
+        SOAK.write_text("[\n" + ",\n".join(map(json.dumps, soak)) + "\n]\n")
+    write(soak, read_runs(SIMULATION))
 
 
 if __name__ == "__main__":

@@ -4,14 +4,13 @@ The report of the soak: a page and pictures from recorded results.
 
 from __future__ import annotations
 
-import json
 from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.simulation.results import Run, read_runs
 from tests.soak.charts import RESOURCES, TIMELINE, draw
-from tests.soak.report import PAGE, SIMULATION, SOAK, render
+from tests.soak.report import FULL_ROUNDS, PAGE, SIMULATION, SOAK, add_soak, read_soak, render
 from tests.soak.verdicts import ROOM
 
 if TYPE_CHECKING:
@@ -86,11 +85,11 @@ def test_page_shows_verdicts_and_faults(soak: dict[str, Any]) -> None:
     """
     Rounds, verdicts, faults, and what could not be done are on the page.
     """
-    page = render(soak, [])
+    page = render([soak], [])
 
     assert "| `exactly-once` | 2 | 1 | 1 | 0 | 2,000 | 0 | 4 |" in page
     assert "| broker killed | 2 |" in page
-    assert "Round 1, `exactly-once` (join): **lost**: `1 in all`" in page
+    assert "Seed 7, round 1, `exactly-once` (join): **lost**: `1 in all`" in page
     assert "Not possible on that machine: disk full." in page
     assert "No results of `make simulate`" in page
     assert "Nothing grew" in page
@@ -101,10 +100,10 @@ def test_load_is_shown_only_where_it_was_recorded(soak: dict[str, Any]) -> None:
     """
     Results without a load average get no row for it.
     """
-    assert "| Load | averages from 3 to 3," in render(soak, [])
+    assert "| Load | averages from 3 to 3," in render([soak], [])
     for each in soak["rounds"]:
         each.pop("load", [])
-    assert "| Load |" not in render(soak, [])
+    assert "| Load |" not in render([soak], [])
 
 
 def test_notes_on_a_run_are_shown(soak: dict[str, Any]) -> None:
@@ -112,7 +111,7 @@ def test_notes_on_a_run_are_shown(soak: dict[str, Any]) -> None:
     A note on a recorded run is shown on the page.
     """
     assert "Other work ran there, too." in render(
-        {**soak, "notes": ["Other work ran there, too."]}, []
+        [{**soak, "notes": ["Other work ran there, too."]}], []
     )
 
 
@@ -120,9 +119,9 @@ def test_few_measurements_are_no_verdict(soak: dict[str, Any]) -> None:
     """
     Two measurements show no trend, so nothing is claimed.
     """
-    page = render({**soak, "footprints": [dict.fromkeys(ROOM, 10)] * 2}, [])
+    page = render([{**soak, "footprints": [dict.fromkeys(ROOM, 10)] * 2}], [])
 
-    assert "It was measured 2 times" in page
+    assert ": 2 times." in page
     assert "That is too little for a verdict." in page
 
 
@@ -130,7 +129,7 @@ def test_page_shows_a_leak(soak: dict[str, Any]) -> None:
     """
     Resources that grew are named.
     """
-    page = render({**soak, "leaks": {"threads": "grew by 99, limit 20"}}, [])
+    page = render([{**soak, "leaks": {"threads": "grew by 99, limit 20"}}], [])
 
     assert "It has grown: threads grew by 99, limit 20." in page
 
@@ -144,18 +143,33 @@ def test_page_shows_the_simulation(soak: dict[str, Any]) -> None:
         Run("source", 20_000, 20_249, 456, 9, (20_007,), "def"),
     ]
 
-    page = render(soak, runs)
+    page = render([soak], runs)
 
     assert "at commit abc, def." in page
     assert "| `source` | 10,250 | 0-9999, 20000-20249 | 123,456 | 99 | 1 |" in page
+
+
+def test_runs_add_up_to_a_full_soak(soak: dict[str, Any]) -> None:
+    """
+    The rounds of several runs are counted together; a run is recorded once.
+    """
+    later = {**soak, "seed": 8, "start": 700.0, "rounds": soak["rounds"][:1] * (FULL_ROUNDS - 2)}
+
+    runs = add_soak(add_soak([later], soak), later)
+    page = render(runs, [])
+
+    assert [run["seed"] for run in runs] == [7, 8]
+    assert "This is less than a full soak" not in page
+    assert f"| Rounds | {FULL_ROUNDS}; 0 more were broken off |" in page
+    assert "seed 8, commit 1: 28 rounds, 120 s" in page
 
 
 def test_pictures_are_the_same_for_the_same_results(soak: dict[str, Any], tmp_path: Path) -> None:
     """
     The SVG files contain no date and no random name.
     """
-    first = [path.read_text() for path in draw(soak, tmp_path / "a")]
-    second = [path.read_text() for path in draw(deepcopy(soak), tmp_path / "b")]
+    first = [path.read_text() for path in draw([soak], tmp_path / "a")]
+    second = [path.read_text() for path in draw([deepcopy(soak)], tmp_path / "b")]
 
     assert first == second
     assert [path.name for path in sorted((tmp_path / "a").iterdir())] == [RESOURCES, TIMELINE]
@@ -165,4 +179,4 @@ def test_page_in_the_tree_is_that_of_the_recorded_results() -> None:
     """
     docs/proof.md is what the results in the tree say.
     """
-    assert PAGE.read_text() == render(json.loads(SOAK.read_text()), read_runs(SIMULATION))
+    assert PAGE.read_text() == render(read_soak(SOAK), read_runs(SIMULATION))
