@@ -13,6 +13,8 @@ from pyspark import cloudpickle
 from tests.support.stub_behaviour import Behaviour, FetchAnswer, StubTransaction, record_batch
 from tests.support.stub_process import read_value, write_value
 
+from pyspark_pykafka.testing.ports import free_ports
+
 if TYPE_CHECKING:
     from typing import Self
 
@@ -75,7 +77,8 @@ class StubCluster:
             cwd=_ROOT,
         )
         self._pipe.write(_pickled(self._behaviour))
-        self._pipe.flush()
+        # Ports of this process, which gives out none twice.
+        write_value(free_ports(self._behaviour.brokers), self._pipe)
         self.ports = self._receive()
         return self
 

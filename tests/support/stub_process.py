@@ -1,8 +1,8 @@
 """
 The process of a stub cluster: one event loop that serves all its brokers.
 
-It reads a behaviour and then commands from standard input, as pickles, and writes the replies to
-standard output.
+It reads a behaviour, ports, and then commands from standard input, as pickles, and writes the
+replies to standard output.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from tests.support.listening import listen
 from tests.support.stub_behaviour import API_VERSIONS, has_flexible_header
 
 if TYPE_CHECKING:
+    import socket
+
     from tests.support.stub_behaviour import Behaviour
 
 _HEADER = struct.Struct(">hhih")
@@ -30,10 +32,10 @@ class _Server:
         self.connections = 0
         self.closed = 0
 
-    async def listen(self) -> list[int]:
+    async def listen(self, ports: list[int]) -> list[int]:
         servers = [
-            await asyncio.start_server(self._serving(node), sock=listen(backlog=_BACKLOG))
-            for node in range(self.behaviour.brokers)
+            await asyncio.start_server(self._serving(node), sock=_listen(port))
+            for node, port in enumerate(ports)
         ]
         self.behaviour.ports = [server.sockets[0].getsockname()[1] for server in servers]
         return self.behaviour.ports
@@ -87,6 +89,14 @@ class _Server:
         }
 
 
+def _listen(port: int) -> socket.socket:
+    try:
+        return listen(port=port, backlog=_BACKLOG)
+    except OSError:
+        # Taken since the parent process found it free.
+        return listen(backlog=_BACKLOG)
+
+
 def write_value(value: Any, pipe: BinaryIO) -> None:
     """
     Write a value to the other process.
@@ -109,7 +119,7 @@ def read_value(pipe: BinaryIO) -> Any:
 async def _main() -> None:
     loop = asyncio.get_running_loop()
     server = _Server(read_value(sys.stdin.buffer))
-    write_value(await server.listen(), sys.stdout.buffer)
+    write_value(await server.listen(read_value(sys.stdin.buffer)), sys.stdout.buffer)
     while True:
         try:
             name, value = await loop.run_in_executor(None, read_value, sys.stdin.buffer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import socket
 
@@ -11,12 +12,21 @@ import socket
 MIN_PORT, MAX_PORT = 15_000, 32_000
 ATTEMPTS = 500
 
+# One port after another, from a random one on. Clients remember brokers by their addresses: a new
+# broker at the address of one that has stopped would get what they know of the other.
+_START = random.randrange(MAX_PORT - MIN_PORT)  # noqa: S311 (ports are no secret)
+_STEPS = itertools.count()
+
 
 def free_ports(count: int) -> list[int]:
-    """Return `count` different ports that are free at this moment."""
+    """Return `count` different ports that are free now, and that this process has not had before.
+
+    Once the process has had all of them, they are given out again.
+    """
     ports = []
     with contextlib.ExitStack() as stack:
-        for port in random.sample(range(MIN_PORT, MAX_PORT), ATTEMPTS):
+        for step in itertools.islice(_STEPS, ATTEMPTS):
+            port = MIN_PORT + (_START + step) % (MAX_PORT - MIN_PORT)
             bound = _bind(port)
             if bound is not None:
                 stack.enter_context(bound)

@@ -111,6 +111,12 @@ def test_free_ports_avoid_the_ephemeral_range() -> None:
     assert is_free(ports[0])
 
 
+def test_free_ports_do_not_come_again() -> None:
+    """A client that remembers a stopped broker does not take a new one for it."""
+    ports = [port for _ in range(300) for port in free_ports(3)]
+    assert len(set(ports)) == len(ports)
+
+
 @pytest.mark.parametrize("text", ["kafka", "a:b", "a:b:", "a:b:c:d"])
 def test_malformed_coordinate_is_refused(text: str) -> None:
     """Coordinates with too few or too many parts raise ValueError."""
