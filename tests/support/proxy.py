@@ -32,6 +32,8 @@ _PIECE_BYTES = 4096
 _BACKLOG = 128
 _CONNECT_SECONDS = 5.0
 _POLL_SECONDS = 0.02
+# Linux tells of a peer that has closed even where data are left to read.
+_CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 # A closed socket normally sends FIN; with a linger time of 0 it sends RST.
 _NO_LINGER = struct.pack("ii", 1, 0)
 
@@ -99,6 +101,13 @@ class Proxy:
         Host and port, as in ``bootstrap.servers``.
         """
         return f"{self.host}:{self.port}"
+
+    @property
+    def open_connections(self) -> int:
+        """
+        How many connections of clients are open, silent ones included.
+        """
+        return len(self._pairs)
 
     def hold(self, api_keys: Collection[int]) -> None:
         """
@@ -223,7 +232,8 @@ class Proxy:
         try:
             broker = socket.create_connection(self.target, _CONNECT_SECONDS)
         except OSError:
-            self._wait_while_silent(number)
+            with contextlib.suppress(EOFError):
+                self._wait_while_silent(number, client)
             client.close()
             return
         broker.settimeout(None)
@@ -242,15 +252,16 @@ class Proxy:
             forward(pair)
         except (OSError, EOFError):
             # A client that is partitioned off does not see the end of the connection, either.
-            self._wait_while_silent(pair.number)
-            pair.close()
+            with contextlib.suppress(EOFError):
+                self._wait_while_silent(pair.number, pair.client)
+            self._forget(pair)
 
     def _requests(self, pair: _Pair) -> None:
         for frame in _frames(pair.client):
             key, _, correlation = _REQUEST.unpack_from(frame)
             self.requests[key] += 1
             pair.keys[correlation] = key
-            self._wait_while_silent(pair.number)
+            self._wait_while_silent(pair.number, pair.client)
             self._wait_while_held(key)
             sent = frame if self.on_request is None else self.on_request(key, frame)
             if sent is not None:
@@ -261,7 +272,7 @@ class Proxy:
         for frame in _frames(pair.broker):
             (correlation,) = _SIZE.unpack_from(frame)
             key = pair.keys.pop(correlation, -1)
-            self._wait_while_silent(pair.number)
+            self._wait_while_silent(pair.number, pair.client)
             if key in self._dropping:
                 continue
             sent = frame if self.on_response is None else self.on_response(key, frame)
@@ -285,9 +296,24 @@ class Proxy:
                 self._change.wait_for(lambda: key not in self._holding)
                 self.held_requests -= 1
 
-    def _wait_while_silent(self, number: int) -> None:
+    def _wait_while_silent(self, number: int, client: socket.socket) -> None:
+        """
+        Wait until frames are forwarded again; raises EOFError once the client has closed.
+        """
         while not self._closed and (self._black_hole or number <= self._forgotten):
-            time.sleep(_POLL_SECONDS)
+            # Negative once the other thread of the pair has closed it.
+            descriptor = client.fileno()
+            poll = select.poll()
+            if descriptor >= 0:
+                poll.register(descriptor, _CLOSED)
+            if descriptor < 0 or poll.poll(_POLL_SECONDS * 1000):
+                raise EOFError
+
+    def _forget(self, pair: _Pair) -> None:
+        pair.close()
+        with self._change:
+            if pair in self._pairs:
+                self._pairs.remove(pair)
 
 
 def _frames(source: socket.socket) -> Iterator[bytes]:

@@ -191,6 +191,20 @@ def test_black_hole(proxy: Proxy) -> None:
             assert send_request(later)
 
 
+def test_silent_connections_end_with_their_clients(proxy: Proxy) -> None:
+    """
+    A connection that the proxy has forgotten costs nothing once its client has closed it.
+    """
+    with connect(proxy) as idle, connect(proxy) as waiting:
+        for client in (idle, waiting):
+            send_request(client)
+        proxy.heal()
+        waiting.sendall(request() + request())
+        assert proxy.open_connections == 2
+
+    wait_until(lambda: f"{proxy.open_connections} are open" if proxy.open_connections else None, 5)
+
+
 def test_drops_syns(proxy: Proxy) -> None:
     """
     A connection attempt is neither accepted nor refused.
