@@ -16,34 +16,34 @@ from tests.simulation.spark.connector import simulated_connector
 from tests.simulation.workloads.definitions import WORKLOADS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _SEEDS = 60
 _CHUNK = 10
-#: Found within some seeds; the search of the others is part of ``make slow``.
-_SOON = (
-    "aborted-records-are-read",
-    "commit-is-not-checked",
-    "error-is-an-acknowledgement",
-    "empty-response-is-a-gap",
-    "hasty-restart",
-    "high-watermark-is-the-end",
-    "ignorance-is-a-confirmation",
-    "late-end-is-not-fenced",
-    "late-intent",
-    "losses-are-not-reported",
-    "markers-are-not-awaited",
-    "memory-is-reused",
-    "missed-marker",
-    "one-broker-plans",
-    "only-new-aborts-count",
-    "planned-batch-is-recorded",
-    "recreation-is-not-noticed",
-    "replay-with-other-partitions",
-    "retry-has-a-new-sequence",
-    "stale-broker-is-believed",
-    "timeout-is-an-acknowledgement",
-)
+#: Found within some seeds, and a seed that has shown it, which is tried first. The search of the
+#: others is part of ``make slow``.
+_SOON = {
+    "aborted-records-are-read": 3,
+    "commit-is-not-checked": 13,
+    "error-is-an-acknowledgement": 0,
+    "empty-response-is-a-gap": 41,
+    "hasty-restart": 2,
+    "high-watermark-is-the-end": 9,
+    "ignorance-is-a-confirmation": 13,
+    "late-end-is-not-fenced": 9,
+    "late-intent": 2,
+    "losses-are-not-reported": 52,
+    "markers-are-not-awaited": 0,
+    "memory-is-reused": 0,
+    "missed-marker": 2,
+    "one-broker-plans": 0,
+    "only-new-aborts-count": 3,
+    "planned-batch-is-recorded": 0,
+    "recreation-is-not-noticed": 9,
+    "replay-with-other-partitions": 18,
+    "stale-broker-is-believed": 0,
+    "timeout-is-an-acknowledgement": 0,
+}
 _SOON_SEEDS, _MAX_SEEDS = 300, 2_000
 
 
@@ -82,12 +82,12 @@ def test_a_seed_is_one_history(workload: str) -> None:
     assert first == second
 
 
-def first_failure(fault: str, seeds: int) -> str:
+def first_failure(fault: str, seeds: Iterable[int]) -> str:
     """
     Return the first failure that shows a planted fault's anomaly, empty if there is none.
     """
     with planted(fault):
-        outcomes = (run_seed(PLANTED[fault].workload, seed) for seed in range(seeds))
+        outcomes = (run_seed(PLANTED[fault].workload, seed) for seed in seeds)
         failures = (outcome.failure for outcome in outcomes)
         return next((text for text in failures if PLANTED[fault].explains(text)), "")
 
@@ -106,12 +106,12 @@ def test_a_fault_can_be_planted(fault: str) -> None:
     assert all(old is not new for old, new in zip(before, during, strict=True))
 
 
-@pytest.mark.parametrize("fault", _SOON)
-def test_a_planted_fault_is_found_soon(fault: str) -> None:
+@pytest.mark.parametrize(("fault", "seed"), _SOON.items())
+def test_a_planted_fault_is_found_soon(fault: str, seed: int) -> None:
     """
     A fault that the connector once had is found within a few seeds.
     """
-    assert first_failure(fault, _SOON_SEEDS)
+    assert first_failure(fault, [seed, *range(_SOON_SEEDS)])
 
 
 @pytest.mark.soak
@@ -120,4 +120,4 @@ def test_a_planted_fault_is_found(fault: str) -> None:
     """
     Each fault that is put back is found within two thousand seeds.
     """
-    assert first_failure(fault, _MAX_SEEDS)
+    assert first_failure(fault, range(_MAX_SEEDS))

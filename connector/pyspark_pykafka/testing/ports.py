@@ -3,19 +3,29 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import random
 import socket
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 # Below the ephemeral ports of Linux (from 32768) and macOS (from 49152): a client that connects to
 # a stopped broker could otherwise get the broker's port as its own and connect to itself.
 MIN_PORT, MAX_PORT = 15_000, 32_000
 ATTEMPTS = 500
 
-# One port after another, from a random one on. Clients remember brokers by their addresses: a new
-# broker at the address of one that has stopped would get what they know of the other.
-_START = random.randrange(MAX_PORT - MIN_PORT)  # noqa: S311 (ports are no secret)
-_STEPS = itertools.count()
+
+@functools.cache
+def _steps() -> Iterator[int]:
+    """Return one number after another, from a random one on.
+
+    Clients remember brokers by their addresses: a new broker at the address of one that has stopped
+    would get what they know of the other.
+    """
+    return itertools.count(random.randrange(MAX_PORT - MIN_PORT))  # noqa: S311 (no secret)
 
 
 def free_ports(count: int) -> list[int]:
@@ -25,8 +35,8 @@ def free_ports(count: int) -> list[int]:
     """
     ports = []
     with contextlib.ExitStack() as stack:
-        for step in itertools.islice(_STEPS, ATTEMPTS):
-            port = MIN_PORT + (_START + step) % (MAX_PORT - MIN_PORT)
+        for step in itertools.islice(_steps(), ATTEMPTS):
+            port = MIN_PORT + step % (MAX_PORT - MIN_PORT)
             bound = _bind(port)
             if bound is not None:
                 stack.enter_context(bound)
