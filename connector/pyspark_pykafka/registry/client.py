@@ -8,7 +8,6 @@ keeps them. Records of Apicurio's serializers name schemas by ids of its own API
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
 from collections import OrderedDict
@@ -17,13 +16,26 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from pyspark_pykafka.registry.errors import (
-    IncompatibleSchemaError,
     InvalidSchemaError,
     SchemaNotFoundError,
     SchemaRegistryError,
 )
-from pyspark_pykafka.registry.http import RegistryTransport, Request, Response
+from pyspark_pykafka.registry.http import Request, Response
+from pyspark_pykafka.registry.rest_api import (
+    APICURIO_PATH,
+    apicurio_url,
+    failed_request_error,
+    in_form,
+    is_missing,
+    path_part,
+    read_kind,
+    read_number,
+    read_references,
+    registry_url,
+    schema_body,
+)
 from pyspark_pykafka.registry.schemas import RegisteredSchema, Schema, SchemaReference
+from pyspark_pykafka.registry.transport import RegistryTransport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,11 +48,7 @@ UNKNOWN_SECONDS = 10.0
 
 # A schema that refers to more, or more deeply, is an error.
 _MAX_IMPORTS = 500
-_NOT_FOUND = frozenset({40401, 40402, 40403})
-_REJECTED = frozenset({409, 42201, 42202, 42203})
-_KINDS = frozenset({"AVRO", "JSON", "PROTOBUF"})
 
-_APICURIO = re.compile(r"/apis/(ccompat|registry)/v\d+/?$")
 
 #: The ids of Apicurio's own API, as its paths name them.
 GLOBAL_IDS, CONTENT_IDS = "globalIds", "contentIds"
@@ -79,7 +87,7 @@ class SchemaRegistry:
         """
         Whether the URLs are Apicurio's, which has an API of its own besides.
         """
-        return self._transport.has_url(_APICURIO)
+        return self._transport.has_url(APICURIO_PATH)
 
     def schema_by_id(self, schema_id: int) -> RegisteredSchema:
         """
@@ -119,7 +127,7 @@ class SchemaRegistry:
         :class:`SchemaNotFoundError` if there is no such subject.
         """
         what = f"subject '{subject}'"
-        return self._fetch(f"/subjects/{_part(subject)}/versions/latest", what, form)
+        return self._fetch(f"/subjects/{path_part(subject)}/versions/latest", what, form)
 
     def version(self, subject: str, version: int, *, form: str = "") -> RegisteredSchema:
         """
@@ -127,7 +135,7 @@ class SchemaRegistry:
 
         Raises :class:`SchemaNotFoundError` if there is no such subject or version.
         """
-        path = f"/subjects/{_part(subject)}/versions/{version}"
+        path = f"/subjects/{path_part(subject)}/versions/{version}"
         key = "version", subject, version, form
         return self._cached(key, path, f"{subject} version {version}", form)
 
@@ -137,7 +145,7 @@ class SchemaRegistry:
 
         Raises :class:`SchemaNotFoundError` if the subject does not exist or lacks the schema.
         """
-        request = Request("POST", f"/subjects/{_part(subject)}", _body(schema))
+        request = Request("POST", f"/subjects/{path_part(subject)}", schema_body(schema))
         found = self._answer(request, f"the schema in subject '{subject}'")
         return self._own(schema, found, subject)
 
@@ -148,17 +156,17 @@ class SchemaRegistry:
         (``POST /subjects/{subject}/versions``.) Older registries return no GUID and no version.
         Raises :class:`IncompatibleSchemaError` if the registry finds it invalid, or incompatible.
         """
-        request = Request("POST", f"/subjects/{_part(subject)}/versions", _body(schema))
+        request = Request("POST", f"/subjects/{path_part(subject)}/versions", schema_body(schema))
         found = self._answer(request, f"the schema in subject '{subject}'")
         return self._own(schema, found, subject)
 
     def _own(self, schema: Schema, found: dict[str, Any], subject: str) -> RegisteredSchema:
         return RegisteredSchema(
             schema,
-            _number(found, "id"),
+            read_number(found, "id"),
             str(found.get("guid") or ""),
             subject,
-            _number(found, "version"),
+            read_number(found, "version"),
             self._imports(schema),
         )
 
@@ -185,57 +193,48 @@ class SchemaRegistry:
 
     def _fetch(self, path: str, what: str, form: str = "") -> RegisteredSchema:
         own_api = path.startswith("/ids/")
-        request = Request("GET", _in_form(path, form), expects_json=not own_api)
-        response = self._response(request, what, _apicurio_url if own_api else _registry_url)
+        request = Request("GET", in_form(path, form), expects_json=not own_api)
+        response = self._response(request, what, apicurio_url if own_api else registry_url)
         if own_api:
             return self._apicurio_schema(path, what, response)
         found = response.document
         if not isinstance(found, dict) or not isinstance(found.get("schema"), str):
             msg = f"the schema registry's answer for {what} has no schema; is its URL right?"
             raise SchemaRegistryError(msg)
-        schema = Schema(found["schema"], _kind(found.get("schemaType"), what), _references(found))
+        schema = Schema(
+            found["schema"], read_kind(found.get("schemaType"), what), read_references(found)
+        )
         return RegisteredSchema(
             schema,
-            _number(found, "id"),
+            read_number(found, "id"),
             str(found.get("guid") or ""),
             str(found.get("subject") or ""),
-            _number(found, "version"),
+            read_number(found, "version"),
             self._imports(schema, form),
         )
 
     def _apicurio_schema(self, path: str, what: str, response: Response) -> RegisteredSchema:
         kind = response.headers.get("x-registry-artifacttype", "AVRO")
-        listed = self._response(Request("GET", f"{path}/references"), what, _apicurio_url).document
+        listed = self._response(Request("GET", f"{path}/references"), what, apicurio_url).document
         references = tuple(
-            SchemaReference(str(r["name"]), str(r["artifactId"]), _number(r, "version"))
+            SchemaReference(str(r["name"]), str(r["artifactId"]), read_number(r, "version"))
             for r in (listed if isinstance(listed, list) else ())
         )
-        schema = Schema(response.text, _kind(kind, what), references)
+        schema = Schema(response.text, read_kind(kind, what), references)
         return RegisteredSchema(schema, int(path.rpartition("/")[2]), imports=self._imports(schema))
 
     def _answer(self, request: Request, what: str) -> dict[str, Any]:
-        found = self._response(request, what, _registry_url).document
+        found = self._response(request, what, registry_url).document
         if not isinstance(found, dict):
             msg = f"the schema registry's answer for {what} is no object; is its URL right?"
             raise SchemaRegistryError(msg)
         return found
 
     def _response(self, request: Request, what: str, rebase: Callable[[str], str]) -> Response:
-        response = self._transport.send(request, lambda r: not _is_missing(r), rebase)
+        response = self._transport.send(request, lambda r: not is_missing(r), rebase)
         if 200 <= response.status < 300:
             return response
-        code = response.error_code or response.status
-        if _is_missing(response):
-            msg = f"the schema registry does not know {what}: {response.message}"
-            raise SchemaNotFoundError(msg, code)
-        if code in _REJECTED or response.status == 409:
-            msg = f"the schema registry does not accept {what}: {response.message}"
-            raise IncompatibleSchemaError(msg, code)
-        msg = (
-            f"the schema registry answers HTTP {response.status} for {what}: {response.message}; "
-            "is schema.registry.url that of its API?"
-        )
-        raise SchemaRegistryError(msg, code)
+        raise failed_request_error(response, what)
 
     def _imports(self, schema: Schema, form: str = "") -> tuple[tuple[str, Schema], ...]:
         """
@@ -271,12 +270,14 @@ class SchemaRegistry:
         Return a schema that another one refers to, without what it refers to itself.
         """
         what = f"{reference.subject} version {reference.version}"
-        path = f"/subjects/{_part(reference.subject)}/versions/{reference.version}"
-        found = self._answer(Request("GET", _in_form(path, form)), what)
+        path = f"/subjects/{path_part(reference.subject)}/versions/{reference.version}"
+        found = self._answer(Request("GET", in_form(path, form)), what)
         if not isinstance(found.get("schema"), str):
             msg = f"the schema registry's answer for {what} has no schema; is its URL right?"
             raise SchemaRegistryError(msg)
-        return Schema(found["schema"], _kind(found.get("schemaType"), what), _references(found))
+        return Schema(
+            found["schema"], read_kind(found.get("schemaType"), what), read_references(found)
+        )
 
 
 def schema_registry(options: RegistryOptions) -> SchemaRegistry:
@@ -300,74 +301,3 @@ def _keep(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:
     cache.move_to_end(key)
     if len(cache) > MAX_CACHED:
         cache.popitem(last=False)
-
-
-def _is_missing(response: Response) -> bool:
-    """
-    Whether the registry itself reports that it lacks the requested schema.
-
-    A proxy's 404, or that of an older registry without this path, says nothing of the kind.
-    """
-    if response.status != 404:
-        return False
-    if response.error_code in _NOT_FOUND:
-        return True
-    found = response.document
-    return isinstance(found, dict) and str(found.get("name", "")).endswith("NotFoundException")
-
-
-def _registry_url(url: str) -> str:
-    """
-    Return the URL of the API that is Confluent's, for one of Apicurio's own API too.
-    """
-    if (match := _APICURIO.search(url)) and match[1] == "registry":
-        return f"{url[: match.start()]}/apis/ccompat/v7"
-    return url
-
-
-def _apicurio_url(url: str) -> str:
-    match = _APICURIO.search(url)
-    return f"{url[: match.start()]}/apis/registry/v2" if match else url
-
-
-def _in_form(path: str, form: str) -> str:
-    return f"{path}?format={form}" if form else path
-
-
-def _part(name: str) -> str:
-    return quote(name, safe="")
-
-
-def _body(schema: Schema) -> dict[str, Any]:
-    body: dict[str, Any] = {"schema": schema.text}
-    if schema.kind != "AVRO":
-        body["schemaType"] = schema.kind
-    if schema.references:
-        body["references"] = [
-            {"name": r.name, "subject": r.subject, "version": r.version} for r in schema.references
-        ]
-    return body
-
-
-def _references(found: dict[str, Any]) -> tuple[SchemaReference, ...]:
-    listed = found.get("references") or ()
-    try:
-        return tuple(
-            SchemaReference(str(r["name"]), str(r["subject"]), int(r["version"])) for r in listed
-        )
-    except (KeyError, TypeError, ValueError) as cause:
-        msg = "the schema registry's answer has references that cannot be read"
-        raise InvalidSchemaError(msg) from cause
-
-
-def _kind(name: Any, what: str) -> Any:
-    kind = name or "AVRO"
-    if kind not in _KINDS:
-        msg = f"the schema registry's schema of {what} is of the kind {kind!s:.50}; it must be: "
-        raise InvalidSchemaError(msg + ", ".join(sorted(_KINDS)))
-    return kind
-
-
-def _number(found: dict[str, Any], name: str) -> int:
-    value = found.get(name)
-    return int(value) if isinstance(value, int | str) and str(value).isdigit() else -1

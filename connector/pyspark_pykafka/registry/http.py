@@ -1,5 +1,5 @@
 """
-Requests to a registry over HTTP: several URLs, each with fail-over, retried until a deadline.
+One request to one server of a schema registry over HTTP or HTTPS.
 
 Every request has a connection of its own: schemas are cached, so there are few, and a process that
 is forked inherits none.
@@ -17,13 +17,10 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from pyspark_pykafka.errors import AuthenticationError, AuthorizationError, TlsError
 from pyspark_pykafka.registry.errors import RegistryUnavailableError, SchemaRegistryError
-from pyspark_pykafka.retry import Backoff, Deadline, retry_until
 
 if TYPE_CHECKING:
-    import re
-    from collections.abc import Callable
-
     from pyspark_pykafka.options import RegistryOptions
+    from pyspark_pykafka.retry import Deadline
 
 #: A larger answer is an error: no schema that a column can have is as large.
 MAX_RESPONSE_BYTES = 16 << 20
@@ -35,8 +32,8 @@ _MAX_REDIRECTS = 3
 # Answers after which another attempt can succeed: too many requests, timeouts, any server error.
 _TRANSIENT = frozenset({408, 425, 429})
 _CHUNK_BYTES = 1 << 16
-_MIN_SECONDS = 0.1
-_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 2.0
+#: The least time that a request is given, however near its deadline is.
+MIN_SECONDS = 0.1
 
 
 class Request(NamedTuple):
@@ -81,93 +78,21 @@ class Response:
         return str(text)[:500] if text else http.client.responses.get(self.status, "no reason")
 
 
-class RegistryTransport:
+class HttpClient:
     """
-    Sends requests to the first URL that answers, beginning with the one that answered last.
-
-    Has no state that threads could not share.
+    Sends single requests, with the credentials and certificates of the options.
     """
 
-    def __init__(
-        self,
-        options: RegistryOptions,
-        new_deadline: Callable[[float], Deadline] = Deadline.after,
-    ) -> None:
+    def __init__(self, options: RegistryOptions) -> None:
         self._options = options
-        self._new_deadline = new_deadline
-        self._preferred = 0
         self._authorization = _authorization(options)
 
-    def has_url(self, pattern: re.Pattern[str]) -> bool:
+    def exchange(self, base: str, request: Request, deadline: Deadline) -> Response:
         """
-        Return whether a pattern is found in all URLs.
+        Return the server's answer to a request below a URL, after up to three redirects.
+
+        Raises :class:`RegistryUnavailableError` if another attempt can succeed.
         """
-        return all(map(pattern.search, self._options.urls))
-
-    def send(
-        self,
-        request: Request,
-        is_answer: Callable[[Response], bool] = lambda _: True,
-        rebase: Callable[[str], str] = str,
-    ) -> Response:
-        """
-        Return the answer of the registry, whatever its status below 500 says.
-
-        One for which ``is_answer`` is false is taken only if no URL has a better one. ``rebase``
-        maps a URL of the options to that of another API beside it.
-
-        Raises :class:`RegistryUnavailableError` if none answers before the deadline, and
-        :class:`AuthenticationError`, :class:`AuthorizationError` or :class:`TlsError` at once.
-        """
-        deadline = self._new_deadline(self._options.timeout_ms / 1000)
-        backoff = Backoff(_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
-        last: RegistryUnavailableError | None = None
-
-        def attempt() -> Response:
-            nonlocal last
-            if last is not None and deadline.remaining() < _MIN_SECONDS:
-                # Too late for an answer; why there was none before says more than that.
-                deadline.pause(_MIN_SECONDS)
-                raise last
-            try:
-                return self._any_answer(request, is_answer, rebase, deadline)
-            except RegistryUnavailableError as failure:
-                last = failure
-                raise
-
-        return retry_until(attempt, deadline, backoff)
-
-    def _any_answer(
-        self,
-        request: Request,
-        is_answer: Callable[[Response], bool],
-        rebase: Callable[[str], str],
-        deadline: Deadline,
-    ) -> Response:
-        second_best: Response | None = None
-        failures: list[str] = []
-        count = len(self._options.urls)
-        first = self._preferred
-        for number in range(first, first + count):
-            url = self._options.urls[number % count]
-            try:
-                response = self._exchange(rebase(url), request, deadline)
-            except RegistryUnavailableError as failure:
-                failures.append(str(failure))
-                continue
-            if is_answer(response):
-                self._preferred = number % count
-                return response
-            second_best = second_best or response
-        if second_best is not None:
-            return second_best
-        msg = (
-            f"no schema registry answers: {'; '.join(failures)}. Check schema.registry.url, and "
-            "that the registry runs and can be reached from the driver and the executors"
-        )
-        raise RegistryUnavailableError(msg)
-
-    def _exchange(self, base: str, request: Request, deadline: Deadline) -> Response:
         url = base.rstrip("/") + request.path
         for _ in range(_MAX_REDIRECTS + 1):
             response = self._round_trip(url, request, deadline)
@@ -188,7 +113,7 @@ class RegistryTransport:
     def _round_trip(self, url: str, request: Request, deadline: Deadline) -> Response:
         seconds = self._options.request_timeout_ms / 1000
         limit = deadline.within(seconds)
-        connection = _connect(url, self._options, max(limit.remaining(), _MIN_SECONDS))
+        connection = _connect(url, self._options, max(limit.remaining(), MIN_SECONDS))
         try:
             return _receive(_sent(connection, url, request, self._headers()), connection, limit)
         except ssl.SSLCertVerificationError as cause:
@@ -277,7 +202,7 @@ def _receive(
         if limit.expired:
             raise TimeoutError("timed out")
         if connection.sock is not None:
-            connection.sock.settimeout(max(limit.remaining(), _MIN_SECONDS))
+            connection.sock.settimeout(max(limit.remaining(), MIN_SECONDS))
     if answer.length:
         raise http.client.IncompleteRead(bytes(body), answer.length)
     headers = {name.lower(): value for name, value in answer.getheaders()}

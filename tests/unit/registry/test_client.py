@@ -25,8 +25,9 @@ from pyspark_pykafka.registry.errors import (
     SchemaNotFoundError,
     SchemaRegistryError,
 )
-from pyspark_pykafka.registry.http import RegistryTransport, tls_context
+from pyspark_pykafka.registry.http import tls_context
 from pyspark_pykafka.registry.schemas import Schema, SchemaReference
+from pyspark_pykafka.registry.transport import RegistryTransport
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

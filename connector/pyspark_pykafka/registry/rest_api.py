@@ -1,0 +1,141 @@
+"""
+The paths, bodies and answers of Confluent's API, and of Apicurio's own API beside it; no I/O.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from pyspark_pykafka.registry.errors import (
+    IncompatibleSchemaError,
+    InvalidSchemaError,
+    SchemaNotFoundError,
+    SchemaRegistryError,
+)
+from pyspark_pykafka.registry.schemas import Schema, SchemaReference
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.registry.http import Response
+
+_NOT_FOUND = frozenset({40401, 40402, 40403})
+_REJECTED = frozenset({409, 42201, 42202, 42203})
+_KINDS = frozenset({"AVRO", "JSON", "PROTOBUF"})
+
+#: Where the path of Apicurio's APIs begins in a URL.
+APICURIO_PATH = re.compile(r"/apis/(ccompat|registry)/v\d+/?$")
+
+
+def is_missing(response: Response) -> bool:
+    """
+    Whether the registry itself reports that it lacks the requested schema.
+
+    A proxy's 404, or that of an older registry without this path, says nothing of the kind.
+    """
+    if response.status != 404:
+        return False
+    if response.error_code in _NOT_FOUND:
+        return True
+    found = response.document
+    return isinstance(found, dict) and str(found.get("name", "")).endswith("NotFoundException")
+
+
+def failed_request_error(response: Response, what: str) -> SchemaRegistryError:
+    """
+    Return the error of an answer that is no success; ``what`` names what was requested.
+    """
+    code = response.error_code or response.status
+    if is_missing(response):
+        msg = f"the schema registry does not know {what}: {response.message}"
+        return SchemaNotFoundError(msg, code)
+    if code in _REJECTED or response.status == 409:
+        msg = f"the schema registry does not accept {what}: {response.message}"
+        return IncompatibleSchemaError(msg, code)
+    msg = (
+        f"the schema registry answers HTTP {response.status} for {what}: {response.message}; "
+        "is schema.registry.url that of its API?"
+    )
+    return SchemaRegistryError(msg, code)
+
+
+def registry_url(url: str) -> str:
+    """
+    Return the URL of the API that is Confluent's, for one of Apicurio's own API too.
+    """
+    if (match := APICURIO_PATH.search(url)) and match[1] == "registry":
+        return f"{url[: match.start()]}/apis/ccompat/v7"
+    return url
+
+
+def apicurio_url(url: str) -> str:
+    """
+    Return the URL of Apicurio's own API, for one of its ``ccompat`` API too.
+    """
+    match = APICURIO_PATH.search(url)
+    return f"{url[: match.start()]}/apis/registry/v2" if match else url
+
+
+def in_form(path: str, form: str) -> str:
+    """
+    Return a path that asks for the schema in a form, such as ``serialized``.
+    """
+    return f"{path}?format={form}" if form else path
+
+
+def path_part(name: str) -> str:
+    """
+    Return a subject's name as a part of a path.
+    """
+    return quote(name, safe="")
+
+
+def schema_body(schema: Schema) -> dict[str, Any]:
+    """
+    Return the body of a request that names a schema by its text.
+    """
+    body: dict[str, Any] = {"schema": schema.text}
+    if schema.kind != "AVRO":
+        body["schemaType"] = schema.kind
+    if schema.references:
+        body["references"] = [
+            {"name": r.name, "subject": r.subject, "version": r.version} for r in schema.references
+        ]
+    return body
+
+
+def read_references(found: dict[str, Any]) -> tuple[SchemaReference, ...]:
+    """
+    Return the references of a schema's answer.
+
+    Raises :class:`InvalidSchemaError` if they cannot be read.
+    """
+    listed = found.get("references") or ()
+    try:
+        return tuple(
+            SchemaReference(str(r["name"]), str(r["subject"]), int(r["version"])) for r in listed
+        )
+    except (KeyError, TypeError, ValueError) as cause:
+        msg = "the schema registry's answer has references that cannot be read"
+        raise InvalidSchemaError(msg) from cause
+
+
+def read_kind(name: Any, what: str) -> Any:
+    """
+    Return the kind of a schema: AVRO, which answers leave out, JSON or PROTOBUF.
+
+    Raises :class:`InvalidSchemaError` for any other.
+    """
+    kind = name or "AVRO"
+    if kind not in _KINDS:
+        msg = f"the schema registry's schema of {what} is of the kind {kind!s:.50}; it must be: "
+        raise InvalidSchemaError(msg + ", ".join(sorted(_KINDS)))
+    return kind
+
+
+def read_number(found: dict[str, Any], name: str) -> int:
+    """
+    Return a field of an answer that is a whole number, or -1.
+    """
+    value = found.get(name)
+    return int(value) if isinstance(value, int | str) and str(value).isdigit() else -1

@@ -1,0 +1,107 @@
+"""
+Requests to one of a registry's URLs, with fail-over, retried until a deadline.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.registry.errors import RegistryUnavailableError
+from pyspark_pykafka.registry.http import MIN_SECONDS, HttpClient
+from pyspark_pykafka.retry import Backoff, Deadline, retry_until
+
+if TYPE_CHECKING:
+    import re
+    from collections.abc import Callable
+
+    from pyspark_pykafka.options import RegistryOptions
+    from pyspark_pykafka.registry.http import Request, Response
+
+_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 2.0
+
+
+class RegistryTransport:
+    """
+    Sends requests to the first URL that answers, beginning with the one that answered last.
+
+    Has no state that threads could not share.
+    """
+
+    def __init__(
+        self,
+        options: RegistryOptions,
+        new_deadline: Callable[[float], Deadline] = Deadline.after,
+    ) -> None:
+        self._options = options
+        self._client = HttpClient(options)
+        self._new_deadline = new_deadline
+        self._preferred = 0
+
+    def has_url(self, pattern: re.Pattern[str]) -> bool:
+        """
+        Return whether a pattern is found in all URLs.
+        """
+        return all(map(pattern.search, self._options.urls))
+
+    def send(
+        self,
+        request: Request,
+        is_answer: Callable[[Response], bool] = lambda _: True,
+        rebase: Callable[[str], str] = str,
+    ) -> Response:
+        """
+        Return the answer of the registry, whatever its status below 500 says.
+
+        One for which ``is_answer`` is false is taken only if no URL has a better one. ``rebase``
+        maps a URL of the options to that of another API beside it.
+
+        Raises :class:`RegistryUnavailableError` if none answers before the deadline, and
+        :class:`AuthenticationError`, :class:`AuthorizationError` or :class:`TlsError` at once.
+        """
+        deadline = self._new_deadline(self._options.timeout_ms / 1000)
+        backoff = Backoff(_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
+        last: RegistryUnavailableError | None = None
+
+        def attempt() -> Response:
+            nonlocal last
+            if last is not None and deadline.remaining() < MIN_SECONDS:
+                # Too late for an answer; why there was none before says more than that.
+                deadline.pause(MIN_SECONDS)
+                raise last
+            try:
+                return self._any_answer(request, is_answer, rebase, deadline)
+            except RegistryUnavailableError as failure:
+                last = failure
+                raise
+
+        return retry_until(attempt, deadline, backoff)
+
+    def _any_answer(
+        self,
+        request: Request,
+        is_answer: Callable[[Response], bool],
+        rebase: Callable[[str], str],
+        deadline: Deadline,
+    ) -> Response:
+        second_best: Response | None = None
+        failures: list[str] = []
+        count = len(self._options.urls)
+        first = self._preferred
+        for number in range(first, first + count):
+            url = self._options.urls[number % count]
+            try:
+                response = self._client.exchange(rebase(url), request, deadline)
+            except RegistryUnavailableError as failure:
+                failures.append(str(failure))
+                continue
+            if is_answer(response):
+                self._preferred = number % count
+                return response
+            second_best = second_best or response
+        if second_best is not None:
+            return second_best
+        msg = (
+            f"no schema registry answers: {'; '.join(failures)}. Check schema.registry.url, and "
+            "that the registry runs and can be reached from the driver and the executors"
+        )
+        raise RegistryUnavailableError(msg)
