@@ -7,6 +7,20 @@ Pure: no I/O, no Spark, no Kafka client.
 from __future__ import annotations
 
 from pyspark_pykafka.options.encoding_values import EncodedColumnOptions, EncodingOptions
+from pyspark_pykafka.options.format_values import FormatOptions
+from pyspark_pykafka.options.offset_values import (
+    AtTime,
+    Committed,
+    Earliest,
+    GlobalTimestamp,
+    LastOffsets,
+    Latest,
+    OffsetLimit,
+    Position,
+    SpecificOffsets,
+    SpecificTimestamps,
+    TimeAgo,
+)
 from pyspark_pykafka.options.option import Option, Scope
 from pyspark_pykafka.options.parse import (
     parse_batch_source,
@@ -15,33 +29,23 @@ from pyspark_pykafka.options.parse import (
     parse_stream_source,
 )
 from pyspark_pykafka.options.registry_values import RegistryOptions, SubjectOptions
+from pyspark_pykafka.options.store_values import (
+    ConsumerGroup,
+    NoStore,
+    StoreOptions,
+    ZooKeeperNodes,
+)
 from pyspark_pykafka.options.table import OPTIONS
 from pyspark_pykafka.options.values import (
     Assign,
-    AtTime,
-    Committed,
-    ConsumerGroup,
-    Earliest,
-    FormatOptions,
-    GlobalTimestamp,
-    LastOffsets,
-    Latest,
-    NoStore,
-    OffsetLimit,
-    Position,
     RackProvider,
     RackSource,
     RackVariable,
     SinkOptions,
     SourceOptions,
-    SpecificOffsets,
-    SpecificTimestamps,
-    StoreOptions,
     Strategy,
     Subscribe,
     SubscribePattern,
-    TimeAgo,
-    ZooKeeperNodes,
 )
 
 __all__ = [

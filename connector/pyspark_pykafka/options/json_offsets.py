@@ -9,16 +9,16 @@ import re
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark_pykafka.offsets import EARLIEST, LATEST, TopicPartition
-from pyspark_pykafka.options.positions import POSITION_FORMS, read_position
-from pyspark_pykafka.options.value_parsers import InvalidOptionError, Parser, topic_name
-from pyspark_pykafka.options.values import (
-    Assign,
+from pyspark_pykafka.options.offset_values import (
     Committed,
     Earliest,
     Latest,
     Position,
     SpecificOffsets,
 )
+from pyspark_pykafka.options.positions import POSITION_FORMS, read_position
+from pyspark_pykafka.options.value_parsers import InvalidOptionError, Parser, topic_name
+from pyspark_pykafka.options.values import Assign
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

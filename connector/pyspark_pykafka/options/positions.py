@@ -7,8 +7,8 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime
 
+from pyspark_pykafka.options.offset_values import AtTime, LastOffsets, Position, TimeAgo
 from pyspark_pykafka.options.value_parsers import InvalidOptionError
-from pyspark_pykafka.options.values import AtTime, LastOffsets, Position, TimeAgo
 
 _BACK = re.compile(r"-\s*(?P<count>[0-9]{1,18})\s*(?P<unit>[a-z]*)")
 _TIME = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")

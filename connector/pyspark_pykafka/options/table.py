@@ -31,12 +31,9 @@ from pyspark_pykafka.options.value_parsers import (
 )
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.options.values import (
-        Acl,
-        DeliveryGuarantee,
-        OnBadRecord,
-        ValueFormat,
-    )
+    from pyspark_pykafka.options.format_values import OnBadRecord, ValueFormat
+    from pyspark_pykafka.options.store_values import Acl
+    from pyspark_pykafka.options.values import DeliveryGuarantee
 
 ASSIGN = Option(
     "assign",

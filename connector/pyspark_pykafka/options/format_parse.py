@@ -1,0 +1,128 @@
+"""
+Reads how keys and values are decoded, and what happens to bad records.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.options import table
+from pyspark_pykafka.options.format_values import FormatOptions
+from pyspark_pykafka.options.registry_parse import read_registry, read_subject
+from pyspark_pykafka.options.registry_table import KEY_SUBJECT_OPTIONS, VALUE_SUBJECT_OPTIONS
+from pyspark_pykafka.options.value_parsers import SCHEMA, InvalidOptionError
+from pyspark_pykafka.settings import Role
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.options.format_values import ValueFormat
+    from pyspark_pykafka.options.option import Option
+    from pyspark_pykafka.options.option_reader import OptionReader
+
+# The formats whose values have a schema.
+_STRUCTURED = ("json", "avro", "protobuf")
+
+# The formats whose schemas a registry may have.
+_REGISTERED = ("avro", "json", "protobuf")
+_OR_STRUCTURED = "json, avro or protobuf"
+_MAX_SCHEMA_LENGTH = 200
+
+
+def read_formats(reader: OptionReader) -> FormatOptions:
+    """
+    Return how a read decodes, and report options that contradict each other.
+    """
+    formats = FormatOptions(
+        value_format=reader.get(table.VALUE_FORMAT),
+        key_format=reader.get(table.KEY_FORMAT),
+        value_schema=_schema(reader, table.VALUE_SCHEMA, reader.get(table.VALUE_FORMAT)),
+        key_schema=_schema(reader, table.KEY_SCHEMA, reader.get(table.KEY_FORMAT)),
+        flatten=reader.get(table.FLATTEN),
+        on_bad_record=reader.get(table.ON_BAD_RECORD),
+        max_bad_records=reader.find(table.MAX_BAD_RECORDS),
+        dead_letter_topic=reader.find(table.DEAD_LETTER_TOPIC),
+        registry=read_registry(reader),
+        value_subject=read_subject(reader, "value"),
+        key_subject=read_subject(reader, "key"),
+        value_message=_message(reader, table.VALUE_MESSAGE_NAME, reader.get(table.VALUE_FORMAT)),
+        key_message=_message(reader, table.KEY_MESSAGE_NAME, reader.get(table.KEY_FORMAT)),
+    )
+    _check_registry(reader, formats)
+    if formats.flatten and formats.value_format not in _STRUCTURED:
+        reader.mistakes.append(
+            f"flatten is true, but valueFormat is '{formats.value_format}'; set it to "
+            f"{_OR_STRUCTURED}"
+        )
+    if formats.on_bad_record != "fail" and {*formats.by_column.values()} == {"raw"}:
+        reader.mistakes.append(
+            f"onBadRecord is '{formats.on_bad_record}', but nothing is decoded; set valueFormat or "
+            "keyFormat"
+        )
+    if formats.max_bad_records is not None and formats.on_bad_record == "fail":
+        reader.mistakes.append(
+            "maxBadRecords is set, but onBadRecord is 'fail'; it must be: null, rescue or "
+            "deadletter"
+        )
+    _check_dead_letters(reader, formats)
+    return formats
+
+
+def _check_dead_letters(reader: OptionReader, formats: FormatOptions) -> None:
+    sets_aside = formats.on_bad_record == "deadletter"
+    if sets_aside and not reader.has(table.DEAD_LETTER_TOPIC):
+        reader.mistakes.append(
+            "onBadRecord is 'deadletter' and deadLetterTopic is missing; set it to the topic for "
+            "bad records"
+        )
+    if not sets_aside and reader.has(table.DEAD_LETTER_TOPIC):
+        reader.mistakes.append(
+            f"deadLetterTopic is set, but onBadRecord is '{formats.on_bad_record}'; it must be: "
+            "deadletter"
+        )
+    if sets_aside:
+        # Dead letters are written with the settings of the read.
+        reader.check_kafka_settings(Role.PRODUCER)
+
+
+def _check_registry(reader: OptionReader, formats: FormatOptions) -> None:
+    if formats.registry is None:
+        return
+    if not {*formats.by_column.values()} & {*_REGISTERED}:
+        reader.mistakes.append(
+            "schema.registry.url is set, but no format uses it; set valueFormat or keyFormat to: "
+            f"{' or '.join(_REGISTERED)}"
+        )
+    by_column = {"value": VALUE_SUBJECT_OPTIONS, "key": KEY_SUBJECT_OPTIONS}
+    for column, options in by_column.items():
+        if formats.by_column[column] in _REGISTERED:
+            continue
+        reader.mistakes += [
+            f"{option.name} is set, but {column}Format is '{formats.by_column[column]}', which has "
+            "no schema in the registry"
+            for option in options
+            if reader.has(option)
+        ]
+
+
+def _schema(reader: OptionReader, option: Option[str], kind: ValueFormat) -> str | None:
+    text = reader.find(option)
+    if text is None:
+        return None
+    if kind not in _STRUCTURED:
+        name = option.name.replace("Schema", "Format")
+        reader.mistakes.append(
+            f"{option.name} is set, but {name} is '{kind}'; set it to {_OR_STRUCTURED}"
+        )
+    if kind != "json":
+        return text
+    try:
+        return SCHEMA(text)
+    except InvalidOptionError as cause:
+        reader.mistakes.append(f"{option.name} is '{text[:_MAX_SCHEMA_LENGTH]}'; {cause}")
+        return None
+
+
+def _message(reader: OptionReader, option: Option[str], kind: ValueFormat) -> str | None:
+    if kind != "protobuf" and reader.has(option):
+        name = option.name.replace("MessageName", "Format")
+        reader.mistakes.append(f"{option.name} is set, but {name} is '{kind}'; set it to protobuf")
+    return reader.find(option)

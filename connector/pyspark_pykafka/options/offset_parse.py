@@ -1,0 +1,89 @@
+"""
+Reads where a query starts and ends.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.offsets import EARLIEST, TopicPartition
+from pyspark_pykafka.options import table
+from pyspark_pykafka.options.offset_values import (
+    Committed,
+    Earliest,
+    GlobalTimestamp,
+    LastOffsets,
+    Latest,
+    NoMatch,
+    OffsetLimit,
+    Position,
+    SpecificOffsets,
+    SpecificTimestamps,
+    TimeAgo,
+)
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.options.option_reader import OptionReader
+    from pyspark_pykafka.options.values import SourceOptions
+
+
+def read_start(reader: OptionReader) -> OffsetLimit:
+    """
+    Return where a read starts.
+    """
+    no_match: NoMatch = "latest" if reader.get(table.NO_MATCH_STRATEGY) == "latest" else "error"
+    # All three are parsed, so that mistakes in overridden options are reported too.
+    everywhere = reader.find(table.STARTING_TIMESTAMP)
+    by_partition = reader.find(table.STARTING_OFFSETS_BY_TIMESTAMP)
+    offsets = reader.get(table.STARTING_OFFSETS)
+    return _by_precedence(everywhere, by_partition, offsets, no_match)
+
+
+def read_end(reader: OptionReader) -> OffsetLimit:
+    """
+    Return where a read ends.
+    """
+    everywhere = reader.find(table.ENDING_TIMESTAMP)
+    by_partition = reader.find(table.ENDING_OFFSETS_BY_TIMESTAMP)
+    return _by_precedence(everywhere, by_partition, reader.get(table.ENDING_OFFSETS), "latest")
+
+
+def _by_precedence(
+    everywhere: int | None,
+    by_partition: tuple[tuple[TopicPartition, int], ...] | None,
+    offsets: Committed | Earliest | Latest | SpecificOffsets | Position,
+    no_match: NoMatch,
+) -> OffsetLimit:
+    if everywhere is not None:
+        return GlobalTimestamp(everywhere, no_match)
+    return offsets if by_partition is None else SpecificTimestamps(by_partition, no_match)
+
+
+def check_end(reader: OptionReader, source: SourceOptions, why: str) -> None:
+    """
+    Report an end at earliest; ``why`` says what is wrong with it.
+    """
+    if isinstance(source.ending_offsets, Earliest):
+        reader.mistakes.append(f"endingOffsets is 'earliest'; {why}")
+    for where in partitions_at(source.ending_offsets, EARLIEST):
+        reader.mistakes.append(f"endingOffsets for {where} is {EARLIEST}; {why}")
+
+
+def moves_with_time(limit: OffsetLimit) -> bool:
+    """
+    Return whether a position moves with time.
+    """
+    positions: list[object] = [limit]
+    if isinstance(limit, SpecificOffsets):
+        positions = [*dict(limit.offsets).values(), *dict(limit.topics).values()]
+    return any(isinstance(position, TimeAgo | LastOffsets) for position in positions)
+
+
+def partitions_at(position: OffsetLimit, word: int) -> list[str]:
+    """
+    Return the partitions and topics that have EARLIEST or LATEST, by their names.
+    """
+    if not isinstance(position, SpecificOffsets):
+        return []
+    tps = [str(tp) for tp, at in position.offsets if at == word]
+    return tps + [topic for topic, at in position.topics if at == word]
