@@ -11,7 +11,7 @@ import pyarrow as pa
 from fuzz.decoding import decode_all
 
 from pyspark_pykafka.formats.avro_decoder import AvroColumn
-from pyspark_pykafka.formats.avro_types import parse_avro
+from pyspark_pykafka.formats.avro_schema import parse_avro
 from pyspark_pykafka.formats.bad_records import BadRecordPolicy
 from pyspark_pykafka.formats.registered_avro import RegisteredAvroColumn
 from pyspark_pykafka.formats.registered_schemas import UnusableSchemaError
@@ -19,7 +19,7 @@ from pyspark_pykafka.formats.registered_schemas import UnusableSchemaError
 if TYPE_CHECKING:
     from fuzz.mutations import Choices
 
-    from pyspark_pykafka.formats.avro_types import AvroType
+    from pyspark_pykafka.formats.avro_schema import AvroType
     from pyspark_pykafka.formats.schema_names import SchemaName
 
 MAX_BYTES = 1 << 16

@@ -12,7 +12,7 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.formats.avro_types import AvroType
+    from pyspark_pykafka.formats.avro_schema import AvroType
 
 _RANGES = {"int": 1 << 31, "long": 1 << 63}
 _FORMATS = {"float": "<f", "double": "<d"}

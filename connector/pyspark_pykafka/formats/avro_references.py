@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyspark_pykafka.formats.avro_types import AvroSchemaError
+from pyspark_pykafka.formats.avro_schema import AvroSchemaError
 from pyspark_pykafka.formats.json_types import MAX_TYPE_DEPTH
 
 if TYPE_CHECKING:

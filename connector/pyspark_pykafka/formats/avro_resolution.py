@@ -15,19 +15,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pyspark_pykafka.formats.avro_defaults import encode_default
-from pyspark_pykafka.formats.avro_types import (
-    AS_IT_IS,
-    KINDS,
-    TIMES,
-    WriterPlan,
-    conversion,
-    plan_size,
-    skip_plan,
-)
-from pyspark_pykafka.formats.json_types import inner_fields
+from pyspark_pykafka.formats.avro_plan import KINDS, WriterPlan, conversion, skip_plan
+from pyspark_pykafka.formats.avro_times import AS_IT_IS, TIMES
+from pyspark_pykafka.formats.json_types import inner_fields, plan_size
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.formats.avro_types import AvroType
+    from pyspark_pykafka.formats.avro_schema import AvroType
 
 #: What the compiled decoder notes of a value that the reader's schema has no place for, and of a
 #: field that is neither in the record nor has a default.

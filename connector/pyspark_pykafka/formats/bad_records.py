@@ -11,8 +11,7 @@ from pyspark_pykafka.errors import RecordError
 
 if TYPE_CHECKING:
     from pyspark_pykafka.offsets import TopicPartition
-    from pyspark_pykafka.options.values import OnBadRecord
-
+    from pyspark_pykafka.options.format_values import OnBadRecord
 
 #: The columns of records that a dead letter needs, besides the offset.
 DEAD_LETTER_COLUMNS = ("key", "value", "timestamp", "headers")

@@ -7,8 +7,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import OptionsError
-from pyspark_pykafka.formats.avro_types import avro_ddl, writer_schema
-from pyspark_pykafka.formats.protobuf_descriptors import ProtobufSchemaError
+from pyspark_pykafka.formats.avro_schema import writer_schema
+from pyspark_pykafka.formats.avro_types import avro_ddl
+from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
 from pyspark_pykafka.formats.protobuf_schemas import missing_protobuf, parsed_schema
 from pyspark_pykafka.formats.protobuf_types import protobuf_ddl
 from pyspark_pykafka.options.schema_text import struct_fields

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pyspark_pykafka.formats._value_encoder import EncodingError, ValueEncoder
-from pyspark_pykafka.formats.avro_types import parse_avro
-from pyspark_pykafka.formats.encoder_plan import avro_plan, json_plan
+from pyspark_pykafka.formats.avro_encoder_plan import avro_plan
+from pyspark_pykafka.formats.avro_schema import parse_avro
+from pyspark_pykafka.formats.encoder_plan import json_plan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -150,3 +150,10 @@ def _struct_mistakes(fields: list[pa.Field], path: str) -> list[str]:
     twice = sorted({name for name in names if names.count(name) > 1})
     mistakes = [f"'{path}' has the field '{name}' twice" for name in twice]
     return mistakes if fields else [f"'{path}' is a STRUCT without fields; add at least one"]
+
+
+def plan_size(kind: pa.DataType) -> int:
+    """
+    Return the number of types in a column's plan.
+    """
+    return 1 + sum(plan_size(f.type) for f in inner_fields(kind))

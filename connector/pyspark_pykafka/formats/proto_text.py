@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.formats.protobuf_descriptors import ProtobufSchemaError
+from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

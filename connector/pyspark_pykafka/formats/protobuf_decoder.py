@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, ClassVar
 from pyspark_pykafka.formats._protobuf import ProtobufDecoder
 from pyspark_pykafka.formats.decoded_column import MISMATCH, DecodedColumn
 from pyspark_pykafka.formats.json_types import plan
+from pyspark_pykafka.formats.protobuf_plan import message_plan
 from pyspark_pykafka.formats.protobuf_schemas import parsed_schema
-from pyspark_pykafka.formats.protobuf_types import message_plan
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_pykafka.formats.bad_records import BadRecordPolicy
     from pyspark_pykafka.formats.protobuf_schemas import ResolvedSchema
-
 
 # What concerns one field, besides the numbers from MISMATCH on.
 _BAD_UTF8 = 5

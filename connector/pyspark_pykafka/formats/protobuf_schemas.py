@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.proto_text import MessageNames, message_names
+from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
 from pyspark_pykafka.formats.protobuf_descriptors import (
-    ProtobufSchemaError,
     descriptor_set,
     parse_descriptor_set,
     parse_files,
@@ -25,7 +25,7 @@ from pyspark_pykafka.formats.protobuf_descriptors import (
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyspark_pykafka.formats.protobuf_descriptors import ProtobufMessage, ProtobufSchema
+    from pyspark_pykafka.formats.protobuf_definitions import ProtobufMessage, ProtobufSchema
 
 #: A larger file is an error: no schema that a column can have is as large.
 MAX_SCHEMA_BYTES = 16 << 20

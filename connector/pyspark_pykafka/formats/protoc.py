@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.formats.protobuf_descriptors import ProtobufSchemaError
+from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 from pyspark_pykafka.formats._avro import AvroDecoder
 from pyspark_pykafka.formats.avro_decoder import AvroColumn
 from pyspark_pykafka.formats.avro_resolution import resolved_plan
-from pyspark_pykafka.formats.avro_types import parse_avro
+from pyspark_pykafka.formats.avro_schema import parse_avro
 from pyspark_pykafka.formats.decoded_column import DecodedColumn
 from pyspark_pykafka.formats.json_types import plan
 from pyspark_pykafka.formats.registered_schemas import UnusableSchemaError
@@ -18,7 +18,7 @@ from pyspark_pykafka.formats.schema_names import SchemaNames
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from pyspark_pykafka.formats.avro_types import AvroType
+    from pyspark_pykafka.formats.avro_schema import AvroType
     from pyspark_pykafka.formats.bad_records import BadRecordPolicy
     from pyspark_pykafka.formats.schema_names import SchemaName
 

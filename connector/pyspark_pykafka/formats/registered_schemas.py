@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.avro_references import inline
-from pyspark_pykafka.formats.avro_types import AvroSchemaError, parse_avro
+from pyspark_pykafka.formats.avro_schema import AvroSchemaError, parse_avro
 from pyspark_pykafka.formats.json_schema import json_schema_ddl
 from pyspark_pykafka.options import Assign, Subscribe
 from pyspark_pykafka.registry.client import CONTENT_IDS, GLOBAL_IDS, schema_registry
 from pyspark_pykafka.registry.errors import SchemaNotFoundError, SchemaRegistryError
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.formats.avro_types import AvroType
+    from pyspark_pykafka.formats.avro_schema import AvroType
     from pyspark_pykafka.formats.protobuf_schemas import ResolvedSchema
     from pyspark_pykafka.formats.schema_names import SchemaName
     from pyspark_pykafka.options import FormatOptions, RegistryOptions, Strategy, SubjectOptions

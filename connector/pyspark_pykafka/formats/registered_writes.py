@@ -14,7 +14,7 @@ from pyspark_pykafka.errors import (
     TlsError,
 )
 from pyspark_pykafka.formats.avro_references import inline
-from pyspark_pykafka.formats.avro_types import AvroSchemaError, parse_avro
+from pyspark_pykafka.formats.avro_schema import AvroSchemaError, parse_avro
 from pyspark_pykafka.formats.write_format import schema_mistakes
 from pyspark_pykafka.registry.client import schema_registry
 from pyspark_pykafka.registry.errors import SchemaNotFoundError, SchemaRegistryError

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from pyspark_pykafka.errors import OptionsError
-from pyspark_pykafka.formats.avro_types import AvroSchemaError, parse_avro
-from pyspark_pykafka.formats.encoder_plan import avro_plan, encodable_mistakes
+from pyspark_pykafka.formats.avro_encoder_plan import avro_plan
+from pyspark_pykafka.formats.avro_schema import AvroSchemaError, parse_avro
+from pyspark_pykafka.formats.encoder_plan import encodable_mistakes
 from pyspark_pykafka.formats.written_schemas import avro_name_mistakes, avro_schema, json_schema
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from tests.support.avro_columns import arrow_type
 from tests.unit.formats.test_avro_column import decoded, encoded, expected, random_record, record
 
-from pyspark_pykafka.formats.avro_types import parse_avro
+from pyspark_pykafka.formats.avro_encoder_plan import avro_plan
+from pyspark_pykafka.formats.avro_schema import parse_avro
 from pyspark_pykafka.formats.encoded_column import EncodedColumn, EncodingError
-from pyspark_pykafka.formats.encoder_plan import avro_plan
 from pyspark_pykafka.formats.write_format import WrittenColumn
 from pyspark_pykafka.formats.written_schemas import avro_schema
 

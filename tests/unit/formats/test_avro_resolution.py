@@ -21,7 +21,7 @@ from tests.support.random_choices import RandomChoices
 from pyspark_pykafka.formats._avro import AvroDecoder
 from pyspark_pykafka.formats.avro_decoder import AvroColumn
 from pyspark_pykafka.formats.avro_resolution import resolved_plan
-from pyspark_pykafka.formats.avro_types import parse_avro
+from pyspark_pykafka.formats.avro_schema import parse_avro
 from pyspark_pykafka.formats.decoded_column import DecodedColumn
 from pyspark_pykafka.formats.json_types import plan
 

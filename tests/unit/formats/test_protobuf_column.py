@@ -26,9 +26,10 @@ from tests.support.random_choices import RandomChoices
 
 from pyspark_pykafka.formats.bad_records import BadRecordPolicy, BadValue
 from pyspark_pykafka.formats.protobuf_decoder import ProtobufColumn
-from pyspark_pykafka.formats.protobuf_descriptors import ProtobufSchemaError
+from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
+from pyspark_pykafka.formats.protobuf_plan import message_plan
 from pyspark_pykafka.formats.protobuf_schemas import parsed_schema
-from pyspark_pykafka.formats.protobuf_types import message_plan, protobuf_ddl
+from pyspark_pykafka.formats.protobuf_types import protobuf_ddl
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,12 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fetching import settings
 
-from pyspark_pykafka.errors import (
-    DeadLetterError,
-    OptionsError,
-    RecordError,
-    UnknownTopicError,
-)
+from pyspark_pykafka.errors import DeadLetterError, OptionsError, RecordError, UnknownTopicError
 from pyspark_pykafka.formats.record_decoder import decode_records
 from pyspark_pykafka.formats.record_format import RecordFormat, record_format
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
@@ -28,7 +23,7 @@ from pyspark_pykafka.source.driver_read import BoundedDriverReader
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark_pykafka.options.values import OnBadRecord
+    from pyspark_pykafka.options.format_values import OnBadRecord
 
 TP = TopicPartition("orders", 3)
 TYPED = pa.struct([("a", pa.int64())])

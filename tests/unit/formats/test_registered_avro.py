@@ -17,7 +17,7 @@ from tests.support.schema_registry import FakeRegistry, Fault, framed, running_r
 
 from pyspark_pykafka.errors import OptionsError, RecordError
 from pyspark_pykafka.formats import registered_avro
-from pyspark_pykafka.formats.avro_types import parse_avro
+from pyspark_pykafka.formats.avro_schema import parse_avro
 from pyspark_pykafka.formats.default_columns import default_ddl
 from pyspark_pykafka.formats.record_decoder import decode_records
 from pyspark_pykafka.formats.record_format import record_format

@@ -20,7 +20,7 @@ from tests.support.schema_registry import FakeRegistry, framed, running_registry
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.default_columns import default_ddl
 from pyspark_pykafka.formats.proto_text import at_path, message_names
-from pyspark_pykafka.formats.protobuf_descriptors import ProtobufSchemaError
+from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
 from pyspark_pykafka.formats.protobuf_schemas import given_schema
 from pyspark_pykafka.formats.protoc import compile_proto
 from pyspark_pykafka.formats.record_decoder import decode_records

@@ -1,0 +1,226 @@
+"""
+How a column is encoded as Avro: its type matched with a schema.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from difflib import get_close_matches
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from pyspark_pykafka.formats.avro_defaults import encode_default, encode_long
+from pyspark_pykafka.formats.avro_times import TIMES
+from pyspark_pykafka.formats.encoder_plan import NO_BRANCH, EncoderPlan
+from pyspark_pykafka.formats.json_types import inner_fields, kind_number, plan_size, spark_name
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.formats.avro_schema import AvroType
+
+# What a value becomes, as the compiled encoder numbers it.
+_BOOLEAN, _INTEGER, _FLOAT, _DOUBLE, _BYTES, _STRING, _ENUM, _FIXED = range(1, 9)
+_DECIMAL_BYTES, _DECIMAL_FIXED, _MILLIS, _NANOS = range(9, 13)
+_RECORD, _ARRAY, _MAP, _MEMBERS, _CONSTANT = range(13, 18)
+
+_NO_COLUMN = -1
+_INTEGERS = (pa.int8(), pa.int16(), pa.int32())
+
+# What the types of columns become; those with a logical type come before.
+_OUTPUTS: dict[str, tuple[int, tuple[pa.DataType, ...]]] = {
+    "boolean": (_BOOLEAN, (pa.bool_(),)),
+    "int": (_INTEGER, _INTEGERS),
+    "long": (_INTEGER, (*_INTEGERS, pa.int64())),
+    "float": (_FLOAT, (pa.float32(),)),
+    "double": (_DOUBLE, (pa.float32(), pa.float64())),
+    "bytes": (_BYTES, (pa.binary(), pa.string())),
+    "string": (_STRING, (pa.string(),)),
+    "enum": (_ENUM, (pa.string(),)),
+    "fixed": (_FIXED, (pa.binary(),)),
+}
+_UNITS = {"millis": _MILLIS, "micros": _INTEGER, "nanos": _NANOS}
+_MEMBER = re.compile(r"member\d+")
+
+
+def avro_plan(path: str, kind: pa.DataType, schema: AvroType) -> tuple[EncoderPlan, list[str]]:
+    """
+    Return how a column becomes Avro of a schema, and why it cannot.
+    """
+    matching = _Matching([])
+    plan = matching.plan(path, kind, 0, schema)
+    return plan, matching.mistakes
+
+
+@dataclass(frozen=True, slots=True)
+class _Matching:
+    """
+    Matches the types of columns with a schema, and notes the mistakes.
+    """
+
+    mistakes: list[str]
+
+    def plan(self, path: str, kind: pa.DataType, column: int, schema: AvroType) -> EncoderPlan:
+        if schema.kind == "union":
+            return self._union(path, kind, column, schema)
+        expected = schema.logical or schema.kind
+        number = kind_number(kind)
+        if schema.kind == "record" and pa.types.is_struct(kind):
+            children = self._record(path, kind, column, schema)
+            return EncoderPlan(path, expected, number, _RECORD, column, children=children)
+        if (schema.kind == "array" and pa.types.is_list(kind)) or (
+            schema.kind == "map" and pa.types.is_map(kind)
+        ):
+            output = _MAP if schema.kind == "map" else _ARRAY
+            children = self._items(path, kind, column, schema)
+            return EncoderPlan(path, expected, number, output, column, children=children)
+        output, mistake = _simple_output(kind, schema)
+        if mistake:
+            self.mistakes.append(f"'{path}' is {spark_name(kind)}, and Avro's {expected} {mistake}")
+        return EncoderPlan(
+            path,
+            expected,
+            number,
+            output,
+            column,
+            size=schema.size,
+            precision=schema.precision,
+            scale=schema.scale,
+            symbols=tuple(symbol.encode() for symbol in schema.symbols),
+        )
+
+    def _items(
+        self, path: str, kind: pa.DataType, column: int, schema: AvroType
+    ) -> tuple[EncoderPlan, ...]:
+        number = column + 1
+        children = []
+        for (_, inner), field in zip(schema.fields, inner_fields(kind), strict=True):
+            children.append(self.plan(f"{path}.{field.name}", field.type, number, inner))
+            number += plan_size(field.type)
+        return tuple(children)
+
+    def _record(
+        self, path: str, kind: pa.DataType, column: int, schema: AvroType
+    ) -> tuple[EncoderPlan, ...]:
+        columns = _numbered(kind, column)
+        names = [name for name, _ in schema.fields]
+        for name in columns:
+            if name not in names:
+                near = get_close_matches(name, names, n=1)
+                hint = f"did you mean '{near[0]}'?" if near else "remove it"
+                self.mistakes.append(f"'{path}.{name}' is not in the Avro schema; {hint}")
+        defaults = schema.field_defaults or (None,) * len(names)
+        return tuple(
+            self.plan(f"{path}.{name}", *columns[name], inner)
+            if name in columns
+            else self._missing(f"{path}.{name}", inner, default)
+            for (name, inner), default in zip(schema.fields, defaults, strict=True)
+        )
+
+    def _missing(self, path: str, schema: AvroType, default: str | None) -> EncoderPlan:
+        """
+        Return the plan for a field that has no column: its default, or null.
+        """
+        text = b""
+        null = _null_branch(schema)
+        if default is not None:
+            try:
+                text = encode_default(schema, default)
+            except ValueError:
+                self.mistakes.append(f"the default of '{path}' in the schema is not of its type")
+        elif null >= 0:
+            text = encode_long(null)
+        elif schema.kind != "null":
+            self.mistakes.append(
+                f"'{path}' is missing; add it, since it has no default in the Avro schema"
+            )
+        return EncoderPlan(path, schema.kind, 0, _CONSTANT, _NO_COLUMN, text=text)
+
+    def _union(self, path: str, kind: pa.DataType, column: int, schema: AvroType) -> EncoderPlan:
+        null = _null_branch(schema)
+        if pa.types.is_struct(kind) and _are_members(kind):
+            return self._members(path, kind, column, schema)
+        refused: list[str] = []
+        for number, (_, branch) in enumerate(schema.fields):
+            if branch.kind == "null":
+                continue
+            tried = _Matching([])
+            plan = tried.plan(path, kind, column, branch)
+            if not tried.mistakes:
+                return _in_union(plan, null, number)
+            refused += tried.mistakes
+        one = len(schema.branches) == 1
+        other = f"'{path}' is {spark_name(kind)}, and no branch of its union is"
+        self.mistakes.extend(refused if one else [other])
+        return EncoderPlan(path, "union", kind_number(kind), _CONSTANT, _NO_COLUMN)
+
+    def _members(self, path: str, kind: pa.DataType, column: int, schema: AvroType) -> EncoderPlan:
+        """
+        Return the plan for a struct as ``from_avro`` makes it of a union: a field for each branch.
+        """
+        columns = _numbered(kind, column)
+        branches = [pair for pair in enumerate(schema.fields) if pair[1][1].kind != "null"]
+        children = []
+        for at, (number, (_, branch)) in enumerate(branches):
+            if (found := columns.pop(f"member{at}", None)) is not None:
+                plan = self.plan(f"{path}.member{at}", *found, branch)
+                children.append(_in_union(plan, NO_BRANCH, number))
+        self.mistakes.extend(
+            f"'{path}.{name}' is not in the Avro schema; its union has {len(branches)} branches"
+            for name in columns
+        )
+        return EncoderPlan(
+            path,
+            "union",
+            kind_number(kind),
+            _MEMBERS,
+            column,
+            null_branch=_null_branch(schema),
+            children=tuple(children),
+        )
+
+
+def _in_union(plan: EncoderPlan, null_branch: int, branch: int) -> EncoderPlan:
+    return replace(plan, null_branch=null_branch, branch=branch)
+
+
+def _numbered(kind: pa.DataType, column: int) -> dict[str, tuple[pa.DataType, int]]:
+    """
+    Return the types of a struct's fields, and the numbers of their columns, by name.
+    """
+    numbered, number = {}, column + 1
+    for field in kind:
+        numbered[field.name] = (field.type, number)
+        number += plan_size(field.type)
+    return numbered
+
+
+def _are_members(kind: pa.DataType) -> bool:
+    names = [field.name for field in kind]
+    return bool(names) and all(map(_MEMBER.fullmatch, names))
+
+
+def _null_branch(schema: AvroType) -> int:
+    kinds = [branch.kind for _, branch in schema.fields] if schema.kind == "union" else []
+    return kinds.index("null") if "null" in kinds else NO_BRANCH
+
+
+def _simple_output(kind: pa.DataType, schema: AvroType) -> tuple[int, str]:
+    """
+    Return what a value becomes, and why it cannot, as the end of a sentence.
+    """
+    logical = schema.logical
+    if logical == "decimal":
+        if pa.types.is_decimal(kind):
+            same = kind.scale == schema.scale
+            text = "" if same else f"has the scale {schema.scale}; cast one of them"
+            return (_DECIMAL_FIXED if schema.kind == "fixed" else _DECIMAL_BYTES), text
+    elif logical == "date" and kind == pa.date32():
+        return _INTEGER, ""
+    elif logical in TIMES and kind == TIMES[logical][0]:
+        return _UNITS[logical.rpartition("-")[2]], ""
+    if schema.kind in _OUTPUTS and not logical:
+        output, kinds = _OUTPUTS[schema.kind]
+        if kind in kinds:
+            return output, ""
+    return _CONSTANT, "does not have its values; cast the column, or change the schema"

@@ -1,0 +1,158 @@
+"""
+Avro schemas matched with the type of a column, for the compiled decoder.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pyspark_pykafka.formats.avro_times import AS_IT_IS, TIMES, TO_MEMBERS
+from pyspark_pykafka.formats.avro_types import avro_ddl
+from pyspark_pykafka.formats.json_types import inner_fields, plan_size
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.formats.avro_schema import AvroType
+
+#: A type for the compiled decoder: (kind, column or -1, conversion, size, children, symbols).
+WriterPlan = tuple[int, int, int, int, list[Any], tuple[str, ...] | bytes]
+KINDS = {
+    name: number
+    for number, name in enumerate(
+        [
+            *("null", "boolean", "int", "long", "float", "double", "bytes", "string"),
+            *("record", "enum", "array", "map", "union", "fixed"),
+            *("constant", "branch", "unresolved"),
+        ]
+    )
+}
+_SKIPPED = -1
+
+# What a primitive type may become besides the type of its DDL.
+_PROMOTIONS: dict[str, tuple[pa.DataType, ...]] = {
+    "boolean": (pa.bool_(),),
+    "int": (pa.int32(), pa.int64(), pa.float32(), pa.float64()),
+    "long": (pa.int64(), pa.float32(), pa.float64()),
+    "float": (pa.float32(), pa.float64()),
+    "double": (pa.float64(),),
+    "bytes": (pa.binary(), pa.string()),
+    "string": (pa.string(), pa.binary()),
+    "enum": (pa.string(),),
+    "fixed": (pa.binary(),),
+}
+
+
+def writer_plan(writer: AvroType, kind: pa.DataType, path: str) -> tuple[WriterPlan, list[str]]:
+    """
+    Return a schema for the compiled decoder, with the columns of a type that its values go to.
+
+    The second value lists why they cannot.
+    """
+    matching = _Matching()
+    return matching.plan(writer, kind, 0, path), matching.mistakes
+
+
+def skip_plan(writer: AvroType) -> WriterPlan:
+    """
+    Return a schema for the compiled decoder whose values are passed over.
+    """
+    inner = [skip_plan(kind) for _, kind in writer.fields]
+    return KINDS[writer.kind], _SKIPPED, AS_IT_IS, writer.size, inner, writer.symbols
+
+
+@dataclass(slots=True)
+class _Matching:
+    """
+    Matches a schema with a type; ``number`` is the type's index in the plan of columns.
+    """
+
+    mistakes: list[str] = field(default_factory=list)
+
+    def plan(self, writer: AvroType, kind: pa.DataType, number: int, path: str) -> WriterPlan:
+        if writer.kind == "union":
+            return self._union(writer, kind, number, path)
+        if writer.kind == "record" and pa.types.is_struct(kind):
+            return self._record(writer, kind, number, path)
+        if (writer.kind == "array" and pa.types.is_list(kind)) or (
+            writer.kind == "map" and pa.types.is_map(kind)
+        ):
+            inner = self._inner(writer, kind, number, path)
+            return KINDS[writer.kind], number, AS_IT_IS, 0, inner, ()
+        if writer.kind == "null":
+            return KINDS["null"], number, AS_IT_IS, 0, [], ()
+        found = conversion(writer, kind)
+        if found is None:
+            name = str(kind)
+            self.mistakes.append(
+                f"'{path}' is {name} in the schema, and Avro's {writer.logical or writer.kind} in "
+                f"the records; it must be: {avro_ddl(writer)}"
+            )
+            return skip_plan(writer)
+        avro_kind = writer.kind
+        if avro_kind == "bytes" and kind == pa.string():
+            avro_kind = "string"
+        elif avro_kind == "string" and kind == pa.binary():
+            avro_kind = "bytes"
+        return KINDS[avro_kind], number, found, writer.size, [], writer.symbols
+
+    def _inner(
+        self, writer: AvroType, kind: pa.DataType, number: int, path: str
+    ) -> list[WriterPlan]:
+        plans, number = [], number + 1
+        for (_, inner), f in zip(writer.fields, inner_fields(kind), strict=True):
+            plans.append(self.plan(inner, f.type, number, f"{path}.{f.name}"))
+            number += plan_size(f.type)
+        return plans
+
+    def _record(self, writer: AvroType, kind: pa.DataType, number: int, path: str) -> WriterPlan:
+        inner = self._fields(writer.fields, kind, number, path)
+        return KINDS["record"], number, AS_IT_IS, 0, inner, ()
+
+    def _fields(
+        self,
+        fields: tuple[tuple[str, AvroType], ...],
+        kind: pa.DataType,
+        number: int,
+        path: str,
+    ) -> list[WriterPlan]:
+        wanted, at = {}, number + 1
+        for f in kind:
+            wanted[f.name] = (f.type, at)
+            at += plan_size(f.type)
+        names = [name for name, _ in fields]
+        for name in wanted:
+            if name not in names:
+                near = get_close_matches(name, names, n=1)
+                hint = f"did you mean '{near[0]}'?" if near else "remove it from the schema"
+                self.mistakes.append(f"'{path}.{name}' is not in the Avro schema; {hint}")
+        return [
+            self.plan(inner, *wanted[name], f"{path}.{name}")
+            if name in wanted
+            else skip_plan(inner)
+            for name, inner in fields
+        ]
+
+    def _union(self, writer: AvroType, kind: pa.DataType, number: int, path: str) -> WriterPlan:
+        to_members = len(writer.branches) > 1 and pa.types.is_struct(kind)
+        if to_members:
+            inner = self._fields(writer.fields, kind, number, path)
+            return KINDS["union"], number, TO_MEMBERS, 0, inner, ()
+        inner = [self.plan(branch, kind, number, path) for _, branch in writer.fields]
+        return KINDS["union"], number, AS_IT_IS, 0, inner, ()
+
+
+def conversion(writer: AvroType, kind: pa.DataType) -> int | None:
+    """
+    Return how values become a type that has no parts, or None if they cannot.
+    """
+    if writer.logical == "decimal" and pa.types.is_decimal(kind):
+        same = (kind.precision, kind.scale) == (writer.precision, writer.scale)
+        return AS_IT_IS if same else None
+    if writer.logical == "date" and kind == pa.date32():
+        return AS_IT_IS
+    if writer.logical in TIMES and kind == TIMES[writer.logical][0]:
+        return TIMES[writer.logical][1]
+    return AS_IT_IS if kind in _PROMOTIONS.get(writer.kind, ()) else None

@@ -1,0 +1,227 @@
+"""
+Avro schemas, parsed from their JSON text.
+
+A schema of a record that contains itself is rejected: no column has its type.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.formats.avro_times import TIMES
+from pyspark_pykafka.formats.json_types import MAX_TYPE_DEPTH
+
+_PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
+
+#: A schema with more types is rejected: a few lines can name each type twice, level by level.
+MAX_TYPES = 100_000
+_TOO_DEEP = f"it is nested more than {MAX_TYPE_DEPTH} levels"
+
+
+class AvroSchemaError(ValueError):
+    """
+    A text that is no Avro schema, or one that no column can have; the message says why.
+    """
+
+
+@dataclass(frozen=True, slots=True)
+class AvroType:
+    """
+    A type of an Avro schema; ``fields`` are those of a record, the branches of a union, the item of
+    an array or the key and the value of a map, by name.
+
+    A named type has its full ``name`` and ``aliases``, an enum may have a ``default``. For each
+    field of a record there are aliases, and the JSON text of its default or None.
+    """
+
+    kind: str
+    fields: tuple[tuple[str, AvroType], ...] = ()
+    symbols: tuple[str, ...] = ()
+    size: int = 0
+    logical: str = ""
+    precision: int = 0
+    scale: int = 0
+    name: str = ""
+    aliases: tuple[str, ...] = ()
+    default: str | None = None
+    field_aliases: tuple[tuple[str, ...], ...] = ()
+    field_defaults: tuple[str | None, ...] = ()
+
+    @property
+    def branches(self) -> list[AvroType]:
+        """
+        The branches of a union that are not null.
+        """
+        return [branch for _, branch in self.fields if branch.kind != "null"]
+
+
+def parse_avro(text: str) -> AvroType:
+    """
+    Parse a schema. Raises :class:`AvroSchemaError`.
+    """
+    try:
+        document = json.loads(text)
+    except (ValueError, RecursionError) as cause:
+        msg = f"it is not JSON ({cause})"
+        raise AvroSchemaError(msg) from cause
+    parsed = _Names().parse(document, "", 1)
+    try:
+        size, depth = _extent(parsed, {})
+    except RecursionError as cause:
+        raise AvroSchemaError(_TOO_DEEP) from cause
+    if depth > MAX_TYPE_DEPTH:
+        raise AvroSchemaError(_TOO_DEEP)
+    if size > MAX_TYPES:
+        msg = f"it has more than {MAX_TYPES} types, each counted wherever it is used"
+        raise AvroSchemaError(msg)
+    return parsed
+
+
+def _extent(kind: AvroType, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+    """
+    Return the number of types and levels; named types count wherever they are used.
+    """
+    if id(kind) not in known:
+        inner = [_extent(part, known) for _, part in kind.fields]
+        sizes, depths = [size for size, _ in inner], [depth for _, depth in inner]
+        known[id(kind)] = 1 + sum(sizes), 1 + max(depths, default=0)
+    return known[id(kind)]
+
+
+def writer_schema(name: str, text: str | None) -> AvroType:
+    """
+    Return the schema in the option of a column, ``key`` or ``value``.
+
+    Raises :class:`OptionsError` if there is none.
+    """
+    if text is None:
+        msg = (
+            f"{name}Format is 'avro' and its schema is missing; set {name}Schema to the JSON text "
+            "of the Avro schema that the records were written with, or schema.registry.url if they "
+            "name it"
+        )
+        raise OptionsError((msg,))
+    try:
+        return parse_avro(text)
+    except AvroSchemaError as cause:
+        msg = f"{name}Schema is no Avro schema that can be read: {cause}"
+        raise OptionsError((msg,)) from cause
+
+
+@dataclass(slots=True)
+class _Names:
+    """
+    The named types that a schema has defined so far; None for those that it is defining.
+    """
+
+    types: dict[str, AvroType | None] = field(default_factory=dict)
+
+    def parse(self, document: Any, namespace: str, depth: int) -> AvroType:
+        if depth > MAX_TYPE_DEPTH:
+            raise AvroSchemaError(_TOO_DEEP)
+        if isinstance(document, str):
+            return self._named(document, namespace)
+        if isinstance(document, list):
+            branches = [self.parse(branch, namespace, depth + 1) for branch in document]
+            members = enumerate(branch for branch in branches if branch.kind != "null")
+            names = {id(branch): f"member{number}" for number, branch in members}
+            return AvroType("union", tuple((names.get(id(b), ""), b) for b in branches))
+        if not isinstance(document, dict) or "type" not in document:
+            msg = f"it has no type where it has {json.dumps(document)[:80]}"
+            raise AvroSchemaError(msg)
+        kind = document["type"]
+        if isinstance(kind, (dict, list)):
+            return self.parse(kind, namespace, depth + 1)
+        if kind in {"record", "error", "enum", "fixed"}:
+            return self._definition(document, kind, namespace, depth)
+        if kind in {"array", "map"}:
+            inner = "items" if kind == "array" else "values"
+            item = self.parse(_member(document, inner), namespace, depth + 1)
+            key = (("key", AvroType("string")),) if kind == "map" else ()
+            return AvroType(kind, (*key, ("value", item)))
+        return _with_logical(self._named(kind, namespace), document)
+
+    def _named(self, name: str, namespace: str) -> AvroType:
+        if name in _PRIMITIVES:
+            return AvroType(name)
+        full = name if "." in name or not namespace else f"{namespace}.{name}"
+        full = full if full in self.types else name
+        if full not in self.types:
+            msg = f"it has the type '{name}', which it does not define"
+            raise AvroSchemaError(msg)
+        known = self.types[full]
+        if known is None:
+            msg = f"'{full}' contains itself, which no column can"
+            raise AvroSchemaError(msg)
+        return known
+
+    def _definition(
+        self, document: dict[str, Any], kind: str, namespace: str, depth: int
+    ) -> AvroType:
+        name = str(_member(document, "name"))
+        inner = name.rpartition(".")[0] or str(document.get("namespace", namespace))
+        full = name if "." in name or not inner else f"{inner}.{name}"
+        self.types[full] = None
+        named: dict[str, Any] = {"name": full, "aliases": _aliases(document, inner)}
+        if kind == "enum":
+            default = document.get("default")
+            defined = AvroType(
+                kind,
+                symbols=tuple(map(str, _member(document, "symbols"))),
+                default=None if default is None else str(default),
+                **named,
+            )
+        elif kind == "fixed":
+            size = _member(document, "size")
+            if not isinstance(size, int) or not 0 <= size < 1 << 30:
+                msg = f"the size of '{full}' is {size}"
+                raise AvroSchemaError(msg)
+            defined = _with_logical(AvroType(kind, size=size, **named), document)
+        else:
+            fields = tuple(
+                (str(_member(f, "name")), self.parse(_member(f, "type"), inner, depth + 1))
+                for f in _member(document, "fields")
+            )
+            defined = AvroType(
+                "record",
+                fields,
+                field_aliases=tuple(_aliases(f, "") for f in document["fields"]),
+                field_defaults=tuple(
+                    json.dumps(f["default"]) if "default" in f else None for f in document["fields"]
+                ),
+                **named,
+            )
+        self.types[full] = defined
+        return defined
+
+
+def _member(document: Any, name: str) -> Any:
+    if not isinstance(document, dict) or name not in document:
+        msg = f"'{name}' is missing in {json.dumps(document)[:80]}"
+        raise AvroSchemaError(msg)
+    return document[name]
+
+
+def _aliases(document: dict[str, Any], namespace: str) -> tuple[str, ...]:
+    listed = document.get("aliases")
+    names = [str(name) for name in listed] if isinstance(listed, list) else []
+    return tuple(n if "." in n or not namespace else f"{namespace}.{n}" for n in names)
+
+
+def _with_logical(kind: AvroType, document: dict[str, Any]) -> AvroType:
+    """
+    Return a type with its logical type; an invalid one is ignored, as Avro's specification says.
+    """
+    logical = str(document.get("logicalType", ""))
+    if logical == "decimal" and kind.kind in {"bytes", "fixed"}:
+        precision, scale = document.get("precision"), document.get("scale", 0)
+        if not isinstance(precision, int) or not isinstance(scale, int):
+            return kind
+        if 0 <= scale <= precision and 1 <= precision <= 38:
+            return replace(kind, logical=logical, precision=precision, scale=scale)
+    elif (logical == "date" and kind.kind == "int") or (logical in TIMES and kind.kind == "long"):
+        return replace(kind, logical=logical)
+    return kind

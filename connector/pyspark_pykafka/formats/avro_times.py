@@ -1,0 +1,21 @@
+"""
+Avro's logical types of time as Arrow types, and how the compiled decoder converts them.
+"""
+
+from __future__ import annotations
+
+import pyarrow as pa
+
+#: How the compiled decoder converts a value.
+AS_IT_IS, FROM_MILLIS, FROM_NANOS, TO_MEMBERS = range(4)
+TIMESTAMP = pa.timestamp("us", tz="UTC")
+_LOCAL = pa.timestamp("us")
+#: By the name of the logical type: its Arrow type, and the conversion to it.
+TIMES = {
+    "timestamp-millis": (TIMESTAMP, FROM_MILLIS),
+    "timestamp-micros": (TIMESTAMP, AS_IT_IS),
+    "timestamp-nanos": (TIMESTAMP, FROM_NANOS),
+    "local-timestamp-millis": (_LOCAL, FROM_MILLIS),
+    "local-timestamp-micros": (_LOCAL, AS_IT_IS),
+    "local-timestamp-nanos": (_LOCAL, FROM_NANOS),
+}

@@ -1,0 +1,299 @@
+"""
+Protobuf messages matched with the type of a column, for the compiled decoder.
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from pyspark_pykafka.formats.json_types import MAX_TYPE_DEPTH, inner_fields, plan_size
+from pyspark_pykafka.formats.protobuf_definitions import (
+    BOOL,
+    BYTES,
+    DOUBLE,
+    ENUM,
+    FLOAT,
+    MESSAGE,
+    STRING,
+    WRAPPERS,
+    ProtobufSchemaError,
+)
+from pyspark_pykafka.formats.protobuf_descriptors import varint
+from pyspark_pykafka.formats.protobuf_types import COLUMNS, DDL, TIMES, columns_of, entry_of
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.formats.protobuf_definitions import (
+        ProtobufEnum,
+        ProtobufField,
+        ProtobufMessage,
+        ProtobufSchema,
+    )
+
+#: A field for the compiled decoder: (number, kind, column or -1, repeated, oneof or -1, default,
+#: enum, message).
+FieldPlan = tuple[int, int, int, bool, int, "bytes | None", "EnumPlan | None", "Any"]
+
+#: A message for the compiled decoder: whether it is a map's entry, and its fields.
+MessagePlan = tuple[bool, list[FieldPlan]]
+
+#: (is closed, what precedes the number of one without a symbol, (number, symbol)s).
+EnumPlan = tuple[bool, str, list[tuple[int, str]]]
+
+
+# The kinds that the compiled decoder has besides Protobuf's.
+_TIME, _UNWRAPPED, _REMOVING = 19, 20, 21
+_FIXED_BYTES = {DOUBLE: 8, FLOAT: 4, 6: 8, 7: 4, 15: 4, 16: 8}
+_ZIGZAG = frozenset({17, 18})
+_NAMES = {
+    DOUBLE: "double",
+    FLOAT: "float",
+    3: "int64",
+    4: "uint64",
+    5: "int32",
+    6: "fixed64",
+    7: "fixed32",
+    BOOL: "bool",
+    STRING: "string",
+    MESSAGE: "message",
+    BYTES: "bytes",
+    13: "uint32",
+    ENUM: "enum",
+    15: "sfixed32",
+    16: "sfixed64",
+    17: "sint32",
+    18: "sint64",
+}
+
+
+def message_plan(
+    schema: ProtobufSchema, name: str, kind: pa.DataType, path: str
+) -> tuple[MessagePlan, list[str]]:
+    """
+    Return a message for the compiled decoder, with the columns of a type that its fields go to.
+
+    The second value lists why they cannot. Raises :class:`ProtobufSchemaError` if the schema lacks
+    the message, or one that the type needs.
+    """
+    matching = _Matching(schema)
+    message = schema.message(name)
+    if not pa.types.is_struct(kind):
+        matching.mistakes.append(f"'{path}' is {kind} in the schema; it must be: a STRUCT")
+        return (False, []), matching.mistakes
+    return matching.message(message, kind, 0, path, 1), matching.mistakes
+
+
+@dataclass(slots=True)
+class _Matching:
+    """
+    Matches messages with types; ``number`` is a type's index in the plan of columns.
+    """
+
+    schema: ProtobufSchema
+    mistakes: list[str] = field(default_factory=list)
+
+    def message(
+        self, message: ProtobufMessage, kind: pa.DataType, number: int, path: str, depth: int
+    ) -> MessagePlan:
+        wanted: dict[str, tuple[pa.Field, int]] = {}
+        self._check_struct(message, kind, path)
+        if depth > MAX_TYPE_DEPTH:
+            self.mistakes.append(
+                f"'{path}' is nested too deeply; it must be: at most {MAX_TYPE_DEPTH} levels"
+            )
+            return False, []
+        number += 1
+        for part in kind:
+            wanted[part.name] = (part, number)
+            number += plan_size(part.type)
+        needed = {f.oneof for f in message.fields if f.name in wanted and f.oneof >= 0}
+        plans: list[FieldPlan] = []
+        for member in sorted(message.fields, key=lambda f: f.number):
+            if member.name in wanted:
+                part, at = wanted[member.name]
+                plans += self.member(member, part, at, f"{path}.{member.name}", depth)
+            elif member.oneof in needed:
+                plans.append(_plan(member, _REMOVING, -1, oneof=member.oneof))
+        return False, plans
+
+    def _check_struct(self, message: ProtobufMessage, kind: pa.DataType, path: str) -> None:
+        names, known = [part.name for part in kind], [f.name for f in message.fields]
+        if not names:
+            self.mistakes.append(f"'{path}' is a STRUCT without fields; add at least one")
+        for name in names:
+            if name not in known:
+                near = get_close_matches(name, known, n=1)
+                hint = f"did you mean '{near[0]}'?" if near else "remove it from the schema"
+                self.mistakes.append(
+                    f"'{path}.{name}' is not in the message '{message.name}'; {hint}"
+                )
+        twice = sorted({name for name in names if names.count(name) > 1})
+        self.mistakes += [f"'{path}' has the field '{name}' twice" for name in twice]
+
+    def member(
+        self, member: ProtobufField, part: pa.Field, number: int, path: str, depth: int
+    ) -> list[FieldPlan]:
+        """
+        Return the plan of a field, or none if its type does not fit.
+        """
+        if not part.nullable:
+            self.mistakes.append(
+                f"'{path}' is NOT NULL; it must be nullable, since a record may lack any field"
+            )
+        kind = part.type
+        if not member.repeated:
+            plan = self.single(member, kind, number, path, depth)
+            return [] if plan is None else [plan]
+        message = self.schema.message(member.type_name) if member.kind == MESSAGE else None
+        if message is not None and message.is_map_entry:
+            entries = self.map(message, kind, number, path, depth)
+            if entries is None:
+                return []
+            return [_plan(member, MESSAGE, number, repeated=True, message=(True, entries))]
+        if not pa.types.is_list(kind):
+            self.mistakes.append(f"'{path}' is {kind} in the schema; it must be: an ARRAY")
+            return []
+        self._check_nullable(kind.value_field, path)
+        plan = self.single(member, kind.value_type, number + 1, f"{path}.element", depth + 1)
+        return [] if plan is None else [(*plan[:2], number, True, *plan[4:])]
+
+    def _check_nullable(self, part: pa.Field, path: str) -> None:
+        if not part.nullable:
+            self.mistakes.append(f"the elements of '{path}' are NOT NULL; they must be nullable")
+
+    def map(
+        self, entry: ProtobufMessage, kind: pa.DataType, number: int, path: str, depth: int
+    ) -> list[FieldPlan] | None:
+        """
+        Return the plans of a map's key and value, or None if their types do not fit.
+        """
+        if not pa.types.is_map(kind):
+            self.mistakes.append(f"'{path}' is {kind} in the schema; it must be: a MAP")
+            return None
+        self._check_nullable(kind.item_field, path)
+        plans: list[FieldPlan] = []
+        at = number + 1
+        for part, inner in zip(entry_of(entry), inner_fields(kind), strict=True):
+            plan = self.single(part, inner.type, at, f"{path}.{part.name}", depth + 1)
+            if plan is None:
+                return None
+            # What an entry lacks is the zero value of its type.
+            plans.append((*plan[:5], self._zero(part), *plan[6:]))
+            at += plan_size(inner.type)
+        return plans
+
+    def _zero(self, member: ProtobufField) -> bytes:
+        if member.kind == MESSAGE:
+            return b""
+        if member.kind == ENUM:
+            symbols = self.schema.enum(member.type_name).symbols
+            return varint(symbols[0][0] if symbols else 0)
+        return bytes(_FIXED_BYTES.get(member.kind, 1))
+
+    def single(
+        self, member: ProtobufField, kind: pa.DataType, number: int, path: str, depth: int
+    ) -> FieldPlan | None:
+        if member.kind == MESSAGE:
+            return self.part(member, kind, number, path, depth)
+        if kind not in columns_of(member):
+            self._refuse(member, kind, path, DDL[columns_of(member)[0]])
+            return None
+        enum = self.schema.enum(member.type_name) if member.kind == ENUM else None
+        default = None if member.default is None else _encoded(member, member.default, enum)
+        return _plan(
+            *(member, member.kind, number),
+            oneof=member.oneof,
+            default=default,
+            enum=None if enum is None else _enum_plan(enum),
+        )
+
+    def _refuse(self, member: ProtobufField, kind: pa.DataType, path: str, ddl: str) -> None:
+        name = member.type_name or _NAMES[member.kind]
+        self.mistakes.append(
+            f"'{path}' is {kind} in the schema, and Protobuf's {name} in the records; it must be: "
+            f"{ddl}"
+        )
+
+    def part(
+        self, member: ProtobufField, kind: pa.DataType, number: int, path: str, depth: int
+    ) -> FieldPlan | None:
+        """
+        Return the plan of a message in a message.
+        """
+        name = member.type_name
+        if pa.types.is_struct(kind):
+            inner = self.message(self.schema.message(name), kind, number, path, depth + 1)
+            return _plan(member, MESSAGE, number, oneof=member.oneof, message=inner)
+        if kind == TIMES.get(name, pa.null()):
+            return _plan(member, _TIME, number, oneof=member.oneof)
+        if name in WRAPPERS and kind in COLUMNS[WRAPPERS[name]]:
+            (value,) = self.schema.message(name).fields
+            plan = self.single(value, kind, number, path, depth)
+            assert plan is not None
+            wrapped = (*plan[:5], self._zero(value), *plan[6:])
+            return _plan(member, _UNWRAPPED, number, oneof=member.oneof, message=(True, [wrapped]))
+        ddl = "a STRUCT"
+        if name in TIMES:
+            ddl = DDL[TIMES[name]]
+        elif name in WRAPPERS:
+            wrapped_ddl = DDL[COLUMNS[WRAPPERS[name]][0]]
+            ddl = f"STRUCT<value: {wrapped_ddl}> or {wrapped_ddl}"
+        self._refuse(member, kind, path, ddl)
+        return None
+
+
+def _plan(
+    member: ProtobufField,
+    kind: int,
+    column: int,
+    *,
+    repeated: bool = False,
+    oneof: int = -1,
+    default: bytes | None = None,
+    enum: EnumPlan | None = None,
+    message: MessagePlan | None = None,
+) -> FieldPlan:
+    return member.number, kind, column, repeated, oneof, default, enum, message
+
+
+def _enum_plan(enum: ProtobufEnum) -> EnumPlan:
+    # A number without a symbol has the name that Java gives it, as in Spark.
+    unnamed = f"UNKNOWN_ENUM_VALUE_{enum.name.rpartition('.')[2]}_"
+    return enum.is_closed, unnamed, sorted(enum.symbols)
+
+
+def _encoded(member: ProtobufField, text: str, enum: ProtobufEnum | None) -> bytes:
+    """
+    Return an explicit default, as descriptors write it, in Protobuf's encoding.
+    """
+    try:
+        return _encode(member.kind, text, enum)
+    except (ValueError, struct.error, StopIteration) as cause:
+        msg = f"the default of its field '{member.name}' is none: {text[:80]!r}"
+        raise ProtobufSchemaError(msg) from cause
+
+
+def _encode(kind: int, text: str, enum: ProtobufEnum | None) -> bytes:
+    if enum is not None:
+        return varint(next(number for number, symbol in enum.symbols if symbol == text))
+    if kind in {STRING, BYTES}:
+        data = text.encode() if kind == STRING else _unescaped(text)
+        return varint(len(data)) + data
+    if kind in {DOUBLE, FLOAT}:
+        return struct.pack("<d" if kind == DOUBLE else "<f", float(text))
+    number = int(text == "true") if kind == BOOL else int(text)
+    if kind in _FIXED_BYTES:
+        size = _FIXED_BYTES[kind]
+        return (number & ((1 << 8 * size) - 1)).to_bytes(size, "little")
+    return varint(number << 1 ^ -(number < 0) if kind in _ZIGZAG else number)
+
+
+def _unescaped(text: str) -> bytes:
+    """
+    Return bytes that are written with the escapes of C.
+    """
+    return text.encode("latin-1").decode("unicode_escape").encode("latin-1")
