@@ -5,16 +5,15 @@ Writes Arrow batches as records through librdkafka's idempotent producer, at lea
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypedDict
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from pyspark_pykafka.engines import first_contact, row_errors
 from pyspark_pykafka.engines.client_pool import ClientPool
 from pyspark_pykafka.engines.error_mapping import FatalErrors, map_kafka_error, translating_errors
 from pyspark_pykafka.engines.librdkafka.first_error import bootstrap_error
+from pyspark_pykafka.engines.librdkafka.rows import Row, rows_of
 from pyspark_pykafka.errors import RecordError, TimeoutExceededError, UnknownTopicError
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
@@ -25,8 +24,9 @@ from pyspark_pykafka.settings.librdkafka_config import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Iterable, Mapping
 
+    import pyarrow as pa
     from confluent_kafka.admin import TopicMetadata
 
 _SLICE_SECONDS = 0.1
@@ -55,32 +55,6 @@ class _Client:
 
 
 _pool: ClientPool[_Client] = ClientPool(_Client.close)
-
-
-class _Header(TypedDict):
-    key: str | None
-    value: bytes | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """
-    One row, in the types that librdkafka's producer accepts.
-    """
-
-    topic: str
-    key: bytes | None
-    value: bytes | None
-    partition: int | None
-    timestamp_ms: int | None
-    headers: list[tuple[str, bytes | None]] | None
-
-    @property
-    def description(self) -> str:
-        """
-        The row's destination, for messages.
-        """
-        return row_errors.describe_row(self.topic, self.key, self.partition)
 
 
 def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str | None) -> int:
@@ -135,7 +109,7 @@ class _Task:
     failure: Exception | None = None
     partitions: dict[str, int] = field(default_factory=dict)
 
-    def send(self, row: _Row) -> None:
+    def send(self, row: Row) -> None:
         self._check_destination(row)
         deadline = Deadline.after(max_block_ms(self.kafka) / 1000)
         while not self._enqueue(row):
@@ -164,7 +138,7 @@ class _Task:
                 raise TimeoutExceededError(msg)
         return self.acknowledged
 
-    def _enqueue(self, row: _Row) -> bool:
+    def _enqueue(self, row: Row) -> bool:
         optional: dict[str, int] = {}
         if row.partition is not None:
             optional["partition"] = row.partition
@@ -206,7 +180,7 @@ class _Task:
             raise self.failure
         self.client.fatal.raise_pending("writing")
 
-    def _check_destination(self, row: _Row) -> None:
+    def _check_destination(self, row: Row) -> None:
         """
         Reject a missing topic or partition before the delivery timeout.
 
@@ -263,69 +237,8 @@ def _is_final(error: KafkaError) -> bool:
     return not missing and not map_kafka_error(error, "reading topic metadata").retriable
 
 
-def _rejected_error(row: _Row, error: KafkaError) -> RecordError:
+def _rejected_error(row: Row, error: KafkaError) -> RecordError:
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
         return row_errors.too_large(row.description, error.str())
     msg = f"{row.description} cannot be written: {error.str()}"
     return RecordError(error.name() or "RECORD_REFUSED", msg)
-
-
-def rows_of(batch: pa.RecordBatch, topic: str | None) -> Iterator[_Row]:
-    """
-    Yield the rows of a batch whose schema :func:`schema.check_sink_schema` has accepted.
-    """
-    partitions: list[int | None] = _column(batch, "partition").to_pylist()
-    headers_column: list[list[_Header | None] | None] = _column(batch, "headers").to_pylist()
-    for index, values in enumerate(
-        zip(
-            _topics(batch, topic),
-            _bytes(batch, "key"),
-            _bytes(batch, "value"),
-            partitions,
-            _timestamps(batch),
-            headers_column,
-            strict=True,
-        )
-    ):
-        destination, key, value, partition, timestamp, headers = values
-        if destination is None:
-            raise row_errors.null_topic(index, key)
-        yield _Row(destination, key, value, partition, timestamp, _header_pairs(headers))
-
-
-def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
-    index = batch.schema.get_field_index(name)
-    return pa.nulls(batch.num_rows) if index < 0 else batch.column(index)
-
-
-def _topics(batch: pa.RecordBatch, topic: str | None) -> list[str | None]:
-    if topic is not None:
-        return [topic] * batch.num_rows
-    topics: list[str | None] = _column(batch, "topic").to_pylist()
-    return topics
-
-
-def _bytes(batch: pa.RecordBatch, name: str) -> list[bytes | None]:
-    column = _column(batch, name)
-    values: list[bytes | None] = column.cast(pa.large_binary()).to_pylist()
-    return values
-
-
-def _timestamps(batch: pa.RecordBatch) -> list[int | None]:
-    micros = _column(batch, "timestamp").cast(pa.int64())
-    earliest = pc.min(micros).as_py()
-    if earliest is not None and earliest < row_errors.MIN_TIMESTAMP_US:
-        raise row_errors.timestamp_too_early()
-    return [None if m is None else m // 1000 for m in micros.to_pylist()]
-
-
-def _header_pairs(
-    headers: list[_Header | None] | None,
-) -> list[tuple[str, bytes | None]] | None:
-    return None if headers is None else [_header_pair(header) for header in headers]
-
-
-def _header_pair(header: _Header | None) -> tuple[str, bytes | None]:
-    if header is None or header["key"] is None:
-        raise row_errors.null_header_key()
-    return (header["key"], header["value"])
