@@ -14,10 +14,9 @@ from tests.support.fetching import VALUES, settings
 from tests.support.proxy import Proxy
 
 from pyspark_pykafka.engines.selection import fetch
-from pyspark_pykafka.engines.wire.network import cluster as network_cluster
-from pyspark_pykafka.engines.wire.network import metadata_freshness
+from pyspark_pykafka.engines.wire.network import last_seen_epochs, metadata_reader
 from pyspark_pykafka.engines.wire.network.connection import Connection
-from pyspark_pykafka.engines.wire.network.metadata_freshness import LastSeenEpochs
+from pyspark_pykafka.engines.wire.network.last_seen_epochs import LastSeenEpochs
 from pyspark_pykafka.engines.wire.network.reachability import Reachability
 from pyspark_pykafka.engines.wire.protocol.metadata import METADATA, metadata_request
 from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
@@ -137,8 +136,8 @@ def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Forget the leader epochs that this process has seen.
     """
-    monkeypatch.setattr(metadata_freshness, "LAST_SEEN_EPOCHS", LastSeenEpochs())
-    monkeypatch.setattr(network_cluster, "_SECOND_RESPONSES", Reachability())
+    monkeypatch.setattr(last_seen_epochs, "LAST_SEEN_EPOCHS", LastSeenEpochs())
+    monkeypatch.setattr(metadata_reader, "_SECOND_RESPONSES", Reachability())
 
 
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])

@@ -45,7 +45,7 @@ LIBRDKAFKA_EDGES = {
         "verify",
     ),
 }
-LOGINS = {"engines.wire.network.sasl", "engines.wire.network.connection"}
+LOGINS = {"engines.wire.network.sasl", "engines.wire.network.sasl_session"}
 
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.stem != "__init__")
 

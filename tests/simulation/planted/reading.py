@@ -63,10 +63,11 @@ def stale_broker_is_believed(connector: Connector) -> list[Any]:
     """
     Metadata with an older leader epoch are accepted, and no second broker is queried.
     """
-    module = connector.module(f"{_WIRE}.network.metadata_freshness")
+    seen = connector.module(f"{_WIRE}.network.last_seen_epochs")
+    freshness = connector.module(f"{_WIRE}.network.metadata_freshness")
     return [
-        patch.object(module.LastSeenEpochs, "staleness", lambda *_: None),
-        patch.object(module.FreshnessCheck, "needs_second_response", property(lambda _: False)),
+        patch.object(seen.LastSeenEpochs, "staleness", lambda *_: None),
+        patch.object(freshness.FreshnessCheck, "needs_second_response", property(lambda _: False)),
     ]
 
 
@@ -171,11 +172,11 @@ def memory_is_reused(connector: Connector) -> list[Any]:
     """
     All responses of a connection share memory, and one is received before another is decoded.
     """
-    network = connector.module(f"{_WIRE}.network.connection")
+    network = connector.module(f"{_WIRE}.network.frame_reader")
     request = connector.module(f"{_WIRE}.protocol.metadata").metadata_request
     deadline = connector.module("retry").Deadline
     reader = connector.module(f"{_WIRE}.consumer.range_reader")._RangeReader
-    read, decode = network.Connection._read, reader._decode
+    read, decode = network.FrameReader.read, reader._decode
     shared: WeakKeyDictionary[Any, bytearray] = WeakKeyDictionary()
 
     def read_into_shared(self: Any, sent: Any, limit: Any) -> Any:
@@ -196,7 +197,7 @@ def memory_is_reused(connector: Connector) -> list[Any]:
         yield from decode(self, fetched)
 
     return [
-        patch.object(network.Connection, "_read", read_into_shared),
+        patch.object(network.FrameReader, "read", read_into_shared),
         patch.object(reader, "_decode", decode_late),
     ]
 

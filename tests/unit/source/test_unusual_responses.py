@@ -18,7 +18,8 @@ from pyspark_pykafka.engines.wire.consumer.list_offsets import read_offsets
 from pyspark_pykafka.engines.wire.consumer.metadata import WireMetadata
 from pyspark_pykafka.engines.wire.consumer.record_size import bytes_per_offset, measure_batches
 from pyspark_pykafka.engines.wire.network.connection import Connection
-from pyspark_pykafka.engines.wire.network.metadata_freshness import FreshnessCheck, LastSeenEpochs
+from pyspark_pykafka.engines.wire.network.last_seen_epochs import LastSeenEpochs
+from pyspark_pykafka.engines.wire.network.metadata_freshness import FreshnessCheck
 from pyspark_pykafka.engines.wire.protocol.list_offsets import (
     ListOffsetsPartition,
     ListOffsetsPartitionResponse,

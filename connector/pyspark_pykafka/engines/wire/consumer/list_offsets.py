@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import map_error_code
-from pyspark_pykafka.engines.wire.network.connection import readable
+from pyspark_pykafka.engines.wire.network.poll import readable
 from pyspark_pykafka.engines.wire.protocol.list_offsets import (
     LIST_OFFSETS,
     ListOffsetsPartition,

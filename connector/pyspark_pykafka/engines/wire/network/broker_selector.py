@@ -11,8 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.wire.network.broker_rotation import BrokerRotation
-from pyspark_pykafka.engines.wire.network.connection import readable
 from pyspark_pykafka.engines.wire.network.connection_cache import ConnectionCache
+from pyspark_pykafka.engines.wire.network.poll import readable
 from pyspark_pykafka.engines.wire.network.racing import TRANSIENT_ERRORS, race
 from pyspark_pykafka.engines.wire.network.reachability import REACHABILITY
 from pyspark_pykafka.engines.wire.protocol.metadata import METADATA, MetadataResponse

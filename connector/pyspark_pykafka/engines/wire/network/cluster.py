@@ -8,17 +8,14 @@ import logging
 import random
 import time
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyspark_pykafka.engines.client_pool import ClientPool
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.wire.network.broker_selector import BrokerSelector
-from pyspark_pykafka.engines.wire.network.metadata_freshness import FreshnessCheck
-from pyspark_pykafka.engines.wire.network.racing import TRANSIENT_ERRORS
-from pyspark_pykafka.engines.wire.network.reachability import Reachability
-from pyspark_pykafka.engines.wire.protocol.metadata import METADATA, metadata_request
+from pyspark_pykafka.engines.wire.network.metadata_reader import MetadataReader
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, UnknownTopicError
 from pyspark_pykafka.settings.wire_config import Address, wire_config
 
@@ -40,17 +37,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 logger = logging.getLogger("pyspark_pykafka")
-
-# The timeout of further metadata requests once there is a response.
-_CONFIRMATION_SECONDS = 5.0
-
-# Once one broker's metadata are complete, the plan waits this long in total for those of others. If
-# none respond, it uses the first response, and further plans do not wait for a while.
-_SECOND_RESPONSE_SECONDS = 2.0
-_SECOND_RESPONSES = Reachability()
-
-# How many topics an error names.
-_MAX_NAMES = 3
 
 _USABLE_TOPIC_ERRORS = frozenset({KafkaErrorCode.NONE, KafkaErrorCode.LEADER_NOT_AVAILABLE})
 
@@ -85,15 +71,14 @@ class Cluster:
     now: Callable[[], float] = field(default=time.monotonic, repr=False)
     _addresses: dict[int, Address] = field(init=False, default_factory=dict)
     _brokers: BrokerSelector = field(init=False)
+    _metadata: MetadataReader = field(init=False)
     _leaders: dict[str, dict[int, Leader]] = field(init=False, default_factory=dict)
     _updated_at: dict[str, float] = field(init=False, default_factory=dict)
     _metadata_sources: dict[str, Address] = field(init=False, default_factory=dict)
-    _last_source: Address | None = field(init=False, default=None)
-    #: Whether the last metadata show reliably which topics do not exist.
-    _is_confirmed: bool = field(init=False, default=True)
 
     def __post_init__(self) -> None:
         self._brokers = BrokerSelector(self.config, self.jitter, self.now)
+        self._metadata = MetadataReader(self.config, self._brokers, self.creates_topics)
 
     def __repr__(self) -> str:
         servers = ",".join(map(str, self.config.bootstrap))
@@ -166,55 +151,7 @@ class Cluster:
         writer: a stale leader refuses its records, and the topic may not exist yet. ``checks`` is
         passed to :class:`FreshnessCheck`.
         """
-        check = FreshnessCheck(
-            self.config.bootstrap,
-            topics,
-            confirms_new_topics=not self.creates_topics
-            and not _SECOND_RESPONSES.is_unreachable(self.config.bootstrap),
-            **checks,
-        )
-        second: Deadline | None = None
-        used: set[Address] = set()
-        request = partial(self._metadata_request, topics)
-        while True:
-            limit = self._confirmation_limit(check, deadline)
-            if check.responses and check.is_complete:
-                second = limit = second or limit
-            try:
-                address, response = self._brokers.request_from_any(request, used, limit)
-            except TRANSIENT_ERRORS as error:
-                # No other broker responds.
-                if not check.responses:
-                    raise
-                self._reject_stale(check, error)
-                if second is not None and second.expired:
-                    _SECOND_RESPONSES.record_failure(self.config.bootstrap)
-                break
-            used.add(address)
-            self._brokers.update_known_brokers(Address(b.host, b.port) for b in response.brokers)
-            if check.add(address, response):
-                self._last_source = address
-            else:
-                self._brokers.demote(address)
-            for behind in check.behind:
-                self._brokers.demote(behind)
-            if check.is_settled:
-                break
-        return self._accept(check)
-
-    def _accept(self, check: FreshnessCheck) -> MetadataResponse:
-        """
-        Return the result of a check, and use its brokers from now on.
-        """
-        if check.needs_second_response:
-            self._warn_of_one_broker()
-        metadata = check.result()
-        self._is_confirmed = check.is_confirmed
-        if check.lost_topics and not check.is_confirmed:
-            raise self._unconfirmed_error(check.lost_topics)
-        if not metadata.brokers:
-            msg = f"{self._last_source}: no brokers in the metadata; has that broker just started?"
-            raise BrokerUnavailableError(msg)
+        metadata = self._metadata.read(topics, deadline, **checks)
         self._addresses = {b.node_id: Address(b.host, b.port) for b in metadata.brokers}
         self._brokers.update_known_brokers(self._addresses.values())
         return metadata
@@ -247,8 +184,8 @@ class Cluster:
         """
         Demote the broker of the last metadata, which turned out to be of no use.
         """
-        if self._last_source is not None:
-            self.demote(self._last_source)
+        if self._metadata.last_source is not None:
+            self.demote(self._metadata.last_source)
 
     def open_spare_connection(self) -> None:
         """
@@ -346,12 +283,6 @@ class Cluster:
             raise BrokerUnavailableError(msg)
         return self._addresses[node]
 
-    def _metadata_request(
-        self, topics: Collection[str] | None, connection: Connection
-    ) -> Request[MetadataResponse]:
-        version = connection.version(METADATA)
-        return metadata_request(version, topics, allow_auto_topic_creation=self.creates_topics)
-
     def _update_topic(self, topic: str, deadline: Deadline) -> None:
         metadata = self.metadata((topic,), deadline)
         described = next(
@@ -359,52 +290,19 @@ class Cluster:
         )
         if described is None:
             self.demote_metadata_source()
-            if not self._is_confirmed:
-                raise self._unconfirmed_error({topic})
+            if not self._metadata.is_confirmed:
+                raise self._metadata.unconfirmed_error({topic})
             msg = f"the brokers do not have the topic {topic}"
             raise UnknownTopicError(msg)
         if described.error_code not in _USABLE_TOPIC_ERRORS:
             raise map_error_code(described.error_code, f"reading the leaders of the topic {topic}")
         self._updated_at[topic] = self.now()
-        if self._last_source is not None:
-            self._metadata_sources[topic] = self._last_source
+        if self._metadata.last_source is not None:
+            self._metadata_sources[topic] = self._metadata.last_source
         self._leaders[topic] = {
             p.partition_index: Leader(p.leader_id, p.leader_epoch, described.topic_id)
             for p in described.partitions
         }
-
-    def _warn_of_one_broker(self) -> None:
-        logger.warning(
-            "%s alone returns metadata, and no other broker responds to confirm them: if it is cut "
-            "off from its controllers, what other brokers have received since is not read",
-            self._last_source,
-        )
-
-    def _unconfirmed_error(self, topics: Collection[str]) -> PykafkaError:
-        """
-        Return the error for topics that one broker does not have as they were, and that are known.
-        """
-        names = ", ".join(sorted(topics)[:_MAX_NAMES])
-        msg = (
-            f"{self._last_source} does not have {names} as before, and no other broker responds to "
-            "confirm it"
-        )
-        return BrokerUnavailableError(msg)
-
-    def _confirmation_limit(self, check: FreshnessCheck, deadline: Deadline) -> Deadline:
-        if not check.responses:
-            return deadline
-        seconds = _SECOND_RESPONSE_SECONDS if check.is_complete else _CONFIRMATION_SECONDS
-        return deadline.within(seconds)
-
-    def _reject_stale(self, check: FreshnessCheck, error: PykafkaError) -> None:
-        reason = check.stale_reason()
-        if reason is not None:
-            msg = (
-                f"no broker returns fresh metadata: {reason}; are brokers cut off from their "
-                f"controllers? ({error})"
-            )
-            raise BrokerUnavailableError(msg)
 
 
 def _shared_address_error(address: Address, node: int, other: int) -> PykafkaError:

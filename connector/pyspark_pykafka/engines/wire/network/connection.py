@@ -4,43 +4,35 @@ One connection to one broker: requests go out, responses come back in the same o
 
 from __future__ import annotations
 
-import math
-import select
 import struct
 import time
 from collections import deque
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_pykafka.engines.wire.network.connect import HandshakeEndedError, connect
+from pyspark_pykafka.engines.wire.network.frame_reader import (
+    FETCH,
+    PLAINTEXT_HINT,
+    FrameReader,
+    InFlightRequest,
+)
 from pyspark_pykafka.engines.wire.network.reachability import REACHABILITY
+from pyspark_pykafka.engines.wire.network.sasl_session import SaslSession
 from pyspark_pykafka.engines.wire.network.throttle import Throttle
 from pyspark_pykafka.engines.wire.protocol.api_versions import (
     MAX_VERSION,
     BrokerApiVersions,
     negotiate_versions,
 )
-from pyspark_pykafka.engines.wire.protocol.frames import (
-    Frame,
-    FrameBuffer,
-    frame_size_error,
-    has_flexible_header,
-    new_buffer,
-    skip_tagged_fields,
-)
 from pyspark_pykafka.engines.wire.protocol.request import encode_request
-from pyspark_pykafka.errors import (
-    BrokerUnavailableError,
-    PykafkaError,
-    SlowResponseError,
-    TimeoutExceededError,
-    TlsError,
-)
+from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
     from pyspark_pykafka.engines.wire.network.transport import Transport
     from pyspark_pykafka.engines.wire.network.wire_log import WireLog
+    from pyspark_pykafka.engines.wire.protocol.frames import Frame
     from pyspark_pykafka.engines.wire.protocol.request import (
         Api,
         ApiSpec,
@@ -54,29 +46,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _INT32 = struct.Struct(">i")
-_FETCH = 1
-
-# A login is renewed after this share of its lifetime (KIP-368). Brokers refuse to renew one that
-# is less than a second old.
-_RENEWAL_SHARE = 0.85
-_MIN_RENEWAL_SECONDS = 1.1
 
 # A connection counts as silent once a response has taken this share of its timeout: a wait that is
 # shared with other connections ends a little before the timeout.
 _SILENT_SHARE = 0.9
 
-_PLAINTEXT_HINT = "; is it a TLS listener? kafka.security.protocol must match the listener"
 _TLS_HINT = "; does the listener require a client certificate (kafka.ssl.certificate.location)?"
 _LOGIN_HINT = "; the broker closed it without answering the login, as it may when it shuts down"
 _NO_LOGIN_HINT = "; does the listener require a login (kafka.security.protocol=SASL_...)?"
-
-
-class _InFlightRequest(NamedTuple):
-    correlation_id: int
-    response: ResponseDecoder[object]
-    version: int
-    action: str
-    sent_at: float
 
 
 class Connection:
@@ -99,13 +76,11 @@ class Connection:
         self._now = now
         self._throttle = Throttle(address, now)
         self._log: WireLog | None = None
-        self._size_prefix = bytearray(_INT32.size)
-        # For Fetch responses only: a login between two fetches must not overwrite the first.
-        self._fetch_buffer = FrameBuffer()
-        self._in_flight: deque[_InFlightRequest] = deque()
+        self._frames = FrameReader(address, config, transport)
+        self._in_flight: deque[InFlightRequest] = deque()
         self._correlation_id = 0
         self._versions = BrokerApiVersions(address, {})
-        self._login_due = float("inf")
+        self._login = SaslSession(address, config.sasl, now)
         self._last_used_at = self._last_response_at = self._waiting_since = now()
 
     def __repr__(self) -> str:
@@ -161,7 +136,7 @@ class Connection:
         """
         Whether the login expires soon (KIP-368); :meth:`send` renews it once nothing is in flight.
         """
-        return self._now() >= self._login_due
+        return self._login.is_due
 
     @property
     def is_usable(self) -> bool:
@@ -265,7 +240,7 @@ class Connection:
             msg = f"no request to {self.address} is in flight; send a request first"
             raise ValueError(msg)
         try:
-            frame = self._read(self._in_flight[0], self._limit(deadline))
+            frame = self._frames.read(self._in_flight[0], self._limit(deadline))
         except BrokerUnavailableError as error:
             self.close()
             raise self._unavailable_error(error) from error
@@ -275,12 +250,11 @@ class Connection:
         request = self._in_flight.popleft()
         self._last_used_at = self._last_response_at = self._waiting_since = self._now()
         self._transport.hint = ""
-        if frame.schema.API_KEY == _FETCH and len(frame.body) >= _INT32.size:
+        if frame.schema.API_KEY == FETCH and len(frame.body) >= _INT32.size:
             self._throttle.record(frame, *_INT32.unpack(frame.body[: _INT32.size]))
         if self._log is not None:
-            (size,) = _INT32.unpack(self._size_prefix)
             seconds = self._last_response_at - request.sent_at
-            log, size = self._log, size + _INT32.size
+            log, size = self._log, self._frames.last_size
             log.received(request.action, request.version, request.correlation_id, size, seconds)
         return frame
 
@@ -312,13 +286,13 @@ class Connection:
         Return what is wrong if the broker ended the connection at its first request.
         """
         # Without a cause the socket is sound, but the response is not.
-        is_early = self._transport.hint in (_NO_LOGIN_HINT, _PLAINTEXT_HINT)
+        is_early = self._transport.hint in (_NO_LOGIN_HINT, PLAINTEXT_HINT)
         if not is_early or error.__cause__ is None:
             return error
         # Here, since only this error needs it.
         from pyspark_pykafka.engines.wire.network import listener_probe
 
-        if self._transport.hint == _PLAINTEXT_HINT:
+        if self._transport.hint == PLAINTEXT_HINT:
             return listener_probe.tls_listener_error(self.address, self._config) or error
         login_error = listener_probe.login_required_error(
             self.address, self._config, Connection.open
@@ -335,31 +309,22 @@ class Connection:
         return self._transport.closed or self._transport.has_no_input()
 
     def _negotiate(self, deadline: Deadline) -> None:
-        hint = _PLAINTEXT_HINT if self._config.tls is None else _TLS_HINT
+        hint = PLAINTEXT_HINT if self._config.tls is None else _TLS_HINT
         limit = deadline.within(self._config.api_versions_seconds)
         self._versions = negotiate_versions(
             lambda request: self._request(request, limit, hint), self.address
         )
+        self._frames.expects_kafka = bool(self._versions.ranges)
 
     def _log_in(self, deadline: Deadline) -> None:
-        if self._config.sasl is None:
-            return
-        from kafka.protocol.sasl import SaslAuthenticateRequest
-
-        from pyspark_pykafka.engines.wire.network.sasl import Login
-
-        version = self.version(SaslAuthenticateRequest, 2)
-        login = Login(self._config.sasl, self.address)
         try:
-            lifetime = login.run(
-                lambda request: self._request(request, deadline, _LOGIN_HINT), version
+            lifetime = self._login.log_in(
+                lambda request: self._request(request, deadline, _LOGIN_HINT), self.version
             )
         except PykafkaError:
             self.close()
             raise
-        due = self._now() + max(_RENEWAL_SHARE * lifetime, _MIN_RENEWAL_SECONDS)
-        self._login_due = due if lifetime else float("inf")
-        if self._log is not None:
+        if self._log is not None and self._config.sasl is not None:
             self._log.logged_in(self._config.sasl.mechanism, lifetime)
 
     def _request(
@@ -395,46 +360,11 @@ class Connection:
             if not self._in_flight:
                 self._waiting_since = sent_at
             self._in_flight.append(
-                _InFlightRequest(self._correlation_id, sent.response, sent.version, action, sent_at)
+                InFlightRequest(self._correlation_id, sent.response, sent.version, action, sent_at)
             )
         if self._log is not None:
             self._log.sent(action, sent.version, self._correlation_id, sent.buffers)
         return sent.response
-
-    def _read(self, request: _InFlightRequest, limit: Deadline) -> Frame:
-        self._transport.receive_into(memoryview(self._size_prefix), limit, request.action)
-        room = self._fetch_buffer.reserve if request.response.API_KEY == _FETCH else new_buffer
-        frame = room(self._size(request))
-        try:
-            self._transport.receive_into(frame, limit, request.action)
-        except TimeoutExceededError as error:
-            msg = (
-                f"{self.address}: {request.action} timed out before all {len(frame)} bytes of the "
-                "response had arrived; is the network slow?"
-            )
-            raise SlowResponseError(msg) from error
-        (correlation_id,) = _INT32.unpack(frame[: _INT32.size])
-        if correlation_id != request.correlation_id:
-            msg = (
-                f"{self.address}: response {correlation_id} came for request "
-                f"{request.correlation_id} ({request.action}): the connection is out of sync, and "
-                "closed"
-            )
-            raise BrokerUnavailableError(msg)
-        body = frame[_INT32.size :]
-        if has_flexible_header(request.response, request.version):
-            body = skip_tagged_fields(body, self.address)
-        return Frame(request.response, request.version, body)
-
-    def _size(self, request: _InFlightRequest) -> int:
-        (size,) = _INT32.unpack(self._size_prefix)
-        max_size = self._config.receive_message_max_bytes
-        if _INT32.size <= size <= max_size:
-            return int(size)
-        if not self._versions.ranges and self._config.tls is None:
-            msg = f"{self.address}: the response is not in Kafka's protocol{_PLAINTEXT_HINT}"
-            raise TlsError(msg)
-        raise frame_size_error(size, max_size, self.address, request.action)
 
     def _limit(self, deadline: Deadline) -> Deadline:
         # The timeout starts when we begin to wait, not when we sent: the response may already be
@@ -454,17 +384,3 @@ def _wire_log(address: Address, config: WireConfig) -> WireLog:
     from pyspark_pykafka.engines.wire.network.wire_log import WireLog
 
     return WireLog(address, config.debug)
-
-
-def readable(connections: Sequence[Connection], seconds: float) -> list[Connection]:
-    """
-    Return the connections that have input, waiting up to ``seconds`` for the first of them.
-    """
-    ready = [connection for connection in connections if connection.has_buffered_input]
-    by_fileno = {connection.fileno(): connection for connection in connections}
-    poll = select.poll()
-    for fileno in by_fileno:
-        poll.register(fileno, select.POLLIN)
-    # Rounded up: 0 would not wait, and the caller would spin through the last millisecond.
-    events = poll.poll(0 if ready else math.ceil(seconds * 1000))
-    return list(dict.fromkeys([*ready, *(by_fileno[fileno] for fileno, _ in events)]))

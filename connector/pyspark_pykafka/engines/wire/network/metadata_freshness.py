@@ -6,15 +6,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
+from pyspark_pykafka.engines.wire.network import last_seen_epochs
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Hashable, Mapping
     from typing import TypedDict
     from uuid import UUID
 
+    from pyspark_pykafka.engines.wire.network.last_seen_epochs import LastSeenEpochs
     from pyspark_pykafka.engines.wire.protocol.metadata import (
         BrokerMetadata,
         MetadataResponse,
@@ -32,100 +34,12 @@ if TYPE_CHECKING:
         is_relevant: Callable[[str], object]
 
 
-K = TypeVar("K")
-V = TypeVar("V")
-
 # Invariant R18 (no single broker).
 #: How many brokers must report that a topic does not exist, unless fewer respond.
 MIN_CONFIRMATIONS = 3
 
 # How many brokers must agree that a topic was recreated if others still return the old one.
 _MIN_AGREEING = 2
-
-# The topics whose epochs are remembered; a process reads far fewer.
-_MAX_TOPICS = 10_000
-
-
-class LastSeenEpochs:
-    """
-    The highest leader epoch that was seen of each partition, by the topic's id (KIP-320, KIP-516).
-
-    Nothing is remembered of brokers before 2.8, which have no topic ids: there the epochs of a
-    recreated topic start again. Threads may share it; a lost update is repeated later.
-    """
-
-    def __init__(self) -> None:
-        self._epochs: dict[tuple[Hashable, UUID], dict[int, int]] = {}
-        self._ids: dict[tuple[Hashable, str], UUID] = {}
-        self._confirmed: dict[tuple[Hashable, UUID | str | None], None] = {}
-
-    def topic_id(self, cluster: Hashable, name: str) -> UUID | None:
-        """
-        Return the topic id that was last seen for a name.
-        """
-        return self._ids.get((cluster, name))
-
-    def is_confirmed(self, cluster: Hashable, topic: TopicMetadata) -> bool:
-        """
-        Return whether a topic was confirmed; true for brokers before 2.1, which have no epochs.
-        """
-        if topic.error_code:
-            return False
-        if topic.topic_id is None and all(it.leader_epoch < 0 for it in topic.partitions):
-            return True
-        return (cluster, topic.topic_id or topic.name) in self._confirmed
-
-    def confirm(self, cluster: Hashable, topic: TopicMetadata) -> None:
-        """
-        Record that a second broker has described a topic, by the topic's name if it has no id.
-        """
-        if not topic.error_code:
-            self._confirmed[cluster, topic.topic_id or topic.name] = None
-            _evict_oldest(self._confirmed)
-
-    def staleness(self, cluster: Hashable, topic: TopicMetadata) -> str | None:
-        """
-        Return why metadata is older than the metadata seen before, or None if it is not.
-        """
-        if topic.error_code or topic.topic_id is None:
-            return None
-        seen = self._epochs.get((cluster, topic.topic_id), {})
-        epochs = {index: epoch for index, _, epoch in topic.partitions}
-        if epochs == seen:
-            return None
-        for index, epoch in seen.items():
-            if index not in epochs:
-                return f"it does not have the partition {topic.name}-{index}"
-            if 0 <= epochs[index] < epoch:
-                return f"it has leader epoch {epochs[index]} for {topic.name}-{index}, not {epoch}"
-        return None
-
-    def record(self, cluster: Hashable, topic: TopicMetadata) -> None:
-        """
-        Record the leader epochs and the id of a topic.
-        """
-        if topic.error_code or topic.topic_id is None or topic.name is None:
-            return
-        epochs = {index: epoch for index, _, epoch in topic.partitions}
-        key = (cluster, topic.topic_id)
-        seen = self._epochs.get(key)
-        if epochs != seen:
-            for index, epoch in (seen or {}).items():
-                epochs[index] = max(epochs.get(index, epoch), epoch)
-            self._epochs.pop(key, None)
-            self._epochs[key] = epochs
-        self._ids[cluster, topic.name] = topic.topic_id
-        _evict_oldest(self._epochs)
-        _evict_oldest(self._ids)
-
-
-def _evict_oldest(entries: dict[K, V]) -> None:
-    if len(entries) > _MAX_TOPICS:
-        del entries[next(iter(entries))]
-
-
-#: Shared by all connections of this process.
-LAST_SEEN_EPOCHS = LastSeenEpochs()
 
 
 @dataclass(slots=True)
@@ -140,7 +54,7 @@ class FreshnessCheck:
 
     cluster: Hashable
     requested: Collection[str] | None
-    seen: LastSeenEpochs = field(default_factory=lambda: LAST_SEEN_EPOCHS)
+    seen: LastSeenEpochs = field(default_factory=lambda: last_seen_epochs.LAST_SEEN_EPOCHS)
     expected_topics: Collection[str] = ()
     min_partitions: Mapping[str, int] = field(default_factory=dict)
     is_relevant: Callable[[str], object] = lambda _: True

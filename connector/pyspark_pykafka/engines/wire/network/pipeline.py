@@ -11,7 +11,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from pyspark_pykafka.engines.wire.network.connection import readable
+from pyspark_pykafka.engines.wire.network.poll import readable
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TimeoutExceededError
 
 K = TypeVar("K")

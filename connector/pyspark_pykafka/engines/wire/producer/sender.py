@@ -11,12 +11,13 @@ import math
 import time
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.engines.wire.network.connection import readable
+from pyspark_pykafka.engines.wire.network.poll import readable
 from pyspark_pykafka.engines.wire.producer import delivery_errors
 from pyspark_pykafka.engines.wire.producer.accumulator import Accumulator
 from pyspark_pykafka.engines.wire.producer.in_flight import InFlight
 from pyspark_pykafka.engines.wire.producer.response_handler import ResponseHandler
 from pyspark_pykafka.engines.wire.producer.retries import ProducerRetryPolicy
+from pyspark_pykafka.engines.wire.producer.stopwatch import Stopwatch
 from pyspark_pykafka.engines.wire.protocol.produce import PRODUCE, produce_request
 from pyspark_pykafka.engines.wire.records.record_batch import ProducerBatch
 from pyspark_pykafka.errors import PykafkaError
@@ -40,29 +41,6 @@ _CHECK_SECONDS = 2.0
 
 # The rest of a response that is arriving may take this long, even after its timeout.
 _REST_SECONDS = 1.0
-
-
-class _Stopwatch:
-    """
-    Measures the time that is spent in its context.
-    """
-
-    def __init__(self, now: Callable[[], float]) -> None:
-        self._now = now
-        self._since = 0.0
-        self._before = 0.0
-
-    def __enter__(self) -> None:
-        self._since = self._now()
-
-    def __exit__(self, *_: object) -> None:
-        self._before = self.seconds()
-
-    def seconds(self) -> float:
-        """
-        Return the seconds so far; to be called within the context.
-        """
-        return self._before + self._now() - self._since
 
 
 class Sender:
@@ -90,7 +68,7 @@ class Sender:
         self._now = now
         self._sleep = sleep
         # The age of batches excludes the time that the caller waits for rows: nothing is sent then.
-        self._active_time = _Stopwatch(now)
+        self._active_time = Stopwatch(now)
         self._accumulator = Accumulator(config, queues)
         self._in_flight = InFlight(config.request_seconds)
         self._retry_policy = ProducerRetryPolicy(config, now)

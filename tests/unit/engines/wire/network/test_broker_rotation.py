@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pyspark_pykafka.engines.wire.network.broker_rotation import DEMOTED_SECONDS, BrokerRotation
+from pyspark_pykafka.engines.wire.network.last_seen_epochs import LastSeenEpochs
 from pyspark_pykafka.engines.wire.network.metadata_freshness import (
     MIN_CONFIRMATIONS,
     FreshnessCheck,
-    LastSeenEpochs,
 )
 from pyspark_pykafka.engines.wire.network.racing import race
 from pyspark_pykafka.engines.wire.protocol.metadata import (

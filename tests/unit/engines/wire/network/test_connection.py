@@ -14,11 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from kafka.protocol.consumer import FetchRequest, FetchResponse
-from kafka.protocol.metadata import (
-    ApiVersionsRequest,
-    ApiVersionsResponse,
-    MetadataResponse,
-)
+from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataResponse
 from kafka.protocol.sasl import SaslHandshakeResponse
 from tests.support.listening import listen, unused_address
 from tests.support.scripted_broker import (
@@ -566,7 +562,7 @@ def test_a_login_is_renewed_before_it_expires(scripted: Callable[..., ScriptedBr
     connection = broker.open(sasl=PLAIN)
     connection.request(metadata_request(1), soon())
     deadline = soon()
-    while time.monotonic() < connection._login_due and not deadline.expired:
+    while time.monotonic() < connection._login.due_at and not deadline.expired:
         time.sleep(0.05)
     connection.request(metadata_request(1), soon())
 
@@ -592,7 +588,7 @@ def test_a_renewed_login_does_not_overwrite_a_frame(
     connection.send(fetch_request(), soon())
     frame = connection.receive_frame(soon())
 
-    connection._login_due = 0
+    connection._login.due_at = 0
     connection.send(fetch_request(), soon())
 
     assert bytes(frame.body) == FETCHED
@@ -633,7 +629,7 @@ def test_a_failed_renewal_closes_the_connection(scripted: Callable[..., Scripted
     login = [handshake(), authenticated(lifetime=1000)]
     broker = scripted(GREETING, *login, handshake(), authenticated(58, "gone"))
     connection = broker.open(sasl=PLAIN)
-    connection._login_due = 0
+    connection._login.due_at = 0
 
     with pytest.raises(AuthenticationError, match="the broker's message: gone"):
         connection.request(metadata_request(1), soon())

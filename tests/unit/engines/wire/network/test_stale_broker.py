@@ -19,11 +19,10 @@ from pyspark_pykafka.engines.librdkafka.confirmed_log import ConfirmedLog
 from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.engines.wire.consumer.leaders import PartitionLeaders
 from pyspark_pykafka.engines.wire.consumer.metadata import WireMetadata
-from pyspark_pykafka.engines.wire.network import cluster as network_cluster
-from pyspark_pykafka.engines.wire.network import metadata_freshness
+from pyspark_pykafka.engines.wire.network import last_seen_epochs, metadata_reader
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.engines.wire.network.connection_cache import ConnectionCache
-from pyspark_pykafka.engines.wire.network.metadata_freshness import LastSeenEpochs
+from pyspark_pykafka.engines.wire.network.last_seen_epochs import LastSeenEpochs
 from pyspark_pykafka.engines.wire.network.reachability import Reachability
 from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 from pyspark_pykafka.errors import (
@@ -93,8 +92,8 @@ def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Forget the leader epochs of other tests, whose brokers may have had the same ports.
     """
-    monkeypatch.setattr(metadata_freshness, "LAST_SEEN_EPOCHS", LastSeenEpochs())
-    monkeypatch.setattr(network_cluster, "_SECOND_RESPONSES", Reachability(), raising=False)
+    monkeypatch.setattr(last_seen_epochs, "LAST_SEEN_EPOCHS", LastSeenEpochs())
+    monkeypatch.setattr(metadata_reader, "_SECOND_RESPONSES", Reachability(), raising=False)
 
 
 @pytest.fixture
@@ -183,7 +182,7 @@ def test_a_broker_without_the_topic_confirms_nothing(
     with StubCluster(UnknownToOne(brokers=4, topics={"t": 1})) as stubs:
         # The order of brokers is random, so each process may ask others.
         for _ in range(8):
-            monkeypatch.setattr(metadata_freshness, "LAST_SEEN_EPOCHS", LastSeenEpochs())
+            monkeypatch.setattr(last_seen_epochs, "LAST_SEEN_EPOCHS", LastSeenEpochs())
             assert planned_end(bootstrap(stubs, *nodes)) == 200
 
 
@@ -302,8 +301,8 @@ def wait_for_responses(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
     """
     Set how long a plan waits for the response of a second broker.
     """
-    monkeypatch.setattr(network_cluster, "_SECOND_RESPONSE_SECONDS", seconds)
-    monkeypatch.setattr(network_cluster, "_CONFIRMATION_SECONDS", seconds)
+    monkeypatch.setattr(metadata_reader, "_SECOND_RESPONSE_SECONDS", seconds)
+    monkeypatch.setattr(metadata_reader, "_CONFIRMATION_SECONDS", seconds)
 
 
 class Silent(Behaviour):
@@ -464,7 +463,7 @@ def test_a_second_broker_that_refuses_the_login(
 
     monkeypatch.setattr(ConnectionCache, "open", refuse)
     for _ in range(4):
-        monkeypatch.setattr(metadata_freshness, "LAST_SEEN_EPOCHS", LastSeenEpochs())
+        monkeypatch.setattr(last_seen_epochs, "LAST_SEEN_EPOCHS", LastSeenEpochs())
         stubs.set(metadata_nodes=())
         cluster = cluster_of(bootstrap(stubs, 0))
         cluster.metadata(("t",), soon())
@@ -513,7 +512,7 @@ def test_an_alias_of_the_stale_broker(stubs: StubCluster, name: str) -> None:
     A bootstrap server that leads to the stale broker does not count as a second one.
     """
     for _ in range(4):
-        metadata_freshness.LAST_SEEN_EPOCHS = LastSeenEpochs()
+        last_seen_epochs.LAST_SEEN_EPOCHS = LastSeenEpochs()
         assert planned_end(f"{name}:{stubs.ports[STALE]}") == 200
 
 

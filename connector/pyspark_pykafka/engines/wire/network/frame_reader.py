@@ -1,0 +1,110 @@
+"""
+Reads the frames of responses from a connection, and checks which request each one answers.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, NamedTuple
+
+from pyspark_pykafka.engines.wire.protocol.frames import (
+    Frame,
+    FrameBuffer,
+    frame_size_error,
+    has_flexible_header,
+    new_buffer,
+    skip_tagged_fields,
+)
+from pyspark_pykafka.errors import (
+    BrokerUnavailableError,
+    SlowResponseError,
+    TimeoutExceededError,
+    TlsError,
+)
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.engines.wire.network.transport import Transport
+    from pyspark_pykafka.engines.wire.protocol.request import ResponseDecoder
+    from pyspark_pykafka.retry import Deadline
+    from pyspark_pykafka.settings.wire_config import Address, WireConfig
+
+_INT32 = struct.Struct(">i")
+FETCH = 1
+
+PLAINTEXT_HINT = "; is it a TLS listener? kafka.security.protocol must match the listener"
+
+
+class InFlightRequest(NamedTuple):
+    """
+    A request that was sent and not answered yet; ``sent_at`` is a monotonic time.
+    """
+
+    correlation_id: int
+    response: ResponseDecoder[object]
+    version: int
+    action: str
+    sent_at: float
+
+
+class FrameReader:
+    """
+    Reads one frame after another; raises :class:`BrokerUnavailableError` if they do not fit.
+    """
+
+    def __init__(self, address: Address, config: WireConfig, transport: Transport) -> None:
+        self._address = address
+        self._config = config
+        self._transport = transport
+        self._size_prefix = bytearray(_INT32.size)
+        # For Fetch responses only: a login between two fetches must not overwrite the first.
+        self._fetch_buffer = FrameBuffer()
+        #: Whether the broker has answered in Kafka's protocol.
+        self.expects_kafka = False
+
+    @property
+    def last_size(self) -> int:
+        """
+        The size of the last frame in bytes, with its size prefix.
+        """
+        (size,) = _INT32.unpack(self._size_prefix)
+        return int(size) + _INT32.size
+
+    def read(self, request: InFlightRequest, limit: Deadline) -> Frame:
+        """
+        Return the response to a request, without its header.
+
+        A frame of a Fetch response is not overwritten while any view of it exists.
+        """
+        self._transport.receive_into(memoryview(self._size_prefix), limit, request.action)
+        room = self._fetch_buffer.reserve if request.response.API_KEY == FETCH else new_buffer
+        frame = room(self._size(request))
+        try:
+            self._transport.receive_into(frame, limit, request.action)
+        except TimeoutExceededError as error:
+            msg = (
+                f"{self._address}: {request.action} timed out before all {len(frame)} bytes of the "
+                "response had arrived; is the network slow?"
+            )
+            raise SlowResponseError(msg) from error
+        (correlation_id,) = _INT32.unpack(frame[: _INT32.size])
+        if correlation_id != request.correlation_id:
+            msg = (
+                f"{self._address}: response {correlation_id} came for request "
+                f"{request.correlation_id} ({request.action}): the connection is out of sync, and "
+                "closed"
+            )
+            raise BrokerUnavailableError(msg)
+        body = frame[_INT32.size :]
+        if has_flexible_header(request.response, request.version):
+            body = skip_tagged_fields(body, self._address)
+        return Frame(request.response, request.version, body)
+
+    def _size(self, request: InFlightRequest) -> int:
+        (size,) = _INT32.unpack(self._size_prefix)
+        max_size = self._config.receive_message_max_bytes
+        if _INT32.size <= size <= max_size:
+            return int(size)
+        if not self.expects_kafka and self._config.tls is None:
+            msg = f"{self._address}: the response is not in Kafka's protocol{PLAINTEXT_HINT}"
+            raise TlsError(msg)
+        raise frame_size_error(size, max_size, self._address, request.action)
