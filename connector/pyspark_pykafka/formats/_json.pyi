@@ -2,10 +2,10 @@
 
 from typing import Any, final
 
-from typing_extensions import Buffer
+from pyspark_pykafka.formats._columns import ColumnDecoder
 
 @final
-class JsonDecoder:
+class JsonDecoder(ColumnDecoder):
     def __init__(
         self,
         plan: tuple[int, str, int, int, Any],
@@ -13,23 +13,3 @@ class JsonDecoder:
         stops: bool,
         id_bytes: int = ...,
     ) -> None: ...
-    @property
-    def rows(self) -> int: ...
-    @property
-    def bytes(self) -> int: ...
-    @property
-    def missing(self) -> int | None: ...
-    def decode(
-        self,
-        validity: Buffer | None,
-        offsets: Buffer,
-        data: Buffer,
-        start: int,
-        end: int,
-        *,
-        keys: tuple[Buffer, Buffer] | None = ...,
-        first_row: int = ...,
-    ) -> int: ...
-    def keep(self, rows: int) -> None: ...
-    def take_bad(self) -> list[tuple[int, int, int, int, int]]: ...
-    def take(self) -> tuple[int, int, Any, Any, Any, Any]: ...
