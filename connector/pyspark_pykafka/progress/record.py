@@ -186,3 +186,23 @@ def _broker(fields: object) -> tuple[str, int] | None:
 
 def _number(fields: object) -> int | None:
     return fields if isinstance(fields, int) else None
+
+
+def owner_to_node(owner: Owner) -> bytes:
+    """
+    Return the data of an owner's node in ZooKeeper.
+    """
+    fields = {"query": owner.query, "run": owner.run, "epoch": owner.epoch}
+    return json.dumps(fields, separators=(",", ":")).encode()
+
+
+def owner_from_node(data: bytes) -> Owner | None:
+    """
+    Return the owner in a node, or None if the node has none.
+    """
+    try:
+        fields = json.loads(data)
+        return Owner(str(fields["query"]), str(fields["run"]), int(fields["epoch"]))
+    except (ValueError, KeyError, TypeError):
+        # A node created as the parent of others, or by another application.
+        return None

@@ -7,7 +7,6 @@ that checks this version, so the server rejects a replaced process however long 
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import contextmanager
 from dataclasses import replace
@@ -35,7 +34,14 @@ from pyspark_pykafka.errors import (
     ProgressError,
 )
 from pyspark_pykafka.offsets import TopicPartition
-from pyspark_pykafka.progress.record import Owner, from_node, to_node
+from pyspark_pykafka.progress.leader_cache import LeaderCache
+from pyspark_pykafka.progress.record import (
+    Owner,
+    from_node,
+    owner_from_node,
+    owner_to_node,
+    to_node,
+)
 from pyspark_pykafka.progress.store import Claim, ClaimLostError, chunks, next_owner
 from pyspark_pykafka.retry import Deadline
 
@@ -45,10 +51,9 @@ if TYPE_CHECKING:
     from kazoo.client import TransactionRequest
 
     from pyspark_pykafka.options import ZooKeeperNodes
+    from pyspark_pykafka.progress.leader_cache import Leaders
     from pyspark_pykafka.progress.record import Record
     from pyspark_pykafka.progress.store import Records
-
-    Leaders = Callable[[Iterable[TopicPartition]], Mapping[TopicPartition, tuple[str, int]]]
 
 #: The ephemeral node of the writing process; no topic name contains '@'.
 HOLDER = "@owner"
@@ -57,7 +62,6 @@ _PARTITION = "partition_"
 _RESPONSE_SECONDS = 5.0
 _RECHECK_SECONDS = 0.5
 _GRACE_SECONDS = 2.0
-_LEADERS_MAX_AGE_SECONDS = 60.0
 
 _ACLS = {
     "open": OPEN_ACL_UNSAFE,
@@ -91,7 +95,7 @@ class ZooKeeperStore:
     ) -> None:
         self._nodes = nodes
         self._base = f"{nodes.root}/{nodes.id}"
-        self._leaders = _LeaderCache(leaders, now)
+        self._leaders = LeaderCache(leaders, now)
         self._now = now
         self._sleep = sleep
         self._client: KazooClient | None = None
@@ -188,12 +192,12 @@ class ZooKeeperStore:
             holder, holder_version = self._holder(client)
             if holder is None or holder.query == owner.query:
                 data, stat = _response(client.get_async(self._base))
-                new = next_owner(owner, _parse_owner(data))
+                new = next_owner(owner, owner_from_node(data))
                 transaction = client.transaction()
-                transaction.set_data(self._base, _owner_json(new), version=stat.version)
+                transaction.set_data(self._base, owner_to_node(new), version=stat.version)
                 if holder is not None:
                     transaction.delete(self._holder_path, version=holder_version)
-                transaction.create(self._holder_path, _owner_json(new), ephemeral=True)
+                transaction.create(self._holder_path, owner_to_node(new), ephemeral=True)
                 if not _failures(_response(transaction.commit_async())):
                     self._token = stat.version + 1
                     return new
@@ -215,7 +219,7 @@ class ZooKeeperStore:
             data, stat = _response(client.get_async(self._holder_path))
         except NoNodeError:
             return None, -1
-        return _parse_owner(data), stat.version
+        return owner_from_node(data), stat.version
 
     def _read(self, client: KazooClient) -> Records:
         tps = self._recorded_partitions(client)
@@ -305,25 +309,6 @@ class ZooKeeperStore:
             raise ProgressError("ZOOKEEPER_REFUSED", msg) from cause
 
 
-class _LeaderCache:
-    """
-    Caches partition leaders for a while; nothing but human readers uses those in the records.
-    """
-
-    def __init__(self, fetch: Leaders, now: Callable[[], float]) -> None:
-        self._fetch = fetch
-        self._now = now
-        self._known: dict[TopicPartition, tuple[str, int]] = {}
-        self._expiry = Deadline.after(0.0, now)
-
-    def get(self, tps: Iterable[TopicPartition]) -> Mapping[TopicPartition, tuple[str, int]]:
-        requested = set(tps)
-        if self._expiry.expired or not requested <= self._known.keys():
-            self._known.update(self._fetch(requested))
-            self._expiry = Deadline.after(_LEADERS_MAX_AGE_SECONDS, self._now)
-        return self._known
-
-
 def _session_of(client: KazooClient) -> int | None:
     # None between the end of one session and the start of the next.
     return client.client_id[0] if client.client_id else None
@@ -340,17 +325,3 @@ def _failures(results: list[Any]) -> str:
     errors = [result for result in results if isinstance(result, Exception)]
     causes = [e for e in errors if not isinstance(e, RolledBackError | RuntimeInconsistency)]
     return ", ".join(sorted({type(error).__name__ for error in causes or errors}))
-
-
-def _owner_json(owner: Owner) -> bytes:
-    fields = {"query": owner.query, "run": owner.run, "epoch": owner.epoch}
-    return json.dumps(fields, separators=(",", ":")).encode()
-
-
-def _parse_owner(data: bytes) -> Owner | None:
-    try:
-        fields = json.loads(data)
-        return Owner(str(fields["query"]), str(fields["run"]), int(fields["epoch"]))
-    except (ValueError, KeyError, TypeError):
-        # A node created as the parent of others, or by another application.
-        return None
