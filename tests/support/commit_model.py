@@ -24,6 +24,7 @@ from pyspark_pykafka.engines.wire.transactions.values import (
     TransactionState,
 )
 from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
+from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.sink import micro_batch_committer
 from pyspark_pykafka.sink.ledger import Ledger
 from pyspark_pykafka.sink.ledger_entries import Committable, CommittableBatch, Marker, ledger_topic
@@ -302,6 +303,7 @@ class MemoryTransactions:
 
     process: Process
     config: Any = field(default_factory=lambda: SimpleNamespace(block_seconds=60.0))
+    cluster: Any = field(default_factory=lambda: SimpleNamespace(new_deadline=Deadline.after))
     #: The transaction of each name when this process last read it.
     seen: dict[str, PreparedTransaction] = field(default_factory=dict)
 

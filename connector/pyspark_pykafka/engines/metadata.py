@@ -5,6 +5,7 @@ Reads partitions and offsets for the driver, with retries.
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
@@ -41,9 +42,14 @@ class MetadataClient:
         backend: MetadataBackend,
         retry: RetryPolicy,
         committed: Committed | None = None,
+        *,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._backend = backend
         self._retry = retry
+        self._now = now
+        self._sleep = sleep
         self._committed = committed
 
     def __repr__(self) -> str:
@@ -157,7 +163,8 @@ class MetadataClient:
         """
         Retry after retriable errors, within the timeout of one request.
         """
-        return retry(request, self._retry, deadline=Deadline.after(self._backend.timeout_seconds))
+        deadline = Deadline.after(self._backend.timeout_seconds, self._now)
+        return retry(request, self._retry, self._sleep, deadline)
 
 
 def _assignment(topics: Mapping[str, Topic]) -> Assignment:

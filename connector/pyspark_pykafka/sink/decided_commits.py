@@ -10,12 +10,8 @@ from typing import TYPE_CHECKING
 from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
 from pyspark_pykafka.engines.wire.transactions.values import TransactionState
 from pyspark_pykafka.errors import TimeoutExceededError
-from pyspark_pykafka.retry import Backoff, Deadline
-from pyspark_pykafka.sink.intents import (
-    find_unreleased_intents,
-    is_binding,
-    named_transactions,
-)
+from pyspark_pykafka.retry import Backoff
+from pyspark_pykafka.sink.intents import find_unreleased_intents, is_binding, named_transactions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +62,7 @@ def commit_open(transactions: Transactions, prepared: Sequence[PreparedTransacti
     """
     Commit the transactions that are still open, and return whether there were any.
     """
-    deadline = Deadline.after(transactions.config.block_seconds)
+    deadline = transactions.cluster.new_deadline(transactions.config.block_seconds)
     backoff = Backoff(_INITIAL_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS)
     any_open = False
     while still_open := select_open(transactions, prepared):

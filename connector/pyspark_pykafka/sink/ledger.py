@@ -19,7 +19,7 @@ from pyspark_pykafka.engines.wire.records.arrow_encoder import encode_records
 from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
 from pyspark_pykafka.errors import DataLossError, TimeoutExceededError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
-from pyspark_pykafka.retry import Backoff, Deadline
+from pyspark_pykafka.retry import Backoff
 from pyspark_pykafka.schema import SOURCE_TYPES
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.sink.ledger_entries import INTENT_KEY, from_record, ledger_topic, to_record
@@ -90,8 +90,8 @@ class Ledger:
         ``unblock`` ends transactions that nobody else will end. It is called again every few
         seconds, since a broker that did not answer in time may have such transactions.
         """
-        unblock_at = Deadline.after(_UNBLOCK_SECONDS)
-        deadline = Deadline.after(self.config.block_seconds)
+        unblock_at = self.cluster.new_deadline(_UNBLOCK_SECONDS)
+        deadline = self.cluster.new_deadline(self.config.block_seconds)
         backoff = Backoff(_INITIAL_BACKOFF_SECONDS, self.config.wire.retry_backoff_max_seconds)
         while self.watermarks().visible_end < offset:
             if deadline.expired:
@@ -103,7 +103,7 @@ class Ledger:
                 raise TimeoutExceededError(msg)
             if unblock is not None and unblock_at.expired:
                 unblock()
-                unblock_at = Deadline.after(_UNBLOCK_SECONDS)
+                unblock_at = self.cluster.new_deadline(_UNBLOCK_SECONDS)
             deadline.pause(backoff.next_pause())
 
     def read_committed(self, start: int, end: int) -> list[Entry]:
@@ -174,7 +174,7 @@ class Ledger:
             return list(fetch_from(self.cluster, requested, settings))
         except DataLossError as error:
             partition = PartitionFetcher(self.cluster, self.tp, _ALL)
-            log_start, _ = partition.watermarks(Deadline.after(_LIST_OFFSETS_MS / 1000))
+            log_start, _ = partition.watermarks(self.cluster.new_deadline(_LIST_OFFSETS_MS / 1000))
             raise missing_entries_error(requested, log_start, error) from error
 
     def _fetcher(self, isolation_level: str) -> RetryingFetcher:

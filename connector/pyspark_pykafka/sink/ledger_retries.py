@@ -15,7 +15,7 @@ from pyspark_pykafka.errors import (
     TimeoutExceededError,
     UnknownTopicError,
 )
-from pyspark_pykafka.retry import Backoff, Deadline
+from pyspark_pykafka.retry import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,9 +44,9 @@ def retry_ledger_read(
     Raises :class:`TimeoutExceededError` after that time, or :class:`ExactlyOnceError` if no broker
     has known the topic in all that time.
     """
-    deadline = Deadline.after(config.block_seconds)
+    deadline = cluster.new_deadline(config.block_seconds)
     backoff = Backoff(_INITIAL_BACKOFF_SECONDS, config.wire.retry_backoff_max_seconds)
-    log_at = Deadline.after(_LOG_AFTER_SECONDS)
+    log_at = cluster.new_deadline(_LOG_AFTER_SECONDS)
     last_error: BaseException | None = None
     missing, logged = True, False
     while True:

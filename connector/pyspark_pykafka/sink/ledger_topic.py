@@ -13,7 +13,7 @@ from pyspark_pykafka.engines import first_contact
 from pyspark_pykafka.engines.selection import transaction_client
 from pyspark_pykafka.engines.wire.network.topic_replicas import TopicReplicas, fetch_topic_replicas
 from pyspark_pykafka.errors import KafkaClientError
-from pyspark_pykafka.retry import Backoff, Deadline, retry_until
+from pyspark_pykafka.retry import Backoff, retry_until
 from pyspark_pykafka.sink.ledger import Ledger
 from pyspark_pykafka.sink.ledger_entries import Release
 from pyspark_pykafka.sink.ledger_loss import ledger_lost_error, list_committed_task_ids
@@ -112,9 +112,9 @@ def create_ledger_topic(
 
     def find() -> None:
         cluster.invalidate_metadata(topic.name)
-        cluster.partitions(topic.name, Deadline.after(config.request_seconds))
+        cluster.partitions(topic.name, cluster.new_deadline(config.request_seconds))
 
-    deadline = Deadline.after(config.block_seconds)
+    deadline = cluster.new_deadline(config.block_seconds)
     retry_until(find, deadline, Backoff(_INITIAL_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS))
 
 
@@ -149,10 +149,10 @@ def is_ledger_empty(transactions: Transactions, topic: str) -> bool:
 
 def _find_replicas(transactions: Transactions, topic: str) -> TopicReplicas:
     def find() -> TopicReplicas:
-        limit = Deadline.after(transactions.config.request_seconds)
+        limit = transactions.cluster.new_deadline(transactions.config.request_seconds)
         return fetch_topic_replicas(transactions.cluster, topic, limit)
 
-    deadline = Deadline.after(transactions.config.block_seconds)
+    deadline = transactions.cluster.new_deadline(transactions.config.block_seconds)
     return retry_until(find, deadline, Backoff(_INITIAL_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS))
 
 

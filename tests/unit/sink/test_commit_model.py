@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.clock import Clock
 from tests.support.commit_model import (
     PREFIX,
     QUERY,
@@ -37,6 +38,7 @@ from pyspark_pykafka.engines.wire.transactions.values import (
     TransactionState,
 )
 from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
+from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.sink import (
     decided_commits,
     micro_batch_committer,
@@ -409,9 +411,13 @@ def test_a_commit_that_is_always_rejected_fails_in_time() -> None:
     The commit of an open transaction is rejected for ever: an error is raised in time.
     """
     open_still = PreparedTransaction("orders-0a1b2c3d-0-0-0", 1, 0)
+    clock = Clock()
 
     class Refusing:
-        config = SimpleNamespace(block_seconds=0.2)
+        config = SimpleNamespace(block_seconds=60.0)
+        cluster = SimpleNamespace(
+            new_deadline=lambda seconds: Deadline.after(seconds, clock.now, clock.sleep)
+        )
 
         def describe_all(self, _: Any) -> dict[str, TransactionDescription]:
             name, producer, epoch = open_still

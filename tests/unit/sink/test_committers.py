@@ -42,6 +42,7 @@ from pyspark_pykafka.engines.wire.transactions.values import (
 from pyspark_pykafka.errors import ExactlyOnceError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import parse_sink
+from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.settings.wire_config import wire_producer_config
 from pyspark_pykafka.sink import batch_committer
@@ -377,6 +378,7 @@ def test_an_abort_of_a_later_transaction_proves_nothing(started: int, outcome: O
         config = SimpleNamespace(
             block_seconds=1.0, wire=SimpleNamespace(retry_backoff_max_seconds=0.1)
         )
+        cluster = SimpleNamespace(new_deadline=Deadline.after)
 
         def describe_reachable(self, *_: Any) -> dict[str, TransactionDescription]:
             return {

@@ -82,6 +82,12 @@ class RetryingAdmin:
         """
         return first_contact.request_seconds(self._kafka)
 
+    def new_deadline(self) -> Deadline:
+        """
+        Return the deadline of a call that begins now.
+        """
+        return Deadline.after(self.timeout_seconds, self._now)
+
     def client(self) -> AdminClient:
         """
         Return the client, which must outlive the futures that it returns.
@@ -111,7 +117,7 @@ class RetryingAdmin:
         ``timeout_seconds`` from now). Raises the errors of :mod:`pyspark_pykafka.errors`;
         ``action`` is for their text.
         """
-        deadline = deadline or Deadline.after(self.timeout_seconds, self._now)
+        deadline = deadline or self.new_deadline()
         log_at = Deadline.after(_LONG_WAIT_SECONDS, self._now)
         request_seconds = _FIRST_REQUEST_SECONDS
         while True:

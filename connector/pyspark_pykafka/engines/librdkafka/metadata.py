@@ -116,7 +116,7 @@ class AdminMetadata:
     def _list_offsets(self, times: Mapping[TopicPartition, int]) -> LogEnds:
         if not times:
             return LogEnds({}, {})
-        deadline = Deadline.after(self._admin.timeout_seconds)
+        deadline = self._admin.new_deadline()
         backoff = Backoff(_MIN_PAUSE, _MAX_PAUSE)
         return retry_until(lambda: self._offsets_of_all(times, deadline), deadline, backoff)
 

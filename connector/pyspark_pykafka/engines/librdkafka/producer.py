@@ -4,6 +4,7 @@ Writes Arrow batches as records through librdkafka's idempotent producer, at lea
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,7 +25,7 @@ from pyspark_pykafka.settings.librdkafka_config import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     import pyarrow as pa
     from confluent_kafka.admin import TopicMetadata
@@ -108,10 +109,11 @@ class _Task:
     acknowledged: int = 0
     failure: Exception | None = None
     partitions: dict[str, int] = field(default_factory=dict)
+    now: Callable[[], float] = field(default=time.monotonic, repr=False)
 
     def send(self, row: Row) -> None:
         self._check_destination(row)
-        deadline = Deadline.after(max_block_ms(self.kafka) / 1000)
+        deadline = Deadline.after(max_block_ms(self.kafka) / 1000, self.now)
         while not self._enqueue(row):
             if deadline.expired:
                 msg = (
@@ -126,7 +128,7 @@ class _Task:
             self._poll(0)
 
     def finish(self) -> int:
-        deadline = Deadline.after(delivery_timeout_ms(self.kafka) / 1000 + _GRACE_SECONDS)
+        deadline = Deadline.after(delivery_timeout_ms(self.kafka) / 1000 + _GRACE_SECONDS, self.now)
         while self.acknowledged < self.sent:
             self._flush(_SLICE_SECONDS)
             if deadline.expired:
@@ -196,7 +198,7 @@ class _Task:
         """
         Return the number of the topic's partitions, once it exists.
         """
-        deadline = Deadline.after(max_block_ms(self.kafka) / 1000)
+        deadline = Deadline.after(max_block_ms(self.kafka) / 1000, self.now)
         while True:
             metadata = self._metadata(topic, deadline)
             if metadata is not None and metadata.error is None and metadata.partitions:

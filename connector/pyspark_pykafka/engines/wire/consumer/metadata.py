@@ -191,12 +191,12 @@ class WireMetadata:
         """
         Retry a request after retriable errors, at another broker, until the timeout.
         """
-        limit = Deadline.after(self.timeout_seconds)
-        log_at = Deadline.after(LONG_WAIT_SECONDS)
         backoff = Backoff(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
         attempt_seconds = _FIRST_ATTEMPT_SECONDS
         last_error: PykafkaError | None = None
         with borrowed_cluster(self._kafka) as cluster:
+            limit = cluster.new_deadline(self.timeout_seconds)
+            log_at = cluster.new_deadline(LONG_WAIT_SECONDS)
             while True:
                 try:
                     result = request(cluster, _Attempt(limit, attempt_seconds))

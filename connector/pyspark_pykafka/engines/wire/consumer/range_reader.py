@@ -40,7 +40,7 @@ from pyspark_pykafka.engines.wire.records.arrow_decoder import ArrowDecoder
 from pyspark_pykafka.engines.wire.records.compression import Decompressor
 from pyspark_pykafka.errors import RecordError
 from pyspark_pykafka.offsets import OffsetRange
-from pyspark_pykafka.retry import Backoff, Deadline
+from pyspark_pykafka.retry import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -285,7 +285,7 @@ class _RangeReader:
         """
         Wait until the log reaches the position, ``end_retry_ms`` at most.
         """
-        deadline = Deadline.after(self.settings.end_retry_ms / 1000)
+        deadline = self.fetcher.partition.cluster.new_deadline(self.settings.end_retry_ms / 1000)
         backoff = Backoff(self.config.retry_backoff_seconds, self.config.retry_backoff_max_seconds)
         while not self.columns.done and not deadline.expired:
             deadline.pause(backoff.next_pause())

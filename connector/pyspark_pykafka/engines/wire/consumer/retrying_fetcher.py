@@ -29,7 +29,7 @@ if TYPE_CHECKING:
         FetchResult,
         PartitionFetcher,
     )
-    from pyspark_pykafka.settings.wire_config import WireConfig
+    from pyspark_pykafka.engines.wire.network.cluster import Cluster
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -47,10 +47,12 @@ class _ProgressTimer:
     The pauses after a lost connection, another error and a response without records grow apart.
     """
 
-    def __init__(self, seconds: float, config: WireConfig) -> None:
+    def __init__(self, seconds: float, cluster: Cluster) -> None:
+        config = cluster.config
         self.seconds = seconds
-        self.deadline = Deadline.after(seconds)
-        self._log_after = Deadline.after(_LOG_AFTER_SECONDS)
+        self.new_deadline = cluster.new_deadline
+        self.deadline = self.new_deadline(seconds)
+        self._log_after = self.new_deadline(_LOG_AFTER_SECONDS)
         self._has_logged = False
         self._reconnect = Backoff(
             config.reconnect_backoff_seconds, config.reconnect_backoff_max_seconds
@@ -123,7 +125,7 @@ class _MissingTopic:
             self._missing_deadline = None
             self._timer.deadline = self._usual_deadline
         elif deadline is None and not self._usual_deadline.expired:
-            self._missing_deadline = self._timer.deadline = Deadline.after(self._seconds)
+            self._missing_deadline = self._timer.deadline = self._timer.new_deadline(self._seconds)
         return False
 
 
@@ -268,7 +270,7 @@ class RetryingFetcher:
         return self._timer_since_progress
 
     def _new_timer(self) -> _ProgressTimer:
-        return _ProgressTimer(self.timeout_ms / 1000, self.partition.cluster.config)
+        return _ProgressTimer(self.timeout_ms / 1000, self.partition.cluster)
 
     def _recover(self, error: PykafkaError, goal: str, timer: _ProgressTimer) -> None:
         if not error.retriable:

@@ -63,7 +63,7 @@ class BrokerSelector:
     _spares: list[Address] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
-        self.connections = ConnectionCache(self.config)
+        self.connections = ConnectionCache(self.config, self.now)
         self._rotation = BrokerRotation(REACHABILITY.is_unreachable, self.jitter, self.now)
 
     def update_known_brokers(self, addresses: Iterable[Address]) -> None:
@@ -184,7 +184,8 @@ class BrokerSelector:
             return
         self._last_spare_at = now
         address = self._rotation.ordered(unconnected, ())[0]
-        self.connections.open_in_background(address, Deadline.after(self.config.setup_seconds))
+        limit = Deadline.after(self.config.setup_seconds, self.now)
+        self.connections.open_in_background(address, limit)
         self._spares.append(address)
         if len(self._spares) > _MAX_SPARES:
             self.connections.close_idle(self._spares.pop(0))
@@ -242,7 +243,7 @@ class BrokerSelector:
 
     def _receive_late(self, connection: Connection) -> tuple[Connection, MetadataResponse]:
         # Not the deadline: a late response shows that the connection works, and it can be kept.
-        limit = Deadline.after(self.config.request_seconds)
+        limit = Deadline.after(self.config.request_seconds, self.now)
         try:
             return connection, connection.receive(METADATA, limit)
         except BaseException:

@@ -17,6 +17,7 @@ from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.wire.network.broker_selector import BrokerSelector
 from pyspark_pykafka.engines.wire.network.metadata_reader import MetadataReader
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, UnknownTopicError
+from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings.wire_config import Address, wire_config
 
 if TYPE_CHECKING:
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.protocol.metadata import MetadataResponse
     from pyspark_pykafka.engines.wire.protocol.request import Request
     from pyspark_pykafka.offsets import TopicPartition
-    from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.settings import KafkaSettings
     from pyspark_pykafka.settings.wire_config import WireConfig
 
@@ -69,6 +69,7 @@ class Cluster:
     metadata_seconds: float = float("inf")
     jitter: Callable[[], float] = field(default=random.random, repr=False)
     now: Callable[[], float] = field(default=time.monotonic, repr=False)
+    sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
     _addresses: dict[int, Address] = field(init=False, default_factory=dict)
     _brokers: BrokerSelector = field(init=False)
     _metadata: MetadataReader = field(init=False)
@@ -84,6 +85,12 @@ class Cluster:
         servers = ",".join(map(str, self.config.bootstrap))
         known = f"{len(self._addresses)} brokers, {len(self._leaders)} topics"
         return f"<Cluster {servers} {self.config.protocol}, {known}, {self._brokers.connections}>"
+
+    def new_deadline(self, seconds: float) -> Deadline:
+        """
+        Return the deadline this many seconds from now, for all that waits for these brokers.
+        """
+        return Deadline.after(seconds, self.now, self.sleep)
 
     def leader(self, tp: TopicPartition, deadline: Deadline) -> Leader:
         """

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
 from pyspark_pykafka.retry import Deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from pyspark_pykafka.settings.wire_config import Address, WireConfig
 
@@ -29,8 +30,9 @@ class ConnectionCache:
     For one thread; connections that other threads open or drain come back through a queue.
     """
 
-    def __init__(self, config: WireConfig) -> None:
+    def __init__(self, config: WireConfig, now: Callable[[], float] = time.monotonic) -> None:
         self._config = config
+        self._now = now
         self._open: dict[Address, Connection] = {}
         self._returned: queue.SimpleQueue[Connection] = queue.SimpleQueue()
         self._closed = False
@@ -136,7 +138,7 @@ class ConnectionCache:
         self.detach(connection)
 
         def receive_rest() -> None:
-            limit = Deadline.after(self._config.request_seconds)
+            limit = Deadline.after(self._config.request_seconds, self._now)
             try:
                 while connection.in_flight:
                     connection.discard_response(limit)
@@ -188,7 +190,7 @@ class ConnectionCache:
             return
         attempts: ConcurrentAttempts[Connection] = ConcurrentAttempts(self.hand_back)
         # Not the caller's deadline: a slow broker's connection can still be used next time.
-        limit = Deadline.after(self._config.setup_seconds)
+        limit = Deadline.after(self._config.setup_seconds, self._now)
         order = list(addresses)
         for address in order:
             attempts.start(partial(self.open, address, limit))

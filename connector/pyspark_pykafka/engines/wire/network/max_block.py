@@ -53,7 +53,7 @@ def retry_within_max_block(
             logger.warning("%s; waiting for %.0f s at most", reason, deadline.remaining())
         seconds = deadline.remaining(config.request_seconds)
         try:
-            return attempt(Deadline.after(max(seconds, _MIN_ATTEMPT_SECONDS)))
+            return attempt(Deadline.after(max(seconds, _MIN_ATTEMPT_SECONDS), now, sleep))
         except PykafkaError as error:
             last_error = error
             raise

@@ -29,11 +29,8 @@ from pyspark_pykafka.engines.wire.records._encoder import RecordEncoder
 from pyspark_pykafka.engines.wire.records.arrow_encoder import ArrowEncoder, encode_record
 from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
 from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
-from pyspark_pykafka.engines.wire.transactions.values import (
-    TransactionState,
-)
+from pyspark_pykafka.engines.wire.transactions.values import TransactionState
 from pyspark_pykafka.errors import PykafkaError, UnknownTopicError
-from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings.wire_config import wire_producer_config
 
 if TYPE_CHECKING:
@@ -44,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.transaction_contract import LedgerRecord, Transaction
     from pyspark_pykafka.engines.wire.producer.partition_queue import PartitionQueue
     from pyspark_pykafka.offsets import TopicPartition
+    from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.settings import KafkaSettings
     from pyspark_pykafka.settings.wire_config import ProducerConfig
 
@@ -267,7 +265,7 @@ class _Producer:
         Return the number of a topic's partitions; wait a moment for a topic being created.
         """
         seconds = min(MISSING_SECONDS, self.config.block_seconds)
-        missing_until = Deadline.after(seconds)
+        missing_until = self.cluster.new_deadline(seconds)
 
         def find(deadline: Deadline) -> tuple[int, list[int]]:
             try:
@@ -292,7 +290,9 @@ class _Producer:
         """
         initial_backoff = self.config.wire.retry_backoff_seconds
         return retry_within_max_block(
-            request, self.config, initial_backoff, f"{action}: no response"
+            *(request, self.config, initial_backoff, f"{action}: no response"),
+            now=self.cluster.now,
+            sleep=self.cluster.sleep,
         )
 
 

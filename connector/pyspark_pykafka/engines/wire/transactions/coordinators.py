@@ -113,7 +113,7 @@ class Coordinators:
         One deadline covers them all. Returns the errors, by transactional id, of the requests that
         were rejected or did not succeed before the deadline.
         """
-        deadline = Deadline.after(self.config.block_seconds)
+        deadline = self.cluster.new_deadline(self.config.block_seconds)
         backoff = Backoff(_INITIAL_BACKOFF_SECONDS, self.config.wire.retry_backoff_max_seconds)
         failed: dict[str, PykafkaError] = {}
         missing = dict(requests)
@@ -197,7 +197,11 @@ class Coordinators:
         Call ``request`` again after retriable errors; the last one is raised after the deadline.
         """
         failure = f"{action}: not done"
-        return retry_within_max_block(request, self.config, _INITIAL_BACKOFF_SECONDS, failure)
+        return retry_within_max_block(
+            *(request, self.config, _INITIAL_BACKOFF_SECONDS, failure),
+            now=self.cluster.now,
+            sleep=self.cluster.sleep,
+        )
 
     def _send_round(
         self,
@@ -206,7 +210,7 @@ class Coordinators:
         action: str,
         deadline: Deadline,
     ) -> dict[str, PykafkaError]:
-        limit = Deadline.after(max(deadline.remaining(), _MIN_REQUEST_SECONDS))
+        limit = self.cluster.new_deadline(max(deadline.remaining(), _MIN_REQUEST_SECONDS))
         try:
             responses, errors = self.send_once(requests, limit)
         except PykafkaError as error:
@@ -281,7 +285,7 @@ class Coordinators:
         # Invariant R18 (no single broker).
         self.cluster.demote(address)
         try:
-            self.cluster.addresses(Deadline.after(deadline.remaining(_LOOKUP_SECONDS)))
+            self.cluster.addresses(self.cluster.new_deadline(deadline.remaining(_LOOKUP_SECONDS)))
         except PykafkaError as error:
             if not error.retriable:
                 raise

@@ -26,7 +26,6 @@ from pyspark_pykafka.engines.wire.transactions.values import (
     TransactionState,
 )
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError
-from pyspark_pykafka.retry import Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
         DescribeTransactionsResponse,
         TransactionStateEntry,
     )
+    from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.settings.wire_config import Address, ProducerConfig
 
 logger = logging.getLogger("pyspark_pykafka")
@@ -99,7 +99,7 @@ class TransactionLookups:
         """
         Return the states of those ids whose coordinators answer the first request.
         """
-        limit = deadline or Deadline.after(self.config.request_seconds)
+        limit = deadline or self.cluster.new_deadline(self.config.request_seconds)
         try:
             return self._describe_once(transactional_ids, limit)
         except PykafkaError as error:
@@ -170,7 +170,7 @@ class TransactionLookups:
 
         For transactions that are better ended now, but also end by their timeout.
         """
-        deadline = Deadline.after(self.config.block_seconds)
+        deadline = self.cluster.new_deadline(self.config.block_seconds)
         try:
             ids, failed = self._list_once(pattern, list(states), deadline)
         except PykafkaError as error:

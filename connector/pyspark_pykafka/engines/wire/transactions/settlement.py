@@ -10,21 +10,16 @@ import enum
 import logging
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.engines.wire.transactions.values import (
-    TransactionState,
-    is_committed,
-)
+from pyspark_pykafka.engines.wire.transactions.values import TransactionState, is_committed
 from pyspark_pykafka.errors import PykafkaError
-from pyspark_pykafka.retry import Backoff, Deadline
+from pyspark_pykafka.retry import Backoff
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
-    from pyspark_pykafka.engines.wire.transactions.values import (
-        TransactionDescription,
-    )
+    from pyspark_pykafka.engines.wire.transactions.values import TransactionDescription
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -78,8 +73,8 @@ class _Settlement:
     ) -> None:
         seconds = transactions.config.block_seconds
         self._transactions = transactions
-        self._deadline = Deadline.after(seconds)
-        self._commits_until = Deadline.after(seconds * _COMMIT_SHARE)
+        self._deadline = transactions.cluster.new_deadline(seconds)
+        self._commits_until = transactions.cluster.new_deadline(seconds * _COMMIT_SHARE)
         self._backoff = Backoff(
             _INITIAL_BACKOFF_SECONDS, transactions.config.wire.retry_backoff_max_seconds
         )
