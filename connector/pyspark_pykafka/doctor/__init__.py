@@ -1,3 +1,3 @@
 """
-Checks what a query needs: this machine, the brokers, the permissions. For `pykafka doctor`.
+The checks of `pykafka doctor`: this machine, the brokers, and the permissions that a query needs.
 """

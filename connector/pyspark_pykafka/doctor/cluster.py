@@ -1,5 +1,5 @@
 """
-Checks the brokers: reachable, login, version, limits of transactions, replicas, clocks.
+Checks the brokers: connection, login, version, transaction limits, replicas, clocks.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.settings import KafkaSettings
 
 _FETCH = 1
-#: The first Fetch version that each release has; older ones than the last are not supported.
+#: The highest Fetch version of each release. Older releases than the last row are not supported.
 _RELEASES = (
     (18, "4.1 or newer"),
     (17, "3.9 or 4.0"),
@@ -52,7 +52,7 @@ _INTERNAL_TOPICS = (
 
 class Request(NamedTuple):
     """
-    The settings of the brokers, and what a query needs.
+    The settings to connect with, and the resources that a query needs.
     """
 
     kafka: KafkaSettings
@@ -61,7 +61,7 @@ class Request(NamedTuple):
 
 def check_cluster(request: Request, now: Callable[[], float] = time.time) -> Iterator[Finding]:
     """
-    Yield the findings; after brokers that cannot be reached there is nothing more to check.
+    Yield the findings. If the brokers cannot be reached, no further checks are made.
     """
     unreachable = _check_contact(request.kafka)
     if unreachable is not None:
@@ -150,10 +150,10 @@ def check_transaction_timeout(settings: Mapping[str, str], timeout_ms: int) -> F
 
 def check_id_expiration(settings: Mapping[str, str]) -> Finding:
     """
-    Check that a stopped exactly-once stream is remembered long enough.
+    Check that the brokers keep the transactional ids of a stopped exactly-once stream long enough.
     """
     remembered = int(settings.get("transactional.id.expiration.ms", 7 * _DAY_MS))
-    text = f"transactional ids are remembered for {remembered / _DAY_MS:g} days"
+    text = f"unused transactional ids expire after {remembered / _DAY_MS:g} days"
     if remembered >= _DAY_MS:
         return ok("transactions", text)
     advice = "raise the brokers' transactional.id.expiration.ms above the longest pause of a query"
@@ -162,7 +162,7 @@ def check_id_expiration(settings: Mapping[str, str]) -> Finding:
 
 def check_internal_topics(settings: Mapping[str, str], brokers: int) -> Iterator[Finding]:
     """
-    Yield the internal topics that need more brokers than there are.
+    Yield a finding for each internal topic whose replication factor exceeds the number of brokers.
     """
     for name, effect in _INTERNAL_TOPICS:
         replicas = int(settings.get(name, 1))
@@ -190,7 +190,8 @@ def _check_clocks(
 
 def check_clock(topic: str, newest: float, present: float) -> Finding:
     """
-    Check that no record is from the future: then this clock or a producer's is wrong.
+    Check that no record is from the future. If one is, this machine's or a producer's clock is
+    wrong.
     """
     at = datetime.fromtimestamp(newest, tz=UTC).isoformat(timespec="seconds")
     ahead = newest - present

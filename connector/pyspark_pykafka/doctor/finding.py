@@ -1,5 +1,5 @@
 """
-What a check found, and what to do about it.
+The result of a check, with advice.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 class Status(StrEnum):
     """
-    Whether a query can work: it cannot if a check has failed.
+    The status of a check. A query cannot work if a check has failed.
     """
 
     OK = "ok"
@@ -22,7 +22,7 @@ class Status(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Finding:
     """
-    The result of one check; ``advice`` says what to do, and is empty where nothing is to be done.
+    The result of one check; ``advice`` is empty if no action is needed.
     """
 
     check: str

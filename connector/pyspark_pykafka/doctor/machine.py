@@ -41,7 +41,7 @@ _SETTINGS = {
     "spark.sql.python.filterPushdown.enabled": (
         (4, 1),
         "true",
-        "batch reads then fetch only what filters on topic, partition, offset and timestamp leave",
+        "batch reads then fetch only records that pass filters on partition, offset and timestamp",
     ),
     "spark.python.unix.domain.socket.enabled": (
         (4, 1),
@@ -56,7 +56,7 @@ def check_machine(
     settings: Mapping[str, str], environment: Mapping[str, str] | None = None
 ) -> Iterator[Finding]:
     """
-    Yield the findings; ``settings`` are Spark's, given or from :func:`spark_defaults`.
+    Yield the findings. ``settings`` are Spark's, from the user or from :func:`spark_defaults`.
     """
     environment = os.environ if environment is None else environment
     yield ok("connector", f"pyspark-pykafka {version(_DISTRIBUTION)}")
@@ -76,7 +76,7 @@ def installed_spark() -> str | None:
     try:
         return version("pyspark")
     except PackageNotFoundError:
-        # A cluster's own Spark is often on the path only.
+        # The Spark of a cluster is often on the path without being an installed distribution.
         if find_spec("pyspark") is None:
             return None
         return str(import_module("pyspark.version").__version__)
@@ -92,11 +92,11 @@ def check_spark(spark: str | None) -> Finding:
     numbers = _numbers(spark)
     if not (low,) <= numbers < (high,):
         advice = "install the version of your cluster: pip install 'pyspark>=4.0,<5'"
-        return failed("spark", f"Spark {spark} has no data source that fits: 4.0 to 4.3 do", advice)
+        return failed("spark", f"Spark {spark} is not supported; 4.0 to 4.3 are", advice)
     if numbers < _PASSES_START_OFFSET:
         return warning(
             "spark",
-            f"Spark {spark} runs availableNow and once as one batch, whatever limits are set",
+            f"Spark {spark} ignores limits: triggers availableNow and once run as one batch",
             "use Spark 4.2 or newer if a stream has maxOffsetsPerTrigger or another limit",
         )
     return ok("spark", f"Spark {spark}")
@@ -104,7 +104,7 @@ def check_spark(spark: str | None) -> Finding:
 
 def check_worker_python(environment: Mapping[str, str]) -> Finding:
     """
-    Check that the Python of Spark's workers has the connector, in the same version.
+    Check that the Python of Spark's workers has the same version of the connector.
     """
     check = "worker python"
     name = environment.get("PYSPARK_PYTHON") or "python3"
@@ -138,7 +138,8 @@ def check_worker_python(environment: Mapping[str, str]) -> Finding:
 
 def check_java(environment: Mapping[str, str]) -> Finding:
     """
-    Check the Java that Spark's driver starts here: that of JAVA_HOME, otherwise that of the PATH.
+    Check the Java that a Spark driver uses on this machine: from JAVA_HOME, otherwise from the
+    PATH.
     """
     home = environment.get("JAVA_HOME")
     java = (
@@ -161,14 +162,14 @@ def check_java(environment: Mapping[str, str]) -> Finding:
 
 def check_compiled(missing: Mapping[str, str]) -> Finding:
     """
-    Check the modules of the fast engine; ``missing`` has a reason for each that cannot be used.
+    Check the compiled modules of the fast engine; ``missing`` maps each unusable one to the reason.
     """
     if not missing:
         return ok("compiled modules", "the engine wire is compiled")
     reasons = "; ".join(f"{module}: {reason}" for module, reason in missing.items())
     return warning(
         "compiled modules",
-        f"the slower engine librdkafka does the work, without exactly-once: {reasons}",
+        f"the slower engine librdkafka is used, which cannot write exactly once: {reasons}",
         "install a wheel of pyspark-pykafka for this platform, or a C compiler and Python's "
         "headers, and then: pip install --force-reinstall --no-deps --no-cache-dir pyspark-pykafka",
     )
@@ -192,13 +193,13 @@ def check_settings(settings: Mapping[str, str], spark: tuple[int, ...]) -> Itera
         yield warning(
             "spark setting",
             f"{_WRAPPER} is true",
-            "remove it: a restarted stream with limits is refused with it before Spark 4.2",
+            "remove it: Spark before 4.2 refuses to restart a stream that has limits if it is set",
         )
 
 
 def spark_defaults(environment: Mapping[str, str] | None = None) -> dict[str, str]:
     """
-    Return the settings of spark-defaults.conf, which SPARK_CONF_DIR or SPARK_HOME names.
+    Return the settings of the spark-defaults.conf in SPARK_CONF_DIR or below SPARK_HOME.
     """
     environment = os.environ if environment is None else environment
     folder = environment.get("SPARK_CONF_DIR")

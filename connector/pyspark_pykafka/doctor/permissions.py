@@ -1,5 +1,5 @@
 """
-Checks the rights that a query needs on its topics, its group and its transactional ids.
+Checks the permissions that a query needs on its topics, its group and its transactional ids.
 """
 
 from __future__ import annotations
@@ -43,7 +43,8 @@ def check_rights(
     needs: Needs,
 ) -> Iterator[Finding]:
     """
-    Yield a finding for each topic, group and id: what exists, and which permission is missing.
+    Yield a finding for each topic, group and transactional id: whether it exists, and which
+    permissions are missing.
     """
     for topic in needs.read:
         yield _check_topic(inspection, topic, {_READ})
@@ -96,7 +97,7 @@ def _check_transactional_ids(kafka: KafkaSettings, prefix: str) -> Finding:
         return failed(check, "; ".join(error.mistakes), "exactly-once writes need this")
     except PykafkaError as error:
         return failed(check, str(error), "see the error; exactly-once writes need this")
-    return ok(check, "DESCRIBE allowed; WRITE is only known when a query writes")
+    return ok(check, "DESCRIBE allowed; WRITE can be checked only by writing")
 
 
 def _check_ledger(

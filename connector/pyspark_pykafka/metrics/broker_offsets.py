@@ -1,6 +1,6 @@
 """
-Reads from the brokers what Spark's progress does not show: the current end offsets, and how old
-the first unread record is.
+Reads two things from the brokers that Spark's progress does not show: the current end offsets, and
+the age of the first unread record.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class UnreadRecords:
     """
 
     def __init__(self, options: SourceOptions, now: Callable[[], float] = time.time) -> None:
-        # Retention may have deleted the record since; that is no error here.
+        # Retention may delete the record before it is read here; that is not an error.
         self._settings = replace(
             fetch_settings(options, _POSITION_AND_TIME), fail_on_data_loss=False
         )
@@ -49,7 +49,7 @@ class UnreadRecords:
         """
         Return the offset and the timestamp of the first record at or after a position.
 
-        If it is gone, the time is the current one: its age is unknown.
+        If there is none any more, its age is unknown, and the current time is returned.
         """
         for batch in fetch(OffsetRange(tp, position, LATEST), self._settings):
             if batch.num_rows:
@@ -62,9 +62,10 @@ class BrokerOffsets:
     """
     Updates the lags of the partitions that the options subscribe to.
 
-    Each refresh is one ListOffsets request to each leader. The first unread record of a partition
-    is read only if it is older than what is known, so about once in a run with a backlog. Raises
-    :class:`~pyspark_pykafka.errors.OptionsError` for wrong options.
+    Each refresh sends one ListOffsets request to each leader. The first unread record of a
+    partition is read only if it is older than the known history of end offsets, which happens about
+    once in a run with a backlog. Raises :class:`~pyspark_pykafka.errors.OptionsError` for wrong
+    options.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class BrokerOffsets:
 
     def refresh(self) -> None:
         """
-        Read the end offsets, and the times of old unread records; raise the brokers' errors.
+        Read the end offsets and the times of old unread records. Errors of the brokers are raised.
         """
         ends = self._client.end_offsets(self._metrics.partitions(self._is_subscribed))
         self._metrics.observe_ends(ends, self._now())
@@ -92,7 +93,8 @@ class BrokerOffsets:
 
 class BrokerOffsetsThread:
     """
-    Refreshes in the background until it is closed; an outage is logged once, and ends nothing.
+    Refreshes the lags in the background until it is closed. An outage is logged once; the thread
+    continues.
     """
 
     def __init__(self, offsets: BrokerOffsets, seconds: float) -> None:
@@ -100,13 +102,13 @@ class BrokerOffsetsThread:
         self._seconds = seconds
         self._closed = threading.Event()
         self._is_failing = False
-        # A daemon: it must not keep the driver alive.
+        # A daemon thread does not keep the driver alive.
         self._thread = threading.Thread(target=self._run, name="pykafka-metrics", daemon=True)
         self._thread.start()
 
     def close(self) -> None:
         """
-        Stop refreshing; a request that is in flight ends by its own timeout.
+        Stop refreshing. A request in flight is not cancelled; it ends by its own timeout.
         """
         self._closed.set()
 
@@ -120,5 +122,5 @@ class BrokerOffsetsThread:
                 self._is_failing = True
             else:
                 if self._is_failing:
-                    logger.info("The lag is read again")
+                    logger.info("The lag can be read again")
                 self._is_failing = False

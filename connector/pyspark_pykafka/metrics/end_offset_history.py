@@ -1,5 +1,6 @@
 """
-Dates the records of a partition by the history of its end offset, without reading them.
+Determines when the records of a partition arrived from the history of its end offset, without
+reading the records.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ class EndOffsetHistory:
     Observations of a partition's end offset, each with its time, oldest first.
 
     A record arrived between the last observation that does not include it and the first that does.
-    Between the two the arrival is interpolated, so it is wrong by at most the time between them.
+    The arrival is interpolated between the two, so the error is at most the time between them.
     Old observations are thinned out.
     """
 
@@ -26,10 +27,10 @@ class EndOffsetHistory:
 
     def observe(self, end: int, at: float) -> bool:
         """
-        Record that the log ended at ``end`` at the time ``at``; return whether that is new.
+        Record that the log ended at ``end`` at the time ``at``; return whether this was recorded.
 
-        An observation that is older than the last one is ignored. A smaller end than before means
-        another log: the topic was recreated, or truncated.
+        An observation that is older than the last one is ignored. An end smaller than the last one
+        starts a new history: the topic was recreated, or its log was truncated.
         """
         if self._times and at < self._times[-1]:
             return False
@@ -48,7 +49,7 @@ class EndOffsetHistory:
         """
         Record that the record at ``offset`` arrived at ``at``, before the first observation.
 
-        A time after it, from a producer whose clock is fast, is ignored.
+        A later time, from a producer whose clock is fast, is ignored.
         """
         self._is_dated = True
         if offset < self._ends[0] and at <= self._times[0]:
@@ -70,9 +71,10 @@ class EndOffsetHistory:
 
     def arrival(self, offset: int) -> float | None:
         """
-        Return the time at which the record at ``offset`` arrived; None if it has not.
+        Return the time at which the record at ``offset`` arrived; None if it has not arrived.
 
-        For a record older than the history that is the first observation: it is at least that old.
+For a record older than the history, the time of the first observation is returned: the
+record is at least that old.
         """
         # The first observation whose end is greater than the offset includes the record.
         index = bisect_right(self._ends, offset)

@@ -1,5 +1,5 @@
 """
-Spark's listener for the metrics: takes the events of all queries of a session.
+The listener that receives Spark's events of all queries of a session and updates the metrics.
 """
 
 from __future__ import annotations
@@ -61,9 +61,9 @@ class MetricsListener(StreamingQueryListener):
     of ``prometheus_client`` that your program serves itself, ``meter`` a meter of OpenTelemetry.
     Each running query is logged at most every ``log_seconds`` (None: never).
 
-    With ``options``, those of a query's ``readStream``, the end offsets are also read from the
-    brokers every ``refresh_seconds``: the lag is then current, and known before Spark
-    4.2. A query with more than ``max_partitions`` partitions is shown by topic.
+    If ``options`` are given (the options of a query's ``readStream``), the end offsets are also
+    read from the brokers every ``refresh_seconds``. The lag is then current, and also known on
+    Spark before 4.2. A query with more than ``max_partitions`` partitions is shown by topic.
 
     Raises :class:`~pyspark_pykafka.errors.OptionsError` for wrong values or options, if a library
     is missing, and if the port is in use.
@@ -102,7 +102,7 @@ class MetricsListener(StreamingQueryListener):
             create_instruments(meter, self.snapshot)
         if registry is not None:
             registry.register(_collector(self.snapshot))
-        #: The port that is served, None if there is none.
+        #: The port of the server; None without a server.
         self.port = None if port is None else self._serve(host, port)
 
     def snapshot(self) -> Snapshot:
@@ -119,7 +119,8 @@ class MetricsListener(StreamingQueryListener):
 
             safely = isolate_poison(process, metrics.count_dead_letters(DeadLetterTopic(...)))
 
-        Spark Connect runs ``foreachBatch`` on the server, where this listener is not.
+        On Spark Connect this does not work: ``foreachBatch`` runs on the server, and the listener
+        in the client.
         """
 
         def write_and_count(records: Sequence[FailedRecord], batch_id: int) -> None:
@@ -130,7 +131,7 @@ class MetricsListener(StreamingQueryListener):
 
     def record_audit(self, report: AuditReport) -> None:
         """
-        Count the verdict on a micro-batch: the first that is not ``complete``, if there is one.
+        Count the verdict on a micro-batch: the first of its verdicts that is not ``complete``.
 
         ::
 
@@ -201,7 +202,7 @@ class MetricsListener(StreamingQueryListener):
 
     def __reduce__(self) -> NoReturn:
         """
-        Refuse to be sent to another process, which would count for itself.
+        Refuse pickling: a copy in another process would count on its own.
         """
         msg = (
             "a MetricsListener cannot leave the driver program; on Spark Connect foreachBatch runs "
@@ -225,7 +226,7 @@ def _collector(snapshot: Callable[[], Snapshot]) -> PrometheusCollector:
 
 def _exposition(snapshot: Callable[[], Snapshot]) -> Callable[[], Content]:
     """
-    Return a function that makes what Prometheus scrapes.
+    Return a function that renders the metrics in Prometheus's text format.
     """
     collector = _collector(snapshot)
     from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
@@ -237,7 +238,7 @@ def _exposition(snapshot: Callable[[], Snapshot]) -> Callable[[], Content]:
 
 def _current_query() -> str:
     """
-    Return the id of the query whose ``foreachBatch`` calls, empty outside of one.
+    Return the id of the query whose ``foreachBatch`` is running; empty outside of ``foreachBatch``.
     """
     session = SparkSession.getActiveSession()
     if session is None:

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 def create_instruments(meter: Meter, snapshot: Callable[[], Snapshot]) -> None:
     """
-    Create an instrument for each metric; counters have no ``_total``, which exporters append.
+    Create an instrument for each metric. The names of counters lack ``_total``: exporters append
+    it.
     """
     for metric in METRICS:
         is_counter = metric.kind is Kind.COUNTER

@@ -1,5 +1,5 @@
 """
-What Spark reports of a finished micro-batch, as values. Pure: no Spark, no I/O.
+Spark's progress report of a finished micro-batch, parsed into values. Pure: no Spark, no I/O.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ _ERROR_NAME = re.compile(r"\A(?:[\w$]+\.)*([\w$]*(?:Exception|Error))\b")
 @dataclass(frozen=True, slots=True)
 class SourceBatch:
     """
-    What one Kafka source of a query delivered in a micro-batch.
+    One Kafka source of a query in a micro-batch: its offsets, rows and rates.
 
-    ``latest`` is None if Spark does not report the latest offsets: before 4.2, and for a batch that
-    an earlier run had planned. ``lost`` counts the offsets lost since the run began.
+    ``latest`` is None if Spark does not report the latest offsets: before Spark 4.2, and for a
+    batch that an earlier run had planned. ``lost`` counts the offsets lost since the run began.
     """
 
     index: int
@@ -113,8 +113,8 @@ def _source(index: int, fields: Mapping[str, Any]) -> SourceBatch | None:
 
 def _latest_document(value: object) -> dict[str, Any] | None:
     """
-    Return the document of the latest offsets, or None if it is an offset of the checkpoint: before
-    4.2 Spark reports the end of the micro-batch there, which limits may have moved.
+    Return the document of the latest offsets, or None if it is an offset of the checkpoint: Spark
+    before 4.2 reports the end of the micro-batch in this field, which read limits may have lowered.
     """
     document = _document(value)
     if document is None or any(key.startswith("@") and key != LOST for key in document):
@@ -146,7 +146,7 @@ def _offsets(document: Mapping[str, Any] | None) -> Offsets:
 
 def _rate(value: object) -> float:
     """
-    Return a rate; Spark reports one that it cannot compute as text or not at all.
+    Return a rate, or 0 where Spark could not compute it and reports text or nothing.
     """
     return float(value) if isinstance(value, int | float) else 0.0
 

@@ -35,7 +35,7 @@ class PrometheusCollector(Collector):
 
     def describe(self) -> Iterator[Family]:
         """
-        Yield each metric without samples; a registry checks the names with these.
+        Yield each metric without samples; a registry uses them to check for duplicate names.
         """
         return (_family(metric, Snapshot()) for metric in METRICS)
 

@@ -24,10 +24,11 @@ if TYPE_CHECKING:
     from pyspark_pykafka.metrics.progress_event import Batch, SourceBatch
     from pyspark_pykafka.offsets import TopicPartition
 
-#: How many ended queries are kept: a job that keeps starting queries must not fill the memory.
+#: Number of ended queries that are kept, so that memory stays bounded in a job that keeps starting
+#: queries.
 MAX_ENDED = 20
 
-# How many names of errors a query has; further errors are counted under this one.
+# Number of distinct error names per query; further errors are counted under the last name.
 _MAX_ERRORS = 20
 _OTHER_ERRORS = "other"
 
@@ -95,7 +96,7 @@ class _Source:
             del self.partitions[tp]
         for tp, end in batch.end.items():
             partition = self.partitions.setdefault(tp, _Partition(end))
-            # A partition that is new in this batch starts wherever retention had left its log.
+            # A partition that is new in this batch starts at the first offset retention has left.
             partition.advance(batch.start.get(tp, end), end)
             if tp in batch.lost:
                 partition.count_lost(batch.lost[tp])
@@ -190,8 +191,9 @@ class QueryMetrics:
     """
     Collects the metrics of all queries of a session; its methods may be called from any thread.
 
-    Queries are kept by id, which the restarts of a checkpoint share, so counters continue. A
-    snapshot has at most ``max_partitions`` entries for the partitions of a query.
+    Queries are identified by Spark's query id. A restart from the same checkpoint has the same id,
+    so its counters continue. A snapshot has at most ``max_partitions`` entries for the partitions
+    of a query.
     """
 
     def __init__(self, max_partitions: int) -> None:
@@ -224,7 +226,7 @@ class QueryMetrics:
 
     def end(self, query_id: str, error: tuple[str, str] | None, now: float) -> None:
         """
-        Count the end of a run; ``error`` is (name, text) of the error that ended it.
+        Count the end of a run; ``error`` is the (name, text) of the error that ended it, or None.
         """
         with self._lock:
             if query_id not in self._queries:
@@ -272,7 +274,7 @@ class QueryMetrics:
     def undated(self, matches: Callable[[TopicPartition], bool]) -> dict[TopicPartition, int]:
         """
         Return the positions of matching partitions whose first unread record is older than the
-        history of their end offsets.
+        recorded history of their end offsets.
         """
         with self._lock:
             return {

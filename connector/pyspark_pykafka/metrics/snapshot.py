@@ -1,5 +1,5 @@
 """
-The state of all queries at one moment, as frozen values: what exporters and the page show.
+The state of all queries at one moment, as frozen values. Exporters and the page show it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.offsets import TopicPartition
 
-#: Stands for the partition, or topic, of an entry that sums up several.
+#: The partition, or topic, of an entry that aggregates several.
 ALL = ""
 
 
@@ -22,8 +22,9 @@ class PartitionSnapshot:
     One partition of one of a query's Kafka sources.
 
     ``position`` is the next offset to read. ``lag`` counts offsets. ``end``, ``lag`` and
-    ``lag_seconds`` are None while the latest offsets are unknown. An entry that sums up partitions
-    has the partition :data:`ALL`, or the topic as well, and neither position nor end.
+    ``lag_seconds`` are None while the latest offsets are unknown. In an entry that aggregates
+    partitions, the partition is :data:`ALL`, and so is the topic if it aggregates topics; position
+    and end are None.
     """
 
     source: int
@@ -54,9 +55,9 @@ class QuerySnapshot:
     """
     One query since the listener was added; times are in seconds since 1970.
 
-    ``last_seconds`` and ``total_seconds`` hold the durations of Spark's phases: of the last
-    micro-batch, and of all. ``failures`` counts the errors that ended runs, by name,
-    ``dead_letters`` the records set aside by (topic, partition).
+    ``last_seconds`` and ``total_seconds`` hold the duration of each of Spark's phases in the last
+    micro-batch and in all micro-batches. ``failures`` counts the errors that ended runs, by name;
+    ``dead_letters`` counts the records set aside, by (topic, partition).
     """
 
     id: str
@@ -105,11 +106,11 @@ def limit_partitions(
     partitions: tuple[PartitionSnapshot, ...], maximum: int
 ) -> tuple[PartitionSnapshot, ...]:
     """
-    Return at most ``maximum`` entries: if there are more, one for each topic, or one for each
-    source if there are still more.
+    Return at most ``maximum`` entries: one for each partition, or else one for each topic, or else
+    one for each source.
 
-    Counts and lags in offsets are sums, lags in seconds the longest. The number of sources is that
-    of the query.
+    Counts and lags in offsets are summed; of the lags in seconds the longest is taken. Sources are
+    never aggregated.
     """
     if len(partitions) <= maximum:
         return partitions
@@ -123,7 +124,7 @@ def limit_dead_letters(
     counts: Mapping[TopicPartition, int], maximum: int
 ) -> dict[tuple[str, str], int]:
     """
-    Return the counts by (topic, partition), summed up in the same way.
+    Return the counts by (topic, partition), aggregated in the same way.
     """
     labels: tuple[Callable[[TopicPartition], tuple[str, str]], ...] = (
         lambda tp: (tp.topic, str(tp.partition)),

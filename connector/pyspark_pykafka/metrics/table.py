@@ -55,9 +55,9 @@ def _of_queries(
     value: Callable[[QuerySnapshot], float | None], *, running: bool = False
 ) -> Callable[[Snapshot], Iterable[Sample]]:
     """
-    Return the reader of one value for each query, or for each running query.
+    Return a function that reads one value of each query, or of each running query.
 
-    Dead letters without a known query are counted under an empty query id.
+Dead letters of no known query are counted under an empty query id.
     """
 
     def read(snapshot: Snapshot) -> Iterator[Sample]:
@@ -73,7 +73,7 @@ def _of_keys(
     values: Callable[[QuerySnapshot], Mapping[str, float]], *, running: bool = False
 ) -> Callable[[Snapshot], Iterable[Sample]]:
     """
-    Return the reader of one value for each query and key, such as a phase.
+    Return a function that reads one value for each query and key, such as a phase.
     """
 
     def read(snapshot: Snapshot) -> Iterator[Sample]:
@@ -86,7 +86,7 @@ def _of_keys(
 
 
 def _of_sources(field: str, snapshot: Snapshot) -> Iterator[Sample]:
-    # Rates are those of the last batch, but the rows are counted: they outlive a run.
+    # Rates describe a running query only; the counter of rows continues after a run has ended.
     for query in snapshot.queries:
         if query.is_running or field == "rows":
             for source in query.sources:
@@ -97,7 +97,7 @@ def _of_partitions(
     value: Callable[[PartitionSnapshot], float | None], *, running: bool = True
 ) -> Callable[[Snapshot], Iterable[Sample]]:
     """
-    Return the reader of one value for each partition, of running queries only unless it counts.
+    Return a function that reads one value of each partition, by default of running queries only.
     """
 
     def read(snapshot: Snapshot) -> Iterator[Sample]:

@@ -1,5 +1,5 @@
 """
-A page in the browser: queries, their partitions and lag over time, replays, dead letters, errors.
+A web page that shows queries, their partitions and lag over time, replays, dead letters and errors.
 
-It changes nothing, and fetches nothing from elsewhere.
+The page is read-only and loads nothing from other servers.
 """

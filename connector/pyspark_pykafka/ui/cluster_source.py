@@ -1,6 +1,6 @@
 """
-The page of a cluster: made from progress stores, end offsets and dead-letter topics, so that it
-shows any query that records its progress, wherever its driver runs.
+The page's data for a cluster, made from progress stores, end offsets and dead-letter topics. It
+covers every query that records its progress, wherever its driver runs.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from pyspark_pykafka.progress.record import FailedAttempts, Record
     from pyspark_pykafka.progress.store import Records
 
-#: A cluster with more groups is not searched: each costs a request.
+#: A cluster with more groups is not searched, since each group costs a request.
 MAX_GROUPS = 100
 
-#: How many of a partition's dead letters are searched for the last error.
+#: Number of a partition's dead letters that are searched for the last error.
 _LAST_LETTERS = 10
 _MAX_TEXT_LENGTH = 200
 
@@ -66,11 +66,11 @@ class _Store:
 
 class ClusterSource:
     """
-    Reads what the page shows of a cluster, each time that it is called.
+    Reads the page's data for a cluster each time that it is called.
 
-    ``options`` are brokers and login, and ``stores`` the options of each progress store. Without
-    stores, the consumer groups are searched for those that queries of this connector write.
-    ``dead_letters`` are names of dead-letter topics.
+``options`` are the brokers and the login, ``stores`` the options of each progress store. If no
+stores are given, the cluster is searched for consumer groups written by queries of this
+connector. ``dead_letters`` are the names of dead-letter topics.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class ClusterSource:
 
     def __call__(self) -> PageData:
         """
-        Return what the page shows; raise the errors of the brokers and stores.
+        Return the page's data. Errors of the brokers and stores are raised.
         """
         if self._is_searching:
             self._search()
@@ -119,7 +119,7 @@ class ClusterSource:
 
     def _search(self) -> None:
         """
-        Look for groups of queries, at most once a minute.
+        Search for consumer groups of queries, at most once a minute.
         """
         if self._searched_at is not None and self._now() - self._searched_at < _REDISCOVER_SECONDS:
             return
@@ -131,8 +131,8 @@ class ClusterSource:
         ]
         if len(groups) > MAX_GROUPS:
             msg = (
-                f"the cluster has {len(groups)} consumer groups, which are too many to look for "
-                "those of queries; name yours with --group"
+                f"the cluster has {len(groups)} consumer groups, too many to search them for "
+                "groups of queries; name yours with --group"
             )
             raise OptionsError((msg,))
         for group in groups:
@@ -148,12 +148,12 @@ class ClusterSource:
         with closing(make_progress_store(store.options)) as opened:
             records = opened.read(store.topics)
             active = opened.has_writer() if isinstance(opened, GroupStore) else None
-        # From now on, requests to the brokers name these topics only.
+        # The metadata client requests only these topics from now on.
         store.topics = frozenset(tp.topic for tp in records) or None
         return records, active
 
     def _query(self, store: _Store, records: Records, active: bool | None) -> PageQuery:
-        # After the positions, so that no lag is negative.
+        # End offsets are read after the positions, so that no lag is negative.
         now = self._now()
         ends = self._brokers.end_offsets(self._brokers.partitions_for(store.topics or ()))
         failing = _failing(records)
@@ -193,7 +193,7 @@ class ClusterSource:
 
     def _letters(self, topic: str) -> Iterable[PageDeadLetter]:
         """
-        Return the number of dead letters in each partition that are not replayed, and the last.
+        Yield, for each partition, the number of dead letters not yet replayed and the last of them.
         """
         tps = self._brokers.assignment(Subscribe((topic,))).partitions
         log_starts, ends = self._brokers.log_start_offsets(tps), self._brokers.end_offsets(tps)

@@ -1,5 +1,5 @@
 """
-The page of a driver program: made from the metrics of its queries.
+The page's data for a driver program, made from the metrics of its queries.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 def page_of_driver(snapshot: Snapshot) -> PageData:
     """
-    Return what the page shows of a session's queries, those that run first.
+    Return the page's data for a session's queries, running queries first.
     """
     queries = sorted(snapshot.queries, key=lambda query: not query.is_running)
     return PageData(

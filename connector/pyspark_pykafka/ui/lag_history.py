@@ -17,7 +17,7 @@ _MAX_POINTS = 600
 
 class LagHistory:
     """
-    Keeps points of the queries that are shown; the older half is thinned out as they grow.
+    Keeps the points of all shown queries. When a query has too many, its older half is thinned out.
     """
 
     def __init__(self) -> None:

@@ -1,5 +1,5 @@
 """
-What the page shows, as values: the same for a driver program and for a cluster.
+The data of the page, as values: the same for a driver program and for a cluster.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 @dataclass(frozen=True, slots=True)
 class PagePartition:
     """
-    One partition of a query, or a sum of several; None for what is unknown.
+    One partition of a query, or several aggregated. Unknown values are None.
     """
 
     topic: str
@@ -25,11 +25,11 @@ class PagePartition:
 @dataclass(frozen=True, slots=True)
 class PageQuery:
     """
-    One query; None for what is unknown.
+    One query. Unknown values are None.
 
-    ``state`` is running, ended, failed or recorded: for a store, which does not show whether a
-    query runs. ``replays`` counts micro-batches that were read again, or the attempts at the one
-    that is failing. Times are in seconds since 1970.
+``state`` is running, ended, failed or recorded. A query read from a store that does not show
+whether the query runs is "recorded". ``replays`` counts micro-batches that were read again, or
+the attempts at the micro-batch that is failing. Times are in seconds since 1970.
     """
 
     id: str
@@ -48,7 +48,7 @@ class PageQuery:
     @property
     def lag(self) -> int | None:
         """
-        The sum over the partitions whose lag is known.
+        The sum of the known lags of partitions.
         """
         lags = [each.lag for each in self.partitions if each.lag is not None]
         return sum(lags) if lags else None
@@ -76,7 +76,7 @@ class PageError:
 @dataclass(frozen=True, slots=True)
 class PageDeadLetter:
     """
-    Records set aside: one of a dead-letter topic with its error, or a number from a partition.
+    Records set aside: one dead letter with its error, or a number of records of a partition.
     """
 
     topic: str
@@ -88,7 +88,7 @@ class PageDeadLetter:
 @dataclass(frozen=True, slots=True)
 class PageData:
     """
-    All that the page shows at one moment; ``source`` says where it is from.
+    The data of the page at one moment; ``source`` describes where the data come from.
     """
 
     source: str

@@ -1,9 +1,9 @@
 """
 Serves the page, its data and the metrics, with Python's own HTTP server.
 
-Only GET and HEAD are answered, and nothing can be changed. A server on a loopback address answers
-only requests that name it so: otherwise a page from elsewhere could read it by a name of its own
-that resolves to 127.0.0.1.
+Only GET and HEAD are supported, and nothing can be changed. A server on a loopback address accepts
+only requests whose Host header is a loopback name. Otherwise a foreign web page could read the data
+through a host name of its own that resolves to 127.0.0.1 (DNS rebinding).
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class PageServer:
     """
     Serves until it is closed, and reads the data from ``source`` every ``seconds``.
 
-    ``metrics`` returns what ``/metrics`` shows. If the source raises an error of the connector, the
-    page shows it beside the last data. Raises :class:`~pyspark_pykafka.errors.OptionsError` if the
-    address cannot be served; port 0 chooses a free one.
+    ``metrics`` returns the content of ``/metrics``. If the source raises an error of the connector,
+    the page shows the error beside the last data. Port 0 chooses a free port. Raises
+    :class:`~pyspark_pykafka.errors.OptionsError` if the server cannot listen on the address.
     """
 
     def __init__(
@@ -140,7 +140,7 @@ class PageServer:
 
 class _Page:
     """
-    The page's file, and the policy that allows the browser its own script and style only.
+    The page's file, and a content security policy that allows only its own script and style.
     """
 
     @cached_property
@@ -170,7 +170,7 @@ _PAGE = _Page()
 
 class _Handler(BaseHTTPRequestHandler):
     """
-    Answers GET and HEAD; the server's subclass has the contents.
+    Handles GET and HEAD requests; the server's subclass provides the contents.
     """
 
     server_version = "pykafka"
@@ -195,7 +195,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _respond(self) -> Content | None:
         if not self._names_this_server():
-            self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "Use the address of the server")
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "Open the page by the server's address")
             return None
         content = type(self).get_content(self.path.partition("?")[0])
         if content is None:
@@ -209,7 +209,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def end_headers(self) -> None:
         """
-        Add the headers that every response has.
+        Add the headers that are common to all responses.
         """
         for name, value in _SAFE_HEADERS.items():
             self.send_header(name, value)
@@ -224,7 +224,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 (the base's name)
         """
-        Log requests for debugging only.
+        Log requests at debug level.
         """
         logger.debug("page: %s", format % arguments)
 
@@ -242,7 +242,7 @@ class _Server(ThreadingHTTPServer):
 
     def server_bind(self) -> None:
         """
-        Bind without the look-up of the host's name that HTTPServer makes.
+        Bind without HTTPServer's lookup of the host name.
         """
         TCPServer.server_bind(self)
         host, self.server_port = self.server_address[:2]
@@ -265,8 +265,8 @@ def _listen(host: str, port: int, content: Callable[[str], Content | None]) -> _
 
 def _host_names(host: str) -> frozenset[str] | None:
     """
-    Return the names by which a loopback server may be called; None for any other, which may be
-    behind names that it does not know.
+    Return the host names that a loopback server accepts. None, which accepts all, for any other
+    address: such a server may be reached by names that it does not know.
     """
     try:
         is_loopback = ipaddress.ip_address(host).is_loopback

@@ -1,3 +1,3 @@
 """
-`pykafka verify`: numbered records go through Kafka and Spark, and a checker compares both ends.
+`pykafka verify`: sends numbered records through Kafka and Spark, and compares input and output.
 """

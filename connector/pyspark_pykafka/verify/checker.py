@@ -1,5 +1,5 @@
 """
-Finds the anomalies of a history, named after Jepsen's: lost, duplicate, aborted read, and others.
+Finds anomalies in a history. Their names follow Jepsen: lost, duplicate, aborted read, and others.
 
 `pykafka verify` and the simulation of the test suite use the same checker. It does no I/O.
 """
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-#: The outcome of a written record. UNKNOWN: its commit got no response; OPEN: its transaction has
-#: no transaction marker yet. Records without a transaction are COMMITTED.
+#: The outcome of a written record. UNKNOWN: the commit request got no response; OPEN: there is no
+#: transaction marker yet. Records without a transaction are COMMITTED.
 COMMITTED, ABORTED, OPEN, UNKNOWN, MARKER = "committed", "aborted", "open", "unknown", "marker"
 
 _SHOWN = 5
@@ -136,7 +136,7 @@ def check_source(
     """
     Compare the rows of all micro-batches, in order, with the records in the logs.
 
-    A record without a row is lost if the query has passed it (``is_through``), or else stuck.
+A record without a row is "lost" if the query has read past it (``is_through``), else "stuck".
     """
     check_rows(verdict, truth, batches, committed_only=committed_only, exactly_once=exactly_once)
     seen = {(row.topic, row.partition, row.offset) for rows in batches for row in rows}
@@ -161,10 +161,11 @@ def check_rows(
     exactly_once: bool = True,
 ) -> None:
     """
-    Check that each row is a visible record, that no row repeats, and the order across batches.
+    Check that each row is a visible record, that no row repeats, and that the order holds across
+micro-batches.
 
-
-    Repeated rows do not count for the order. Unless ``exactly_once``, they are only counted.
+Repeated rows are left out of the order check. Without ``exactly_once`` they are counted, but are
+no anomaly.
     """
     states = {(*tp, record.offset): record for tp, records in truth.items() for record in records}
     seen: Counter[tuple[str, int, int]] = Counter()
@@ -209,7 +210,7 @@ def check_sink(
     """
     Compare the committed records of a sink's topic with the rows of all completed micro-batches.
 
-    With at-least-once delivery, duplicates are allowed only if a write was retried.
+    With at-least-once delivery, duplicates are anomalies only if no write was retried.
     """
     written: Counter[bytes | None] = Counter(
         record.value

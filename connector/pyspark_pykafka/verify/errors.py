@@ -1,5 +1,5 @@
 """
-The error of a run that cannot be made.
+The error of a run that could not be carried out.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pyspark_pykafka.errors import PykafkaError
 
 class CannotRunError(PykafkaError):
     """
-    The run could not be made: no Java, no permission for a topic, or a failed writer or reader.
+    The run could not be carried out: no Java, a missing permission, or a failed writer or reader.
     """
 
     condition = "VERIFY_CANNOT_RUN"

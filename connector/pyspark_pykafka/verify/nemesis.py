@@ -1,5 +1,6 @@
 """
-Breaks a cluster that this process has started: kills, pauses and restarts one broker after another.
+Injects faults into a cluster that this process has started: kills, pauses or stops one broker after
+another.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ CALM_SECONDS = 5.0
 
 class Nemesis:
     """
-    A thread that strikes until it is stopped; a struck broker is healed before the next strike.
+    A thread that injects faults until it is stopped. Each broker is healed before the next fault.
     """
 
     def __init__(self, cluster: KafkaCluster, on_event: Callable[[str], None]) -> None:
@@ -38,7 +39,8 @@ class Nemesis:
 
     def stop(self) -> None:
         """
-        Stop, and return when all brokers are back; ``error`` is the reason if one is not.
+        Stop, and return when all brokers are back. If one does not come back, ``error`` is the
+        reason.
         """
         self._stopping.set()
         if self._thread.ident is not None:

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 @dataclass
 class Pace:
     """
-    Samples of how many records were acknowledged and how many of them a consumer has seen.
+    Samples of the number of acknowledged records and of the number that a consumer has seen.
 
-    A pause is a time in which the consumer sees no record although acknowledged records are
-    missing. Pauses count from the first record on, since Spark starts before it.
+A pause is a period in which the consumer sees no record although acknowledged records are
+missing. The time before the first record is not counted: Spark is starting then.
     """
 
     now: Callable[[], float] = field(default=time.monotonic, repr=False)

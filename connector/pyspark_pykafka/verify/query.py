@@ -1,5 +1,5 @@
 """
-The query of a run: it reads the input topic with the connector, writes the output topic, and is
+The query of a run. It copies the input topic to the output topic with the connector, and is
 restarted when it fails.
 """
 
@@ -28,7 +28,7 @@ _STOP_SECONDS = 0.2
 
 def local_session() -> tuple[SparkSession, bool]:
     """
-    Return the session of this process, or a new one on two cores, and whether it is new.
+    Return this process's Spark session, or a new one with two cores, and whether it is new.
     """
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
@@ -65,9 +65,10 @@ def local_session() -> tuple[SparkSession, bool]:
 @contextlib.contextmanager
 def interrupts_deferred() -> Iterator[None]:
     """
-    Handle SIGINT and SIGTERM at the end of the block; a second signal is handled at once.
+    Defer SIGINT and SIGTERM to the end of the block; a second signal is handled at once.
 
-    Spark's Java process would outlive a Python that is interrupted while it waits for it.
+If Python were interrupted while it waits for Spark's Java process to start, that process would
+never be ended.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -95,7 +96,7 @@ def interrupts_deferred() -> Iterator[None]:
 
 def summary(error: BaseException) -> str:
     """
-    Return an error in one line; py4j's messages have Java's reason on their second line.
+    Return an error as one line: of py4j's messages the second, which has Java's reason.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:
@@ -108,7 +109,7 @@ class CopyQuery:
     """
     A thread that keeps the query running until it is stopped or fails for good.
 
-    ``restarts`` counts the failures after which it was started again; ``error`` ended it.
+    ``restarts`` counts the restarts after a failure; ``error`` is the error that ended the query.
     """
 
     def __init__(
@@ -173,11 +174,11 @@ class CopyQuery:
 
     def _run(self) -> None:
         try:
-            # Spark looks Python's formats up in the active session of the thread; this sets it.
+            # Spark looks up Python data sources in the thread's active session; this call sets it.
             self._session.createDataFrame([], "value binary")
             supervise(self._start, POLICY, self._count)
         except Exception as error:  # noqa: BLE001 (part of the verdict)
-            # A query that is being stopped may fail, for example if its brokers are gone.
+            # A query may fail while it is stopped, for example if its brokers are gone.
             if not self._stopping.is_set():
                 self.error = error
 

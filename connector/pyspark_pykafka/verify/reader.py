@@ -67,7 +67,7 @@ class Tail:
 
     def _run(self) -> None:
         try:
-            # It shows how far the output is: records that are deleted under it are passed over.
+            # The tail only shows progress, so it may skip records that have been deleted.
             with _Assigned(*self._arguments, reset="earliest") as consumer:
                 while not self._stopping.is_set():
                     for message in consumer.messages():
@@ -82,7 +82,7 @@ def read_all(
     config: Mapping[str, Any], output: str, source: str, partitions: int, deadline: Deadline
 ) -> list[ReadRow]:
     """
-    Return the committed records of the output topic, those of each partition in order.
+    Return the committed records of the output topic, in order within each partition.
 
     Raises :class:`TimeoutExceededError` if the end is not reached in time.
     """
@@ -110,7 +110,7 @@ class _Assigned:
         self, config: Mapping[str, Any], topic: str, partitions: int, reset: str = "error"
     ) -> None:
         self._consumer = Consumer({**config, **_FIXED, "auto.offset.reset": reset})
-        # Not offset 0: records that were deleted meanwhile are lost, which is a verdict.
+        # The log start may have moved: deleted records must be reported as lost, not end the read.
         self._consumer.assign(
             [TopicPartition(topic, number, OFFSET_BEGINNING) for number in range(partitions)]
         )
@@ -123,7 +123,8 @@ class _Assigned:
 
     def messages(self) -> Iterator[Message]:
         """
-        Yield records and ends of partitions; transient errors are left to the client.
+        Yield records and end-of-partition messages. The client itself retries after transient
+        errors.
         """
         for message in self._consumer.consume(_MESSAGES, timeout=_POLL_SECONDS):
             error = message.error()

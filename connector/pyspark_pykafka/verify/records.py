@@ -50,7 +50,8 @@ def encode(run: str, partition: int, number: int) -> bytes:
 
 def decode(topic: str, value: bytes | None, where: int) -> ReadRow:
     """
-    Return the row of a value; a value that no run writes gets a position that no record has.
+    Return the row of a value. A value that the run did not write gets a position that no record
+    has.
     """
     match = _VALUE.match(value or b"")
     if match is None:
@@ -100,7 +101,7 @@ class Written:
     @property
     def unknown(self) -> int:
         """
-        The number of records whose commit was never answered.
+        The number of records whose commit request got no response.
         """
         return self.states[UNKNOWN]
 

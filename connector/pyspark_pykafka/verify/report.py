@@ -13,14 +13,14 @@ if TYPE_CHECKING:
 CLEAN, ANOMALY, VOID = "clean", "anomaly", "void"
 EXIT_CODES = {CLEAN: 0, ANOMALY: 1, VOID: 2}
 
-#: How many examples of each anomaly are shown.
+#: Maximum number of examples shown for each anomaly.
 _SHOWN = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
     """
-    The result of a run. It is void if no record was written or read.
+    The result of a run. A run without written or read records is void.
     """
 
     guarantee: str

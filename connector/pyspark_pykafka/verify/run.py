@@ -1,5 +1,5 @@
 """
-One run: topics, a writer, a query, a reader, and the comparison of both ends.
+One run: creates topics, starts a writer, a query and a reader, and compares input and output.
 """
 
 from __future__ import annotations
@@ -72,9 +72,10 @@ class Plan:
 
 def verify(plan: Plan, on_event: Callable[[str], None], nemesis: Nemesis | None = None) -> Report:
     """
-    Run, and return the report; ``on_event`` is called with a line of text for each event.
+    Carry out a run and return the report; ``on_event`` is called with a line of text for each
+    event.
 
-    Raises :class:`CannotRunError`, or another :class:`PykafkaError`, if the run cannot be made.
+Raises :class:`CannotRunError`, or another :class:`PykafkaError`, if the run is impossible.
     """
     names = topics.Names.of(plan.topic_prefix)
     topics.check_reachable(plan.kafka)
@@ -93,7 +94,7 @@ def verify(plan: Plan, on_event: Callable[[str], None], nemesis: Nemesis | None 
 @dataclass
 class _Cleanup:
     """
-    Steps that run at the end, the last one first. A step that fails is reported, and the rest run.
+    Steps that run at the end, in reverse order. A failed step is reported; the others still run.
     """
 
     stack: ExitStack
@@ -191,7 +192,7 @@ class _Run:
         is_running = self._until(
             lambda: bool(parts.tail.seen),
             _START_SECONDS,
-            "the first record goes through",
+            "the first record arrives",
         )
         if is_running:
             self._write_under_faults(clean)
@@ -199,7 +200,7 @@ class _Run:
         is_through = is_running and self._until(
             self._is_through,
             self.plan.deadline_seconds,
-            "the last records go through",
+            "the last records arrive",
         )
         parts.query.stop()
         parts.tail.stop()
@@ -218,7 +219,7 @@ class _Run:
 
     def _until(self, is_done: Callable[[], bool], seconds: float, action: str | None) -> bool:
         """
-        Sample the pace until a condition holds; return False if it does not hold in time.
+        Sample the pace until a condition holds; return False if the time is up first.
         """
         deadline = Deadline.after(seconds, self.now, self.sleep)
         announce_at = Deadline.after(_ANNOUNCE_SECONDS, self.now) if action else NEVER

@@ -38,7 +38,7 @@ class Names(NamedTuple):
     @classmethod
     def of(cls, prefix: str) -> Names:
         """
-        Return the names of a new run.
+        Return unique names for a new run.
         """
         run = uuid.uuid4().hex[:8]
         stem = f"{prefix}-{run}"
@@ -79,14 +79,14 @@ def delete_topics(kafka: KafkaSettings, names: Names) -> None:
 
 def check_reachable(kafka: KafkaSettings) -> None:
     """
-    Report brokers that do not answer, without the log of librdkafka's attempts.
+    Raise an error if no broker responds, without librdkafka's log of each attempt.
     """
     metadata_backend(kafka, "read_uncommitted", "auto").describe_topics(())
 
 
 def abort_open(kafka: KafkaSettings, names: Names) -> None:
     """
-    Abort the transactions that the query has left open; its other ids expire on the brokers.
+    Abort the transactions that the query has left open; unused ids expire on the brokers.
     """
     with transaction_client(kafka) as transactions:
         pattern = prefix_pattern(names.transactional_id_prefix)
@@ -104,7 +104,7 @@ class EndOffsets:
 
     def of(self, topic: str) -> dict[int, int] | None:
         """
-        Return the high watermarks, or None if brokers do not answer or a transaction is open.
+        Return the high watermarks, or None if brokers do not respond or a transaction is open.
         """
         try:
             stable = self._ends(topic, IsolationLevel.READ_COMMITTED)

@@ -23,7 +23,7 @@ ENDING_SECONDS = 120.0
 
 _REQUEST_SECONDS = 10.0
 _QUEUE_SECONDS = 0.1
-#: The client gives a record up before the brokers abort its transaction.
+#: The client's delivery timeout, shorter than the brokers' transaction timeout.
 _TIMEOUTS = {"transaction.timeout.ms": 60_000, "delivery.timeout.ms": 30_000}
 
 Batch = dict[int, list[tuple[int, bytes]]]
@@ -52,7 +52,7 @@ class Writer:
             **{name: value for name, value in config.items() if name != "message.timeout.ms"},
             **_TIMEOUTS,
             "transactional.id": f"{topic}-writer",
-            # Broken connections are expected in a run; errors arrive as exceptions.
+            # Broken connections are expected and need no log; errors are raised as exceptions.
             "log_level": 0,
         }
         self._now = now
@@ -84,7 +84,7 @@ class Writer:
             while not self._stopping.is_set():
                 transactions += 1
                 self._write(is_aborted=transactions % ABORTED_EVERY == 0)
-                # Transactions that an outage prevented are not made up for.
+                # Transactions missed during an outage are not made up afterwards.
                 due = max(due + self._interval, self._now() - self._interval)
                 self._stopping.wait(max(0.0, due - self._now()))
         except Exception as error:  # noqa: BLE001 (the run raises it)
@@ -137,7 +137,7 @@ class Writer:
 
     def _end(self, producer: Producer, *, is_aborted: bool) -> str:
         if is_aborted:
-            # The aborted records must be in the log, or no reader could return them by mistake.
+            # Records must be in the log before the abort, or a faulty reader could not return them.
             producer.flush(_REQUEST_SECONDS)
             _retried(lambda: producer.abort_transaction(_REQUEST_SECONDS))
             return ABORTED
@@ -146,7 +146,7 @@ class Writer:
 
     def _give_up(self, producer: Producer, error: KafkaException, state: str) -> str:
         """
-        Abort after an error; a producer in a fatal state is replaced, and fenced by the next one.
+        Abort after an error. A producer in a fatal state is dropped; the next one fences it.
         """
         if error.args[0].txn_requires_abort():
             try:

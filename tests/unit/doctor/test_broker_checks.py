@@ -100,7 +100,7 @@ def test_how_long_transactional_ids_are_remembered() -> None:
     short = {"transactional.id.expiration.ms": str(DAY_MS // 2)}
 
     assert check_id_expiration({}).status is Status.OK
-    assert check_id_expiration(short).text == "transactional ids are remembered for 0.5 days"
+    assert check_id_expiration(short).text == "unused transactional ids expire after 0.5 days"
     assert check_id_expiration(short).status is Status.WARNING
 
 
