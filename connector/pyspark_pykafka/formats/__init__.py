@@ -1,3 +1,3 @@
 """
-Decodes the keys and values of records into typed columns. Imports nothing by itself.
+Decodes and encodes the typed keys and values of records. This module itself imports nothing.
 """

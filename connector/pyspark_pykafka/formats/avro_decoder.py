@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 class AvroColumn(DecodedColumn):
     """
-    The column that Avro values are decoded into; ``schema`` is the JSON text they were written by.
+    The column that Avro values are decoded into; ``schema`` is the writer's schema as JSON text.
 
-    The column may have ``max_bytes``.
+    The column is full at ``max_bytes``.
     """
 
     format_name = "Avro"

@@ -1,8 +1,8 @@
 """
-The defaults of fields in Avro's binary encoding.
+Encodes the defaults of fields in Avro's binary encoding.
 
-A default is JSON; that of a union is a value of its first branch, or of any other in later versions
-of Avro.
+A default is JSON. The default of a union is a value of its first branch; later versions of Avro
+allow any branch.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ _FORMATS = {"float": "<f", "double": "<d"}
 
 def encode_default(kind: AvroType, text: str) -> bytes:
     """
-    Return a default, as ``text``, in the encoding of its type.
+    Return a default, given as JSON ``text``, in the encoding of its type.
 
-    Raises ValueError if it is no value of the type.
+    Raises ValueError if the default is not a value of the type.
     """
     try:
         return _encode(kind, json.loads(text))
@@ -56,7 +56,7 @@ def _encode_simple(kind: AvroType, value: Any) -> bytes:
     if kind.kind == "enum":
         _check(value in kind.symbols, kind)
         return encode_long(kind.symbols.index(value))
-    # The characters of bytes are their numbers, up to 255.
+    # In a default of type bytes, each character stands for the byte with its code point.
     encoded: bytes = value.encode("utf-8" if kind.kind == "string" else "latin-1")
     if kind.kind == "fixed":
         _check(len(encoded) == kind.size, kind)

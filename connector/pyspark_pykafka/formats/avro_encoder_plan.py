@@ -19,7 +19,7 @@ from pyspark_pykafka.formats.json_types import inner_fields, kind_number, plan_s
 if TYPE_CHECKING:
     from pyspark_pykafka.formats.avro_schema import AvroType
 
-# What a value becomes, as the compiled encoder numbers it.
+# The outputs of the compiled encoder, by its numbers.
 _BOOLEAN, _INTEGER, _FLOAT, _DOUBLE, _BYTES, _STRING, _ENUM, _FIXED = range(1, 9)
 _DECIMAL_BYTES, _DECIMAL_FIXED, _MILLIS, _NANOS = range(9, 13)
 _RECORD, _ARRAY, _MAP, _MEMBERS, _CONSTANT = range(13, 18)
@@ -27,7 +27,7 @@ _RECORD, _ARRAY, _MAP, _MEMBERS, _CONSTANT = range(13, 18)
 _NO_COLUMN = -1
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32())
 
-# What the types of columns become; those with a logical type come before.
+# The output for each column type. Avro's logical types are checked first.
 _OUTPUTS: dict[str, tuple[int, tuple[pa.DataType, ...]]] = {
     "boolean": (_BOOLEAN, (pa.bool_(),)),
     "int": (_INTEGER, _INTEGERS),
@@ -45,7 +45,7 @@ _MEMBER = re.compile(r"member\d+")
 
 def avro_plan(path: str, kind: pa.DataType, schema: AvroType) -> tuple[EncoderPlan, list[str]]:
     """
-    Return how a column becomes Avro of a schema, and why it cannot.
+    Return the plan that encodes a column by an Avro schema, and the mistakes that prevent it.
     """
     matching = _Matching([])
     plan = matching.plan(path, kind, 0, schema)
@@ -55,7 +55,7 @@ def avro_plan(path: str, kind: pa.DataType, schema: AvroType) -> tuple[EncoderPl
 @dataclass(frozen=True, slots=True)
 class _Matching:
     """
-    Matches the types of columns with a schema, and notes the mistakes.
+    Matches the types of columns with a schema, and collects the mistakes.
     """
 
     mistakes: list[str]
@@ -150,13 +150,13 @@ class _Matching:
                 return _in_union(plan, null, number)
             refused += tried.mistakes
         one = len(schema.branches) == 1
-        other = f"'{path}' is {spark_name(kind)}, and no branch of its union is"
+        other = f"'{path}' is {spark_name(kind)}, and no branch of its union has that type"
         self.mistakes.extend(refused if one else [other])
         return EncoderPlan(path, "union", kind_number(kind), _CONSTANT, _NO_COLUMN)
 
     def _members(self, path: str, kind: pa.DataType, column: int, schema: AvroType) -> EncoderPlan:
         """
-        Return the plan for a struct as ``from_avro`` makes it of a union: a field for each branch.
+        Return the plan for a struct with a field for each branch, as ``from_avro`` reads a union.
         """
         columns = _numbered(kind, column)
         branches = [pair for pair in enumerate(schema.fields) if pair[1][1].kind != "null"]
@@ -207,7 +207,7 @@ def _null_branch(schema: AvroType) -> int:
 
 def _simple_output(kind: pa.DataType, schema: AvroType) -> tuple[int, str]:
     """
-    Return what a value becomes, and why it cannot, as the end of a sentence.
+    Return the output for a value, and the reason if there is none, as the end of a sentence.
     """
     logical = schema.logical
     if logical == "decimal":

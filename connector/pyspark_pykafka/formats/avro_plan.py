@@ -31,7 +31,7 @@ KINDS = {
 }
 _SKIPPED = -1
 
-# What a primitive type may become besides the type of its DDL.
+# The column types that a primitive type may be read as, besides the type of its DDL.
 _PROMOTIONS: dict[str, tuple[pa.DataType, ...]] = {
     "boolean": (pa.bool_(),),
     "int": (pa.int32(), pa.int64(), pa.float32(), pa.float64()),
@@ -47,9 +47,7 @@ _PROMOTIONS: dict[str, tuple[pa.DataType, ...]] = {
 
 def writer_plan(writer: AvroType, kind: pa.DataType, path: str) -> tuple[WriterPlan, list[str]]:
     """
-    Return a schema for the compiled decoder, with the columns of a type that its values go to.
-
-    The second value lists why they cannot.
+    Return the compiled decoder's plan for reading a schema into a column's type, and the mistakes.
     """
     matching = _Matching()
     return matching.plan(writer, kind, 0, path), matching.mistakes
@@ -57,7 +55,7 @@ def writer_plan(writer: AvroType, kind: pa.DataType, path: str) -> tuple[WriterP
 
 def skip_plan(writer: AvroType) -> WriterPlan:
     """
-    Return a schema for the compiled decoder whose values are passed over.
+    Return the compiled decoder's plan for skipping the values of a schema.
     """
     inner = [skip_plan(kind) for _, kind in writer.fields]
     return KINDS[writer.kind], _SKIPPED, AS_IT_IS, writer.size, inner, writer.symbols
@@ -66,7 +64,7 @@ def skip_plan(writer: AvroType) -> WriterPlan:
 @dataclass(slots=True)
 class _Matching:
     """
-    Matches a schema with a type; ``number`` is the type's index in the plan of columns.
+    Matches a schema with a column's type; ``number`` is the type's index in the plan of columns.
     """
 
     mistakes: list[str] = field(default_factory=list)
@@ -146,7 +144,7 @@ class _Matching:
 
 def conversion(writer: AvroType, kind: pa.DataType) -> int | None:
     """
-    Return how values become a type that has no parts, or None if they cannot.
+    Return the conversion of values to a type that is not nested, or None if there is none.
     """
     if writer.logical == "decimal" and pa.types.is_decimal(kind):
         same = (kind.precision, kind.scale) == (writer.precision, writer.scale)

@@ -1,5 +1,5 @@
 """
-Avro schemas that refer to others, made into texts that need no others.
+Inlines the references between Avro schemas, so that one text is self-contained.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ _NAMED = frozenset({"record", "error", "enum", "fixed"})
 
 def inline(text: str, imports: Iterable[str]) -> str:
     """
-    Return a schema's text in which the named types of other texts stand where they are used first.
+    Return a schema's text with each named type of the other texts inlined at its first use.
 
-    Raises :class:`AvroSchemaError` if one is not JSON, or nested too deeply.
+    Raises :class:`AvroSchemaError` if a text is not JSON, or is nested too deeply.
     """
     imported = [_loaded(other) for other in imports]
     if not imported:

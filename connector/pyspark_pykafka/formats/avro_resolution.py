@@ -1,10 +1,10 @@
 """
-Resolves the schema of the writer against that of the reader, as Avro's specification says.
+Resolves a writer's schema against a reader's schema, as Avro's specification defines.
 
-Fields are matched by name and alias, those that the writer lacks have their defaults, numbers are
-promoted, and the branches of unions are matched by type. What does not match makes a value unfit
-where it occurs, and nothing else. Beyond the specification timestamps of different units are
-converted, and decimals match that differ only in precision.
+Fields are matched by name and alias. Fields that the writer lacks get their defaults, numbers are
+promoted, and the branches of unions are matched by type. A mismatch makes only the values bad in
+which it occurs. Beyond the specification, timestamps are converted between units, and decimals that
+differ only in precision match.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from pyspark_pykafka.formats.json_types import inner_fields, plan_size
 if TYPE_CHECKING:
     from pyspark_pykafka.formats.avro_schema import AvroType
 
-#: What the compiled decoder notes of a value that the reader's schema has no place for, and of a
-#: field that is neither in the record nor has a default.
+#: The compiled decoder's reasons for a value that has no type in the reader's schema, and for a
+#: field that is missing and has no default.
 UNRESOLVED, NO_DEFAULT = 16, 17
 
 _PROMOTED = {
@@ -37,9 +37,9 @@ _PROMOTED = {
 
 def resolved_plan(writer: AvroType, reader: AvroType, kind: pa.DataType) -> WriterPlan:
     """
-    Return a writer's schema for the compiled decoder, read as another one into a column's type.
+    Return the compiled decoder's plan for a writer's schema, resolved to a reader's schema.
 
-    ``kind`` is a type that :func:`writer_plan` accepts for the reader's schema.
+    ``kind`` is the column's type, which :func:`writer_plan` accepts for the reader's schema.
     """
     return _plan(writer, reader, kind, 0)
 
@@ -64,7 +64,7 @@ def _unresolved(writer: AvroType, number: int, reason: int = UNRESOLVED) -> Writ
 
 def matches(writer: AvroType, reader: AvroType) -> bool:
     """
-    Return whether values of one type can be read as another, as far as the types themselves say.
+    Return whether values of one type can be read as another. The types within are not compared.
     """
     if writer.logical == reader.logical == "decimal":
         return writer.scale == reader.scale
@@ -77,7 +77,7 @@ def matches(writer: AvroType, reader: AvroType) -> bool:
 
 def _same_name(writer: AvroType, reader: AvroType) -> bool:
     """
-    Return whether the names without their namespaces are the same, or an alias is the writer's.
+    Return whether the unqualified names are equal, or an alias equals the writer's name.
     """
     short = writer.name.rpartition(".")[2]
     names = (reader.name, *reader.aliases)
@@ -109,7 +109,7 @@ def _record(writer: AvroType, reader: AvroType, kind: pa.DataType, number: int) 
 
 def _field_sources(writer: AvroType, reader: AvroType) -> dict[str, str]:
     """
-    Return the reader's field for each field of the writer that it has, by name or else by alias.
+    Return the reader's field for each field of the writer, matched by name or else by alias.
     """
     written = [name for name, _ in writer.fields]
     sources: dict[str, str] = {}
@@ -122,7 +122,7 @@ def _field_sources(writer: AvroType, reader: AvroType) -> dict[str, str]:
 
 def _missing(reader: AvroType, default: str | None, kind: pa.DataType, number: int) -> WriterPlan:
     """
-    Return what becomes of a reader's field that the writer has not got.
+    Return the plan for a reader's field that the writer's schema does not have.
     """
     nothing = replace(reader, kind="null", fields=(), symbols=(), size=0)
     if default is None:
@@ -145,7 +145,7 @@ def _items(writer: AvroType, reader: AvroType, kind: pa.DataType, number: int) -
 
 
 def _enum(writer: AvroType, reader: AvroType, number: int) -> WriterPlan:
-    # An empty symbol is one that the reader does not have.
+    # An empty symbol stands for a symbol that the reader's enum does not have.
     default = reader.default if reader.default in reader.symbols else ""
     symbols = tuple(s if s in reader.symbols else default or "" for s in writer.symbols)
     return KINDS["enum"], number, AS_IT_IS, 0, [], symbols
@@ -154,7 +154,7 @@ def _enum(writer: AvroType, reader: AvroType, number: int) -> WriterPlan:
 def _simple(writer: AvroType, reader: AvroType, kind: pa.DataType, number: int) -> WriterPlan:
     if writer.kind == "null":
         return KINDS["null"], number, AS_IT_IS, 0, [], ()
-    # The reader's type says what a number means, unless both know their units.
+    # The reader's logical type applies, unless there are two units to convert between.
     found = conversion(reader, kind)
     assert found is not None
     if writer.logical in TIMES and reader.logical in TIMES and pa.types.is_timestamp(kind):
@@ -167,7 +167,8 @@ def _simple(writer: AvroType, reader: AvroType, kind: pa.DataType, number: int) 
 
 def _into_union(writer: AvroType, reader: AvroType, kind: pa.DataType, number: int) -> WriterPlan:
     """
-    Read a value as the first branch of a union that it is itself, or can be read as.
+    Return the plan that reads a value as the first branch of the same type, or else as the first
+    branch that it can be promoted to.
     """
     if writer.kind == "null":
         has_null = len(reader.branches) < len(reader.fields)
@@ -187,7 +188,7 @@ def _into_union(writer: AvroType, reader: AvroType, kind: pa.DataType, number: i
             inner = _plan(writer, reader.branches[branch], f.type, at)
             return KINDS["branch"], number, AS_IT_IS, 0, [inner], ()
         at += plan_size(f.type)
-    # The column lacks this branch: a struct without values.
+    # The column has no field for this branch: the struct gets no values.
     return KINDS["branch"], number, AS_IT_IS, 0, [skip_plan(writer)], ()
 
 

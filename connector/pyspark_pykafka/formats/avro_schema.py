@@ -16,25 +16,26 @@ from pyspark_pykafka.formats.json_types import MAX_TYPE_DEPTH
 
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
-#: A schema with more types is rejected: a few lines can name each type twice, level by level.
+#: A schema with more types is rejected: in a few lines, types that each use another one twice grow
+#: exponentially.
 MAX_TYPES = 100_000
 _TOO_DEEP = f"it is nested more than {MAX_TYPE_DEPTH} levels"
 
 
 class AvroSchemaError(ValueError):
     """
-    A text that is no Avro schema, or one that no column can have; the message says why.
+    The text is not an Avro schema, or no column can have its type; the message has the reason.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class AvroType:
     """
-    A type of an Avro schema; ``fields`` are those of a record, the branches of a union, the item of
-    an array or the key and the value of a map, by name.
+    A type of an Avro schema. ``fields`` are the (name, type) pairs of a record's fields, a union's
+    branches, an array's item, or a map's key and value.
 
-    A named type has its full ``name`` and ``aliases``, an enum may have a ``default``. For each
-    field of a record there are aliases, and the JSON text of its default or None.
+    ``name`` and ``aliases`` are the full names of a named type; ``default`` is an enum's. A record
+    also has the aliases of each field, and the JSON text of each field's default or None.
     """
 
     kind: str
@@ -75,14 +76,14 @@ def parse_avro(text: str) -> AvroType:
     if depth > MAX_TYPE_DEPTH:
         raise AvroSchemaError(_TOO_DEEP)
     if size > MAX_TYPES:
-        msg = f"it has more than {MAX_TYPES} types, each counted wherever it is used"
+        msg = f"it has more than {MAX_TYPES} types, each counted at every use"
         raise AvroSchemaError(msg)
     return parsed
 
 
 def _extent(kind: AvroType, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
     """
-    Return the number of types and levels; named types count wherever they are used.
+    Return the number of types and levels; a named type is counted at each use.
     """
     if id(kind) not in known:
         inner = [_extent(part, known) for _, part in kind.fields]
@@ -100,21 +101,21 @@ def writer_schema(name: str, text: str | None) -> AvroType:
     if text is None:
         msg = (
             f"{name}Format is 'avro' and its schema is missing; set {name}Schema to the JSON text "
-            "of the Avro schema that the records were written with, or schema.registry.url if they "
-            "name it"
+            "of the Avro schema that the records were written with, or schema.registry.url if the "
+            "records have schema ids"
         )
         raise OptionsError((msg,))
     try:
         return parse_avro(text)
     except AvroSchemaError as cause:
-        msg = f"{name}Schema is no Avro schema that can be read: {cause}"
+        msg = f"{name}Schema is not a usable Avro schema: {cause}"
         raise OptionsError((msg,)) from cause
 
 
 @dataclass(slots=True)
 class _Names:
     """
-    The named types that a schema has defined so far; None for those that it is defining.
+    The named types that the parser has met so far; None while a definition is being parsed.
     """
 
     types: dict[str, AvroType | None] = field(default_factory=dict)
@@ -130,7 +131,7 @@ class _Names:
             names = {id(branch): f"member{number}" for number, branch in members}
             return AvroType("union", tuple((names.get(id(b), ""), b) for b in branches))
         if not isinstance(document, dict) or "type" not in document:
-            msg = f"it has no type where it has {json.dumps(document)[:80]}"
+            msg = f"{json.dumps(document)[:80]} is not a type"
             raise AvroSchemaError(msg)
         kind = document["type"]
         if isinstance(kind, (dict, list)):
@@ -150,11 +151,11 @@ class _Names:
         full = name if "." in name or not namespace else f"{namespace}.{name}"
         full = full if full in self.types else name
         if full not in self.types:
-            msg = f"it has the type '{name}', which it does not define"
+            msg = f"it uses the type '{name}', but does not define it"
             raise AvroSchemaError(msg)
         known = self.types[full]
         if known is None:
-            msg = f"'{full}' contains itself, which no column can"
+            msg = f"'{full}' contains itself, which no column type can"
             raise AvroSchemaError(msg)
         return known
 
@@ -213,7 +214,8 @@ def _aliases(document: dict[str, Any], namespace: str) -> tuple[str, ...]:
 
 def _with_logical(kind: AvroType, document: dict[str, Any]) -> AvroType:
     """
-    Return a type with its logical type; an invalid one is ignored, as Avro's specification says.
+    Return a type with its logical type. As Avro's specification requires, an invalid logical type
+    is ignored.
     """
     logical = str(document.get("logicalType", ""))
     if logical == "decimal" and kind.kind in {"bytes", "fixed"}:

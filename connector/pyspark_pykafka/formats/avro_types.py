@@ -27,7 +27,7 @@ _DDL = {
 
 def avro_ddl(kind: AvroType) -> str:
     """
-    Return the DDL of the type that Spark's ``from_avro`` gives a schema.
+    Return the DDL of the type that Spark's ``from_avro`` derives from a schema.
     """
     if kind.kind == "record":
         return _struct_ddl(kind.fields)

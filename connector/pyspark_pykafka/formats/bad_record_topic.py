@@ -23,9 +23,9 @@ _SCHEMA = pa.schema([(name, SOURCE_TYPES[name]) for name in DEAD_LETTER_COLUMNS]
 
 class BadRecordTopic:
     """
-    The bad records of a task that are still to be written, untouched but for more headers.
+    Buffers the bad records of a task and writes them. Headers are added; all else is unchanged.
 
-    ``batch`` is the micro-batch's id, or -1. ``settings`` are those of the read.
+    ``batch`` is the micro-batch's id, or -1. ``settings`` are the fetch settings of the read.
     """
 
     def __init__(self, topic: str, tp: TopicPartition, settings: FetchSettings, batch: int) -> None:
@@ -38,7 +38,7 @@ class BadRecordTopic:
 
     def add(self, records: pa.RecordBatch, reasons: Mapping[int, str]) -> None:
         """
-        Keep the records that have a reason, by their row, until they are written.
+        Buffer the records that have a reason; ``reasons`` maps rows to reasons.
         """
         letters = _taken(records, sorted(reasons))
         headers = [
@@ -57,14 +57,14 @@ class BadRecordTopic:
         self.nbytes += self._letters[-1].nbytes
 
     def _provenance(self, offset: int, micros: int | None, reason: str) -> list[Any]:
-        # Only a task that has bad records needs these modules.
+        # Imported here because only a task with bad records needs these modules.
         from pyspark_pykafka.sink.dead_letter_headers import provenance_headers
 
         return provenance_headers(
             self._tp,
             offset,
             None if micros is None else micros // 1000,
-            # Where the record was is in headers of its own.
+            # Other headers already have the record's position.
             RecordError(UNDECODABLE, reason),
             batch=self._batch,
             attempts=1,
@@ -72,9 +72,9 @@ class BadRecordTopic:
 
     def write(self) -> None:
         """
-        Write the records; return once the brokers have acknowledged them.
+        Write the buffered records; return once the brokers have acknowledged them.
 
-        Raises :class:`DeadLetterError` if that fails.
+        Raises :class:`DeadLetterError` if they cannot be written.
         """
         if not self._letters:
             return

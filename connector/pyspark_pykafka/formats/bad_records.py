@@ -1,5 +1,5 @@
 """
-What happens to records whose key or value cannot be decoded.
+The policy for records whose key or value cannot be decoded.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.options.format_values import OnBadRecord
 
-#: The columns of records that a dead letter needs, besides the offset.
+#: The record columns that a dead letter needs, besides the offset.
 DEAD_LETTER_COLUMNS = ("key", "value", "timestamp", "headers")
 
 #: The condition of a record that cannot be decoded.
@@ -22,14 +22,14 @@ UNDECODABLE = "KAFKA_UNDECODABLE_RECORD"
 
 def describe_bad_record(tp: TopicPartition, offset: int, reason: str) -> str:
     """
-    Return where a bad record is and what is wrong with it.
+    Return a text with a bad record's position and the reason.
     """
     return f"cannot decode the record of {tp} at offset {offset}: {reason}"
 
 
 class BadValue(NamedTuple):
     """
-    A key or value that cannot be decoded: its row, and what is wrong, without its content.
+    A key or value that cannot be decoded: its row, and the reason, which does not show the content.
     """
 
     row: int
@@ -39,7 +39,7 @@ class BadValue(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class BadRecordPolicy:
     """
-    What to do with bad records, and how many of them a task may read; None is any number.
+    The action for bad records, and the number of them that a task may read; None is unlimited.
     """
 
     action: OnBadRecord = "fail"
@@ -60,16 +60,16 @@ class BadRecordPolicy:
         if self.fails:
             msg = (
                 f"{where}. Correct the schema, or set onBadRecord to null, rescue or deadletter to "
-                "go on with such records"
+                "continue with such records"
             )
             raise RecordError(UNDECODABLE, msg)
         if self.max_bad_records is not None and count > self.max_bad_records:
             msg = (
-                f"{where}. This task has read more than maxBadRecords, {self.max_bad_records}, of "
-                "such records; correct the schema, or raise the limit"
+                f"{where}. This task has read more bad records than maxBadRecords allows, "
+                f"{self.max_bad_records}; correct the schema, or raise the limit"
             )
             raise RecordError("KAFKA_TOO_MANY_BAD_RECORDS", msg)
 
 
-#: The policy of a read that sets no other.
+#: The default policy of a read.
 FAIL = BadRecordPolicy()

@@ -1,5 +1,5 @@
 """
-What a decoder of keys or values offers, and the decoder of texts.
+The contract of decoders of keys or values, and the decoder of text.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 class ValueColumn(Protocol):
     """
-    A growing column, into which arrays of keys or values are decoded.
+    A growing column that arrays of keys or values are decoded into.
     """
 
     @property
@@ -28,7 +28,7 @@ class ValueColumn(Protocol):
     @property
     def nbytes(self) -> int:
         """
-        About the bytes of those rows.
+        The approximate size of those rows in bytes.
         """
 
     def decode(
@@ -37,8 +37,8 @@ class ValueColumn(Protocol):
         """
         Decode the rows ``[start, end)`` of a binary array; return the next row.
 
-        That is before ``end`` if the column is full, or if a bad record must fail the read. The
-        records' headers are needed by formats whose schemas they may name.
+        The next row is before ``end`` if the column is full, or if a bad record must fail the read.
+        ``headers`` is required for formats whose schema ids may be in the records' headers.
         """
 
     def keep(self, rows: int) -> None:
@@ -48,12 +48,12 @@ class ValueColumn(Protocol):
 
     def take_bad(self) -> list[BadValue]:
         """
-        Return the bad values since the last call; their rows are those of the arrays.
+        Return the bad values since the last call; their rows are rows of the decoded arrays.
         """
 
     def take(self) -> pa.Array:
         """
-        Return the rows, and start again without any.
+        Return the rows, and empty the column.
         """
 
 
@@ -90,7 +90,7 @@ class TextColumn:
         headers: pa.Array | None = None,  # noqa: ARG002 (as the contract says)
     ) -> int:
         """
-        Take the rows as they are, if they are UTF-8.
+        Append the rows unchanged if they are UTF-8.
         """
         texts = encoded.slice(start, end - start).view(pa.string())
         try:

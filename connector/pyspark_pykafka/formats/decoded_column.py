@@ -1,5 +1,5 @@
 """
-A growing Arrow column over a compiled decoder; each format has its own decoder and words.
+A growing Arrow column over a compiled decoder. Each format has its own decoder and messages.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 # (rows, null count, bitmap or None, ends or None, data or None, children)
 _Column = tuple[int, int, Any, Any, Any, list[Any]]
 
-#: The number of a bad value that is of another kind than its type.
+#: The reason for a value whose kind does not match its type.
 MISMATCH = 10
 
 
 class CompiledDecoder(Protocol):
     """
-    What the compiled decoders offer.
+    The interface of the compiled decoders.
     """
 
     @property
@@ -52,7 +52,8 @@ class CompiledDecoder(Protocol):
         """
         Decode the rows ``[start, end)`` of a binary array's buffers; return the next row.
 
-        ``keys`` are rows, counted from ``first_row``, and the keys of their schemas.
+        ``keys`` is a pair of buffers: rows, counted from ``first_row``, and the keys of their
+        schemas.
         """
 
     def keep(self, rows: int) -> None:
@@ -73,10 +74,10 @@ class CompiledDecoder(Protocol):
 
 class DecodedColumn:
     """
-    The column that values are decoded into, one array of them after another.
+    The column that values are decoded into, array after array.
 
-    ``name`` is the column's, for messages. ``format_name`` is what its values must be, and
-    ``reasons`` words why they are not, by the compiled decoder's numbers.
+    ``name`` is the column's name, for messages. ``format_name`` is the format's name, and
+    ``reasons`` maps the compiled decoder's reason numbers to texts.
     """
 
     format_name = ""
@@ -118,7 +119,7 @@ class DecodedColumn:
         self, encoded: pa.Array, start: int, end: int, keys: tuple[Any, Any] | None = None
     ) -> int:
         """
-        Decode the rows ``[start, end)``; ``keys`` are rows, and the keys of the schemas they name.
+        Decode the rows ``[start, end)``; ``keys`` are rows and the keys of their schemas.
         """
         validity, offsets, data = encoded.buffers()
         first = encoded.offset
@@ -146,13 +147,13 @@ class DecodedColumn:
 
     def take(self) -> pa.Array:
         """
-        Return the rows, and start again without any.
+        Return the rows, and empty the column.
         """
         return _array(self._type, self._decoder.take())
 
     def describe(self, position: int, reason: int, node: int, byte: int) -> str:
         """
-        Return what is wrong with a value, by what the compiled decoder has noted.
+        Return the reason why a value is bad, from the numbers that the compiled decoder reported.
         """
         if node < 0:
             name = self._fields[0][0]
@@ -164,7 +165,7 @@ class DecodedColumn:
 
     def kind_of_value(self, byte: int) -> str:
         """
-        Return what a value is by its first byte.
+        Return a description of a value by its first byte.
         """
         return f"a value that starts with byte {byte}"
 

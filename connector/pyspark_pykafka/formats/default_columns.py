@@ -1,5 +1,5 @@
 """
-The columns of a read whose keys or values are decoded, if the user gives no schema.
+The columns of a read with decoded keys or values, for users who give no schema.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def default_ddl(options: FormatOptions, *, include_headers: bool) -> str | None:
         columns += [f"_{name} {types[name]}" for name in names]
     if options.on_bad_record == "rescue":
         columns += ["_raw BINARY", "_error STRING"]
-    # As one type: its fields may have colons, which a list of columns may not.
+    # One STRUCT type, since only its fields may be written with colons.
     return f"STRUCT<{', '.join(columns)}>"
 
 
@@ -94,6 +94,6 @@ def _protobuf_type(name: str, schema: str | None, message: str | None) -> str:
 def _flat_fields(ddl: str) -> str:
     fields = struct_fields(ddl)
     if fields is None:
-        msg = f"flatten is true, but value is of the type {ddl[:200]}; it must be: a list of fields"
+        msg = f"flatten is true, but the type of value is {ddl[:200]}; it must be: a list of fields"
         raise OptionsError((msg,))
     return fields

@@ -1,5 +1,5 @@
 """
-A column of values in their encoding, made by the compiled encoder from Arrow's own memory.
+Encodes a column's values: the compiled encoder reads Arrow's buffers directly.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ __all__ = ["EncodedColumn", "EncodingError"]
 _REASONS = {
     1: "is null, and {expected} in the schema has no null",
     2: "is a string that is not UTF-8; make it BINARY",
-    3: "has more than {precision} digits, or more than the schema has room for",
-    4: "is no symbol of the enum in the schema",
-    5: "has not the {size} bytes of the schema's fixed type",
+    3: "has more than {precision} digits, or more than fit the schema's type",
+    4: "is not a symbol of the enum in the schema",
+    5: "does not have the {size} bytes of the schema's fixed type",
     6: "is out of range for {expected}",
-    7: "is NaN or infinite, which the number of a JSON Schema cannot be",
+    7: "is NaN or infinite, which JSON Schema does not allow for a number",
     8: "has more than 2147483647 bytes",
 }
 
 
 class EncodedColumn:
     """
-    Encodes the rows of one column, a key or a value.
+    Encodes the rows of one column: the keys or the values.
     """
 
     def __init__(self, column: WrittenColumn) -> None:
@@ -53,7 +53,8 @@ class EncodedColumn:
 
     def encode(self, values: pa.Array, start: int, end: int, max_bytes: int) -> pa.Array:
         """
-        Return the values of rows from ``start`` to ``end``, or until they have ``max_bytes``.
+        Return the encoded values of the rows ``[start, end)``, or of fewer that reach
+        ``max_bytes``.
 
         At least one row is encoded, if there is one. Raises :class:`EncodingError`.
         """
@@ -65,7 +66,7 @@ class EncodedColumn:
 
     def describe(self, error: EncodingError) -> str:
         """
-        Return which field cannot be encoded, and why.
+        Return a text with the field that cannot be encoded and the reason.
         """
         node = self._nodes[error.node]
         reason = _REASONS[error.reason].format(
@@ -76,7 +77,7 @@ class EncodedColumn:
 
 def _nested(values: pa.Array, kind: pa.DataType) -> Iterator[pa.Array]:
     """
-    Yield an array and all that are in it, in the order of a plan's columns.
+    Yield an array and its nested arrays, in the order of a plan's columns.
     """
     if pa.types.is_dictionary(values.type):
         values = values.dictionary_decode()
@@ -85,7 +86,7 @@ def _nested(values: pa.Array, kind: pa.DataType) -> Iterator[pa.Array]:
         for number, field in enumerate(kind):
             yield from _nested(values.field(number), field.type)
     elif pa.types.is_map(kind):
-        # The pairs, which may have an offset of their own.
+        # The entries of a map are an array that may have an offset of its own.
         pairs = values.values
         yield from _nested(pairs.field(0), kind.key_type)
         yield from _nested(pairs.field(1), kind.item_type)
@@ -95,7 +96,8 @@ def _nested(values: pa.Array, kind: pa.DataType) -> Iterator[pa.Array]:
 
 def _addresses(values: pa.Array) -> tuple[int, int, int, int, bool]:
     """
-    Return the addresses of an array's validity, ends and data, its offset, and how wide ends are.
+    Return the addresses of an array's validity, offsets and data buffers, the array's own offset,
+    and whether its offsets buffer has 64-bit numbers.
     """
     kind, buffers = values.type, values.buffers()
     validity = _address(buffers[0]) if values.null_count else 0

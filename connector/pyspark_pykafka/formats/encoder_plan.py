@@ -1,7 +1,7 @@
 """
-How the values of a column are encoded: a tree of plans for the compiled encoder.
+Plans how a column's values are encoded: a tree of plans for the compiled encoder.
 
-Columns are numbered as they are nested: a type, then all that is in it.
+Columns are numbered in depth-first order: a type, then its nested types.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ NO_BRANCH = -1
 @dataclass(frozen=True, slots=True)
 class EncoderPlan:
     """
-    How one value is encoded; ``path`` and ``expected`` are for messages.
+    The encoding of one value; ``path`` and ``expected`` are for messages.
 
-    ``column`` is the number of its Arrow column, or -1 for the same ``text`` in every record. The
-    branches are those of a union that null and other values are, or -1.
+    ``column`` is the number of the Arrow column, or -1 if ``text`` is written into every record.
+    The branches are the union branches of null and of other values, or -1.
     """
 
     path: str
@@ -51,7 +51,7 @@ class EncoderPlan:
 
     def compiled(self) -> CompiledPlan:
         """
-        Return the plan as the compiled encoder takes it.
+        Return the plan in the form of the compiled encoder's argument.
         """
         return (
             *(self.kind, self.output, self.column, self.null_branch, self.branch),
@@ -61,7 +61,7 @@ class EncoderPlan:
 
     def nodes(self) -> Iterator[EncoderPlan]:
         """
-        Yield the plan and all plans in it, as the compiled encoder numbers them.
+        Yield the plan and its nested plans, in the order of the compiled encoder's numbers.
         """
         yield self
         for child in self.children:
@@ -72,7 +72,7 @@ def json_plan(
     path: str, kind: pa.DataType, column: int = 0, name: str | None = None
 ) -> EncoderPlan:
     """
-    Return how a column of a checked type becomes JSON; ``name`` is that of a field.
+    Return the plan that encodes a column of a checked type as JSON. ``name`` is given for fields.
     """
     number = column + 1
     children: list[EncoderPlan] = []
@@ -95,7 +95,7 @@ def json_plan(
 
 def encodable_mistakes(field: pa.Field, path: str, depth: int = 1) -> list[str]:
     """
-    Return why a column cannot be encoded, one text for each mistake in it.
+    Return the reasons why a column cannot be encoded, one text for each mistake.
     """
     kind = field.type
     inner = inner_fields(kind)

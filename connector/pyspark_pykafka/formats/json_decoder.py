@@ -1,5 +1,5 @@
 """
-Decodes JSON texts into one Arrow column, of any type that Spark's ``from_json`` has.
+Decodes JSON texts into one Arrow column of any type that Spark's ``from_json`` supports.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _KINDS_OF_VALUE = {
 
 class JsonColumn(DecodedColumn):
     """
-    The column that JSON texts are decoded into; it may have ``max_bytes``.
+    The column that JSON texts are decoded into; it is full at ``max_bytes``.
 
-    The id of a schema, of ``id_bytes`` bytes after a zero byte, may precede a text; 0 is none.
+    Each text may be preceded by a zero byte and a schema id of ``id_bytes`` bytes; 0 means no id.
     """
 
     format_name = "JSON"
@@ -41,7 +41,7 @@ class JsonColumn(DecodedColumn):
         6: "an invalid number",
         7: "more than 1000 levels of nesting",
         8: "more text after its end",
-        9: "too large, as a number of more than 1000 characters or for half of maxFetchMemory",
+        9: "a number of more than 1000 characters, or a text too large for half of maxFetchMemory",
         11: "a number out of range",
         12: "a string with half of a surrogate pair",
         13: "a text that is none",

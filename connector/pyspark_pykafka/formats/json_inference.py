@@ -1,7 +1,7 @@
 """
 Infers the type of JSON texts from a sample. Pure: no I/O.
 
-All fields may be missing or null, so the schema does not say which ones were; the report does.
+In the schema all fields are optional and nullable; the report shows how often each had a value.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_FIELDS = 500
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONG = Decimal(1 << 63)
-# All numbers of so many digits have doubles of their own.
+# Numbers with at most this many digits survive the conversion to double.
 _DOUBLE_DIGITS = 15
 _DECIMAL_DIGITS = 38
 _MAX_NUMBER_LENGTH = 1000
@@ -31,17 +31,17 @@ _MAX_NUMBER_LENGTH = 1000
 
 class InvalidJsonError(ValueError):
     """
-    A text that the decoder would not accept as JSON, either.
+    The text is not JSON; the decoder would reject it too.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class InferredField:
     """
-    A field's type, how many of its objects have a value for it, and what these values are.
+    A field's type, and in how many objects it has a value.
 
     ``path`` has the names of the fields from the top, ``[]`` for an element of an array and ``{}``
-    for a value of a MAP. ``note`` says what the type does not show, or is empty.
+    for a value of a MAP. ``note`` is a remark on the values that the type cannot express, or empty.
     """
 
     path: str
@@ -55,13 +55,13 @@ class InferredField:
 @dataclass(slots=True)
 class JsonSample:
     """
-    What is known of the values at one place of the texts: of all of them, or of one field.
+    Statistics of the values at one place of the texts: the top, a field, or an element.
     """
 
     kinds: Counter[str] = field(default_factory=Counter)
     fields: dict[str, JsonSample] = field(default_factory=dict)
     element: JsonSample | None = None
-    #: The digits before and after the decimal point, and all of them that count.
+    #: The maximum digits before and after the decimal point, and of significant digits.
     whole_digits: int = 0
     scale: int = 0
     digits: int = 0
@@ -82,7 +82,7 @@ class JsonSample:
 
     def add(self, text: bytes) -> None:
         """
-        Add one text. Raises :class:`InvalidJsonError` if it is no valid JSON.
+        Add one text. Raises :class:`InvalidJsonError` if it is not valid JSON.
         """
         try:
             value = json.loads(
@@ -94,7 +94,7 @@ class JsonSample:
 
     def observe(self, value: Any, depth: int) -> None:
         """
-        Add one parsed value; numbers are decimals.
+        Add one parsed value; its numbers are Decimal objects.
         """
         kind = _kind(value)
         if kind in {"object", "array"} and depth > MAX_TYPE_DEPTH // 2:
@@ -129,7 +129,7 @@ class JsonSample:
 
     def merge(self, other: JsonSample) -> None:
         """
-        Add what another sample knows.
+        Add another sample's statistics to this one.
         """
         self.kinds.update(other.kinds)
         self.whole_digits = max(self.whole_digits, other.whole_digits)
@@ -155,7 +155,7 @@ class JsonSample:
         self.scale = max(self.scale, -exponent)
         self.whole_digits = max(self.whole_digits, len(digits) + exponent)
         self.digits = max(self.digits, len(digits))
-        # Without a fraction alone: the others are compared nowhere, and may have huge exponents.
+        # Only for integers: fractions are never compared, and may have huge exponents.
         self.exceeds_long |= exponent == 0 and not -_LONG <= number < _LONG
 
     @property
@@ -177,7 +177,7 @@ class JsonSample:
     @property
     def schema(self) -> str:
         """
-        The type as ``valueSchema`` has it: a list of fields if it is a STRUCT.
+        The type in the form of ``valueSchema``: a list of fields if it is a STRUCT.
         """
         ddl = self.ddl
         return _fields_ddl(self._named(), " ") if ddl.startswith("STRUCT<") else ddl
@@ -202,7 +202,7 @@ class JsonSample:
 
     def report(self, path: str = "", of: int = 0) -> Iterator[InferredField]:
         """
-        Yield what is known of this place and all below it, without the top itself.
+        Yield the field at this place and all fields below it; the top itself is no field.
         """
         if path:
             kinds = dict(sorted(self.kinds.items()))
@@ -223,7 +223,7 @@ class JsonSample:
         if len(kinds) > 1:
             return f"values of several kinds: {', '.join(sorted(kinds))}"
         if "nested too deeply" in kinds:
-            return "nested too deeply for a type of its own"
+            return "nested too deeply; the column has the JSON text"
         if kinds == {"object"}:
             return self._object_note()
         if kinds == {"array"} and not (self.element and self.element.kinds):
@@ -236,7 +236,7 @@ class JsonSample:
         if not self._named():
             return "only empty objects"
         if len({name.lower() for name in self.fields}) < len(self.fields):
-            return "names that differ in case only, which Spark takes for one by default"
+            return "names that differ only in case, which are one name to Spark by default"
         if len(self._named()) < len(self.fields):
             return "names with control characters are left out"
         return ""
@@ -262,7 +262,7 @@ def _number(text: str) -> Decimal:
 
 
 def _reject(text: str) -> NoReturn:
-    msg = f"{text} is no JSON"
+    msg = f"{text} is not JSON"
     raise ValueError(msg)
 
 

@@ -1,7 +1,7 @@
 """
-The type of the values that a JSON Schema describes, as DDL.
+Derives DDL from a JSON Schema.
 
-Where a schema leaves the type open, the column is a STRING with the JSON text.
+If the schema leaves a type open, the column is a STRING with the JSON text.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _ANY = "STRING"
 
 def json_schema_ddl(text: str) -> str:
     """
-    Return the DDL of a JSON Schema's type; raise ValueError if it has none.
+    Return the DDL of a JSON Schema's type. Raises ValueError if the schema has none.
     """
     try:
         document = json.loads(text)
@@ -69,7 +69,7 @@ def _object(schema: dict[str, Any], root: Any, depth: int) -> str:
 
 def _only_branch(schema: dict[str, Any]) -> Any:
     """
-    Return the one branch of a union that is not null, or None.
+    Return the only branch of a union that is not null, or None.
     """
     for name in ("oneOf", "anyOf"):
         if isinstance(branches := schema.get(name), list):
@@ -80,7 +80,9 @@ def _only_branch(schema: dict[str, Any]) -> Any:
 
 def _referred(reference: str, root: Any) -> Any:
     """
-    Return the part of a document that ``#/definitions/...`` names; anything for another document.
+    Return the part of a document that ``#/definitions/...`` refers to.
+
+    For a reference to another document, return a schema that allows any value.
     """
     if not reference.startswith("#"):
         return {}

@@ -1,5 +1,5 @@
 """
-The Arrow types that JSON texts can be decoded into, numbered as the compiled decoder numbers them.
+The Arrow types that JSON texts can be decoded into, with the numbers of the compiled decoder.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _SPARK_NAMES = {
     15: "TIMESTAMP_NTZ",
 }
 
-#: A schema that is nested more deeply is rejected; the decoder recurses through it.
+#: A more deeply nested schema is rejected, because the decoder is recursive.
 MAX_TYPE_DEPTH = 100
 
 
@@ -64,14 +64,14 @@ def inner_fields(kind: pa.DataType) -> list[pa.Field]:
 
 def plan(name: str, kind: pa.DataType) -> Plan:
     """
-    Return a checked type for the compiled decoder.
+    Return the compiled decoder's plan for a checked type.
     """
     if pa.types.is_decimal(kind):
         return _DECIMAL, name, kind.precision, kind.scale, []
     if kind in _SIMPLE_KINDS:
         return _SIMPLE_KINDS[kind], name, 0, 0, []
     if pa.types.is_duration(kind):
-        # Of 64 bits too; no JSON text becomes one.
+        # An interval is a 64-bit number too, but JSON texts are not decoded into it.
         return _SIMPLE_KINDS[pa.int64()], name, 0, 0, []
     inner = [plan(field.name, field.type) for field in inner_fields(kind)]
     return kind_number(kind), name, 0, 0, inner
@@ -79,7 +79,7 @@ def plan(name: str, kind: pa.DataType) -> Plan:
 
 def kind_number(kind: pa.DataType) -> int:
     """
-    Return the number of a type in the compiled modules, or -1 if they do not have it.
+    Return the compiled modules' number for a type, or -1 if they do not support it.
     """
     if _is_decimal(kind):
         return _DECIMAL
@@ -92,7 +92,8 @@ def kind_number(kind: pa.DataType) -> int:
 
 def named_types(path: str, kind: pa.DataType) -> Iterator[tuple[str, str]]:
     """
-    Yield (path, Spark's name of the type) for a type and all in it, in the order of the plan.
+    Yield (path, Spark's name of the type) for a type and its nested types, in the order of the
+    plan.
     """
     yield path, spark_name(kind)
     for field in inner_fields(kind):
@@ -116,7 +117,7 @@ def spark_name(kind: pa.DataType) -> str:
 
 def type_mistakes(field: pa.Field, path: str, depth: int = 1) -> list[str]:
     """
-    Return why a field cannot be decoded from JSON, one text for each mistake in it.
+    Return the reasons why a field cannot be decoded from JSON, one text for each mistake.
     """
     kind = field.type
     if depth > MAX_TYPE_DEPTH:

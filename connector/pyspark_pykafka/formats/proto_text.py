@@ -1,7 +1,7 @@
 """
-Texts of ``.proto`` files: which messages they define.
+Finds the messages that the text of a ``.proto`` file defines.
 
-Only the package and the nesting of messages is read here. What fields mean is for ``protoc``.
+Only the package and the nesting of messages are parsed here. ``protoc`` parses the fields.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _MAX_DEPTH = 100
 @dataclass(slots=True)
 class MessageNames:
     """
-    A message's full name and the messages that it defines, in their order.
+    A message's full name and its nested messages, in their order.
 
-    The entries of maps are messages too, which only some serializers count.
+    The entries of maps are messages too, but only some serializers count them in an index.
     """
 
     name: str
@@ -111,7 +111,7 @@ class _Reader:
 
     def _body(self, statement: list[str], scope: str, message: MessageNames, depth: int) -> bool:
         """
-        Read what is in braces; return whether the statement ends with it.
+        Read a body in braces; return whether the statement ends with the body.
         """
         name = None
         if statement[:1] == ["message"] and len(statement) == 2:

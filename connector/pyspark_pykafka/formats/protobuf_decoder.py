@@ -18,24 +18,24 @@ if TYPE_CHECKING:
     from pyspark_pykafka.formats.bad_records import BadRecordPolicy
     from pyspark_pykafka.formats.protobuf_schemas import ResolvedSchema
 
-# What concerns one field, besides the numbers from MISMATCH on.
+# Reasons that concern one field, besides the reasons from MISMATCH on.
 _BAD_UTF8 = 5
 
 
 class ProtobufColumn(DecodedColumn):
     """
-    The column that Protobuf messages are decoded into; it may have ``max_bytes``.
+    The column that Protobuf messages are decoded into; it is full at ``max_bytes``.
 
-    With ``id_bytes`` values name their schemas.
+    With ``id_bytes`` each value begins with the id of its schema.
     """
 
     format_name = "Protobuf"
     reasons: ClassVar = {
-        1: "a tag of no field, or the end of a group that has not begun",
-        2: "it ends too early, or has a size beyond its end",
+        1: "an invalid tag, or the end of a group that has not begun",
+        2: "it ends too early, or a size in it exceeds its end",
         5: "a string that is not UTF-8",
         6: "a number of more than ten bytes",
-        7: "more than 100 groups within each other",
+        7: "more than 100 nested groups",
         9: "too large for half of maxFetchMemory",
         11: "a number out of range",
         14: "it does not begin with the id of a schema and the index of a message in it",
@@ -59,7 +59,7 @@ class ProtobufColumn(DecodedColumn):
 
     def describe(self, position: int, reason: int, node: int, byte: int) -> str:
         """
-        Return what is wrong with a value, and in which field.
+        Return the reason why a value is bad, and the field.
         """
         if node < 0 or reason >= MISMATCH or reason == _BAD_UTF8:
             return super().describe(position, reason, node, byte)
@@ -69,6 +69,6 @@ class ProtobufColumn(DecodedColumn):
 
     def kind_of_value(self, byte: int) -> str:  # noqa: ARG002 (the byte says nothing here)
         """
-        Return what a value of another wire type is.
+        Return a description of a value with another wire type.
         """
         return "a value of another wire type"

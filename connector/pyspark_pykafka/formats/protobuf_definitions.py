@@ -6,25 +6,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-#: The kinds of fields that the rest of the code names, by the numbers of descriptors.
+#: The field types that other modules use, with their numbers in descriptors.
 DOUBLE, FLOAT, BOOL, STRING, BYTES = 1, 2, 8, 9, 12
 MESSAGE, ENUM = 11, 14
 
 
 class ProtobufSchemaError(ValueError):
     """
-    A schema that is none, or one that no column can have; the message says why.
+    The schema is invalid, or no column can have its type; the message has the reason.
     """
 
 
 @dataclass(frozen=True, slots=True)
 class ProtobufField:
     """
-    A field of a message; ``kind`` is the number of its type, and ``type_name`` that of a message or
-    an enum.
+    A field of a message. ``kind`` is the number of its type; ``type_name`` is the name of its
+    message or enum.
 
-    ``oneof`` is the index of the oneof that it is a member of, or -1; ``default`` is the text of an
-    explicit default, or None.
+    ``oneof`` is the index of the field's oneof, or -1. ``default`` is the text of an explicit
+    default, or None.
     """
 
     name: str
@@ -39,7 +39,7 @@ class ProtobufField:
 @dataclass(frozen=True, slots=True)
 class ProtobufMessage:
     """
-    A message; ``nested`` are those that it defines, in their order. A map's entry is a message too.
+    A message; ``nested`` are its nested messages in their order, the entries of maps included.
     """
 
     name: str
@@ -51,7 +51,7 @@ class ProtobufMessage:
 @dataclass(frozen=True, slots=True)
 class ProtobufEnum:
     """
-    An enum with its (number, symbol)s. A number without a symbol is no value if it is closed.
+    An enum with its (number, symbol) pairs. A closed enum allows no number without a symbol.
     """
 
     name: str
@@ -62,7 +62,8 @@ class ProtobufEnum:
 @dataclass(slots=True)
 class ProtobufSchema:
     """
-    All messages and enums of some files by their full names, and the ``roots`` of the last file.
+    All messages and enums of some files by full name. ``roots`` are the top messages of the last
+    file.
     """
 
     messages: dict[str, ProtobufMessage] = field(default_factory=dict)
@@ -75,7 +76,7 @@ class ProtobufSchema:
         """
         found = self.messages.get(name) or WELL_KNOWN.get(name)
         if found is None:
-            msg = f"it has the message '{name}', which it does not define; include its imports"
+            msg = f"it uses the message '{name}', but does not define it; include its imports"
             raise ProtobufSchemaError(msg)
         return found
 
@@ -85,14 +86,14 @@ class ProtobufSchema:
         """
         found = self.enums.get(name)
         if found is None:
-            msg = f"it has the enum '{name}', which it does not define; include its imports"
+            msg = f"it uses the enum '{name}', but does not define it; include its imports"
             raise ProtobufSchemaError(msg)
         return found
 
 
 def _built_in(name: str, *fields: tuple[str, int]) -> ProtobufMessage:
     """
-    Return a message of fields that are numbered from 1, each (name, kind).
+    Return a message with the (name, kind) fields, numbered from 1.
     """
     listed = [ProtobufField(field, at, kind) for at, (field, kind) in enumerate(fields, 1)]
     return ProtobufMessage(name, tuple(listed))
@@ -100,7 +101,7 @@ def _built_in(name: str, *fields: tuple[str, int]) -> ProtobufMessage:
 
 _GOOGLE = "google.protobuf"
 
-#: The wrappers of Protobuf's own types, with the kinds of their values.
+#: Protobuf's wrapper messages, with the kinds of their values.
 WRAPPERS = {
     f"{_GOOGLE}.{name}": kind
     for name, kind in {
@@ -116,7 +117,7 @@ WRAPPERS = {
     }.items()
 }
 
-#: What schemas may import without defining it, as registries allow.
+#: The messages that schemas may use without including their definition, as registries allow.
 WELL_KNOWN = {
     message.name: message
     for message in (

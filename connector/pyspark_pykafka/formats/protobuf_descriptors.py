@@ -1,7 +1,8 @@
 """
-Protobuf schemas: files, messages and enums, read from the bytes that ``protoc`` describes them by.
+Protobuf schemas: parses the descriptors of files, messages and enums that ``protoc`` writes.
 
-Nothing here needs Protobuf's own library, whose versions conflict with those of generated code.
+This module does not use Protobuf's own library, whose version may conflict with the version that a
+user's generated code needs.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ Value = int | bytes
 
 def parse_descriptor_set(data: bytes) -> ProtobufSchema:
     """
-    Parse a FileDescriptorSet, whose last file is the one that was asked for.
+    Parse a FileDescriptorSet; its last file is the requested one, after its imports.
 
     Raises :class:`ProtobufSchemaError`.
     """
@@ -54,14 +55,14 @@ def parse_files(files: list[Value]) -> ProtobufSchema:
 
 def descriptor_set(files: list[bytes]) -> bytes:
     """
-    Return the FileDescriptorSet of some FileDescriptorProtos.
+    Return the FileDescriptorSet of encoded FileDescriptorProtos.
     """
     return b"".join(b"\x0a" + varint(len(data)) + data for data in files)
 
 
 def varint(number: int) -> bytes:
     """
-    Return a number of at most 64 bits as Protobuf writes it.
+    Return a number of at most 64 bits as a Protobuf varint.
     """
     number &= (1 << 64) - 1
     written = bytearray()
@@ -74,7 +75,7 @@ def varint(number: int) -> bytes:
 
 def read_varint(data: bytes, at: int) -> tuple[int, int]:
     """
-    Return a number and where it ends. Raises :class:`ProtobufSchemaError` if there is none.
+    Return a number and the position after it. Raises :class:`ProtobufSchemaError` if there is none.
     """
     number = 0
     for shift in range(0, _MAX_VARINT_BITS, 7):
@@ -197,7 +198,7 @@ class _File:
                 name = _full(scope, _text(value))
             elif number == 2:
                 parts = dict(_fields(_bytes(value)))
-                # Of several symbols of one number the first counts.
+                # If several symbols have one number, the first is used.
                 symbols.setdefault(_number(parts.get(2, 0)), _text(parts.get(1, b"")))
             elif number == 3:
                 enums = _enum_feature(_bytes(value), 7)
@@ -207,7 +208,7 @@ class _File:
 
 def _enum_feature(options: bytes, number: int) -> int:
     """
-    Return whether options of an edition open or close enums, or 0.
+    Return the ``enum_type`` feature (1 open, 2 closed) in the options of an edition, or 0.
     """
     features = [_bytes(value) for n, value in _fields(options) if n == number]
     return next((_number(v) for part in features for n, v in _fields(part) if n == 2), 0)

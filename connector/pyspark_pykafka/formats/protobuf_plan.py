@@ -41,11 +41,11 @@ FieldPlan = tuple[int, int, int, bool, int, "bytes | None", "EnumPlan | None", "
 #: A message for the compiled decoder: whether it is a map's entry, and its fields.
 MessagePlan = tuple[bool, list[FieldPlan]]
 
-#: (is closed, what precedes the number of one without a symbol, (number, symbol)s).
+#: (is closed, prefix for numbers without a symbol, (number, symbol) pairs).
 EnumPlan = tuple[bool, str, list[tuple[int, str]]]
 
 
-# The kinds that the compiled decoder has besides Protobuf's.
+# Kinds of the compiled decoder that Protobuf does not have.
 _TIME, _UNWRAPPED, _REMOVING = 19, 20, 21
 _FIXED_BYTES = {DOUBLE: 8, FLOAT: 4, 6: 8, 7: 4, 15: 4, 16: 8}
 _ZIGZAG = frozenset({17, 18})
@@ -74,10 +74,10 @@ def message_plan(
     schema: ProtobufSchema, name: str, kind: pa.DataType, path: str
 ) -> tuple[MessagePlan, list[str]]:
     """
-    Return a message for the compiled decoder, with the columns of a type that its fields go to.
+    Return the compiled decoder's plan for reading a message into a column's type, and the mistakes.
 
-    The second value lists why they cannot. Raises :class:`ProtobufSchemaError` if the schema lacks
-    the message, or one that the type needs.
+    Raises :class:`ProtobufSchemaError` if the schema lacks the message, or a nested message that
+    the type needs.
     """
     matching = _Matching(schema)
     message = schema.message(name)
@@ -90,7 +90,7 @@ def message_plan(
 @dataclass(slots=True)
 class _Matching:
     """
-    Matches messages with types; ``number`` is a type's index in the plan of columns.
+    Matches messages with columns' types; ``number`` is a type's index in the plan of columns.
     """
 
     schema: ProtobufSchema
@@ -138,7 +138,7 @@ class _Matching:
         self, member: ProtobufField, part: pa.Field, number: int, path: str, depth: int
     ) -> list[FieldPlan]:
         """
-        Return the plan of a field, or none if its type does not fit.
+        Return the plan of a field, or an empty list if its type does not match.
         """
         if not part.nullable:
             self.mistakes.append(
@@ -169,7 +169,7 @@ class _Matching:
         self, entry: ProtobufMessage, kind: pa.DataType, number: int, path: str, depth: int
     ) -> list[FieldPlan] | None:
         """
-        Return the plans of a map's key and value, or None if their types do not fit.
+        Return the plans of a map's key and value, or None if their types do not match.
         """
         if not pa.types.is_map(kind):
             self.mistakes.append(f"'{path}' is {kind} in the schema; it must be: a MAP")
@@ -181,7 +181,7 @@ class _Matching:
             plan = self.single(part, inner.type, at, f"{path}.{part.name}", depth + 1)
             if plan is None:
                 return None
-            # What an entry lacks is the zero value of its type.
+            # A key or value missing in an entry is the zero value of its type.
             plans.append((*plan[:5], self._zero(part), *plan[6:]))
             at += plan_size(inner.type)
         return plans
@@ -222,7 +222,7 @@ class _Matching:
         self, member: ProtobufField, kind: pa.DataType, number: int, path: str, depth: int
     ) -> FieldPlan | None:
         """
-        Return the plan of a message in a message.
+        Return the plan of a nested message.
         """
         name = member.type_name
         if pa.types.is_struct(kind):
@@ -261,7 +261,7 @@ def _plan(
 
 
 def _enum_plan(enum: ProtobufEnum) -> EnumPlan:
-    # A number without a symbol has the name that Java gives it, as in Spark.
+    # As in Spark, a number without a symbol gets the name that Java's library generates.
     unnamed = f"UNKNOWN_ENUM_VALUE_{enum.name.rpartition('.')[2]}_"
     return enum.is_closed, unnamed, sorted(enum.symbols)
 
@@ -273,7 +273,7 @@ def _encoded(member: ProtobufField, text: str, enum: ProtobufEnum | None) -> byt
     try:
         return _encode(member.kind, text, enum)
     except (ValueError, struct.error, StopIteration) as cause:
-        msg = f"the default of its field '{member.name}' is none: {text[:80]!r}"
+        msg = f"the default of its field '{member.name}' is invalid: {text[:80]!r}"
         raise ProtobufSchemaError(msg) from cause
 
 
@@ -294,6 +294,6 @@ def _encode(kind: int, text: str, enum: ProtobufEnum | None) -> bytes:
 
 def _unescaped(text: str) -> bytes:
     """
-    Return bytes that are written with the escapes of C.
+    Return the bytes of a text with C escapes.
     """
     return text.encode("latin-1").decode("unicode_escape").encode("latin-1")

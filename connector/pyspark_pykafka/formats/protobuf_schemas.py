@@ -1,8 +1,10 @@
 """
-The Protobuf schemas of columns as one form: the descriptors of all files, and a message's name.
+Resolves the Protobuf schemas of columns to one form: the descriptors of all files, and the name of
+a message.
 
-A schema may be given as the file that ``protoc`` writes, as its bytes in base64, or as the text of
-a ``.proto`` file; a registry has texts, and descriptors of single files in base64.
+Users give a schema as the path of a descriptor file that ``protoc`` writes, as its bytes in base64,
+or as the text of a ``.proto`` file. Registries return such texts, or one file's descriptor in
+base64.
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.formats.protobuf_definitions import ProtobufMessage, ProtobufSchema
 
-#: A larger file is an error: no schema that a column can have is as large.
+#: A larger file is an error, because no schema of a column is as large.
 MAX_SCHEMA_BYTES = 16 << 20
 
 
@@ -42,12 +44,12 @@ class ResolvedSchema(NamedTuple):
 
 def missing_protobuf(column: str) -> str:
     """
-    Return what to do about a column that has no schema.
+    Return the error message for a column without a schema.
     """
     return (
         f"{column}Format is 'protobuf' and its schema is missing; set {column}Schema to the file "
         "that protoc --include_imports --descriptor_set_out=... writes, or to its bytes in base64, "
-        "or schema.registry.url if the records name it"
+        "or schema.registry.url if the records have schema ids"
     )
 
 
@@ -63,13 +65,13 @@ def given_schema(column: str, text: str, message: str | None) -> ResolvedSchema:
     """
     Resolve the schema in the option of a column, ``key`` or ``value``.
 
-    Raises :class:`OptionsError` if it cannot be read, or if it has no such message.
+    Raises :class:`OptionsError` if the schema cannot be read, or lacks the message.
     """
     try:
         data = _given_bytes(text)
         name = _chosen(parse_descriptor_set(data), message, column, needs_one=True)
     except ProtobufSchemaError as cause:
-        msg = f"{column}Schema is no Protobuf schema that can be read: {cause}"
+        msg = f"{column}Schema is not a usable Protobuf schema: {cause}"
         raise OptionsError((msg,)) from cause
     return ResolvedSchema(base64.b64encode(data).decode(), name)
 
@@ -78,7 +80,7 @@ def registered_schema(
     column: str, text: str, imports: Sequence[tuple[str, str]], message: str | None
 ) -> ResolvedSchema:
     """
-    Resolve a registry's schema with the texts that it imports; without a name its first message.
+    Resolve a registry's schema and its imports. Without a name, its first message is taken.
 
     Raises :class:`ProtobufSchemaError`.
     """
@@ -106,7 +108,7 @@ def _names(message: ProtobufMessage) -> MessageNames:
 
 def is_proto_text(text: str) -> bool:
     """
-    Return whether a schema is the text of a ``.proto`` file, and not base64.
+    Return whether a schema is the text of a ``.proto`` file and not base64.
     """
     return "{" in text or ";" in text
 
@@ -114,7 +116,7 @@ def is_proto_text(text: str) -> bool:
 def _given_bytes(text: str) -> bytes:
     if is_proto_text(text):
         return _compiled(text, {})
-    # No dot is in base64, and each file that protoc writes has one by custom.
+    # Base64 has no dot, and the names of descriptor files have one by convention.
     if "." in text or text.startswith("file:"):
         return _file(Path(text.removeprefix("file://").removeprefix("file:")))
     return _from_base64(text)
@@ -133,7 +135,7 @@ def _file(path: Path) -> bytes:
 
 
 def _compiled(text: str, imports: Mapping[str, str]) -> bytes:
-    # Rarely needed, and its modules are many.
+    # Imported here because it is rarely needed and imports many modules.
     from pyspark_pykafka.formats.protoc import compile_proto
 
     return compile_proto(text, imports)

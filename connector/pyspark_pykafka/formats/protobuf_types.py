@@ -38,7 +38,7 @@ TIMES = {"google.protobuf.Timestamp": _TIMESTAMP, "google.protobuf.Duration": _D
 
 _INTS, _LONGS = (pa.int32(), pa.int64()), (pa.int64(),)
 _UINTS, _ULONGS = (pa.int64(), pa.int32()), (_UINT64, pa.int64())
-# What a kind may become; the first is that of its DDL.
+# The column types of each kind; the first is the type in its DDL.
 COLUMNS: dict[int, tuple[pa.DataType, ...]] = {
     DOUBLE: (pa.float64(),),
     FLOAT: (pa.float32(), pa.float64()),
@@ -69,8 +69,8 @@ def protobuf_ddl(schema: ProtobufSchema, name: str) -> str:
     """
     Return the DDL of the type of a message.
 
-    As in Spark messages without fields are left out. Raises :class:`ProtobufSchemaError` if there
-    is no such message, or if it contains itself, which only a schema of the user can end.
+    As in Spark, messages without fields are left out. Raises :class:`ProtobufSchemaError` if the
+    message is missing or contains itself; for the latter the user must give a schema.
     """
     ddl = _Ddl(schema).message(schema.message(name), ())
     if ddl is None:
@@ -91,8 +91,8 @@ class _Ddl:
     def message(self, message: ProtobufMessage, path: tuple[str, ...]) -> str | None:
         if message.name in path:
             msg = (
-                f"'{message.name}' contains itself, which no column can; name the fields to read "
-                "with .schema(...), as deep as you need them"
+                f"'{message.name}' contains itself, which no column type can; name the "
+                "fields to read with .schema(...), as deep as you need them"
             )
             raise ProtobufSchemaError(msg)
         self.count += 1 + len(message.fields)
@@ -126,7 +126,7 @@ def columns_of(member: ProtobufField) -> tuple[pa.DataType, ...]:
     """
     found = COLUMNS.get(member.kind)
     if found is None:
-        msg = f"its field '{member.name}' is of the unknown kind {member.kind}"
+        msg = f"its field '{member.name}' has the unknown type {member.kind}"
         raise ProtobufSchemaError(msg)
     return found
 

@@ -1,5 +1,5 @@
 """
-Compiles the texts of ``.proto`` files with the ``protoc`` of the package grpcio-tools.
+Compiles the text of a ``.proto`` file with ``protoc`` from the package grpcio-tools.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _MAX_ERROR = 500
 
 def compile_proto(text: str, imports: Mapping[str, str]) -> bytes:
     """
-    Return the FileDescriptorSet of a text, whose imports are texts by their paths.
+    Return the FileDescriptorSet of a text; ``imports`` maps paths to the texts of its imports.
 
-    Raises :class:`ProtobufSchemaError` if the package grpcio-tools is missing, which has
-    ``protoc``, or if that finds an error.
+    Raises :class:`ProtobufSchemaError` if the package grpcio-tools is missing, or if ``protoc``
+    reports an error.
     """
     if find_spec("grpc_tools") is None:
         msg = (
@@ -52,7 +52,7 @@ def _own_name(imports: Mapping[str, str]) -> str:
 def _write(folder: Path, path: str, content: str) -> None:
     relative = PurePosixPath(path)
     if relative.is_absolute() or ".." in relative.parts or "\\" in path or "\0" in path:
-        msg = f"its import '{path[:200]}' is no path below the root of the imports"
+        msg = f"its import '{path[:200]}' is not a path below the root of the imports"
         raise ProtobufSchemaError(msg)
     target = folder / relative
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -66,15 +66,15 @@ def _compiled(folder: Path, name: str) -> bytes:
         *("--include_imports", f"--descriptor_set_out={output}", name),
     ]
     try:
-        # In a process of its own: an error in native code ends that one.
+        # In a separate process, so that a crash in native code does not end this one.
         done = subprocess.run(
             command, capture_output=True, timeout=_COMPILE_SECONDS, check=False, cwd=folder
         )
     except subprocess.TimeoutExpired as cause:
-        msg = f"protoc does not end within {_COMPILE_SECONDS} seconds"
+        msg = f"protoc did not end within {_COMPILE_SECONDS} seconds"
         raise ProtobufSchemaError(msg) from cause
     if done.returncode:
         found = done.stderr.decode(errors="replace").strip().replace("\n", "; ")[:_MAX_ERROR]
-        msg = f"protoc does not accept it: {found or 'it gives no reason'}"
+        msg = f"protoc rejects it: {found or 'without a reason'}"
         raise ProtobufSchemaError(msg)
     return output.read_bytes()

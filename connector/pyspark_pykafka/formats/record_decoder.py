@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.formats.record_format import RecordFormat, TypedColumn
     from pyspark_pykafka.offsets import TopicPartition
 
-# Arrow's columns of 32-bit offsets end at 2 GiB.
+# The limit of Arrow columns with 32-bit offsets is 2 GiB.
 _MAX_COLUMN_BYTES = 1 << 30
 
 
@@ -34,10 +34,10 @@ def decode_records(
     micro_batch: int = -1,
 ) -> Iterator[pa.RecordBatch]:
     """
-    Yield rows for the records of one partition; ``batches`` have ``record_schema``.
+    Yield rows for the records of one partition; the schema of ``batches`` is ``record_schema``.
 
-    ``micro_batch`` is the id for dead letters, or -1. Raises :class:`RecordError` for a bad record,
-    if the policy says so, and :class:`DeadLetterError` for one that cannot be set aside.
+    ``micro_batch`` is the id for dead letters, or -1. Raises :class:`RecordError` for a bad record
+    if the policy is to fail, and :class:`DeadLetterError` if a dead letter cannot be written.
     """
     if record_format.schema.names == record_format.record_schema.names and not record_format.typed:
         return iter(batches)
@@ -46,7 +46,7 @@ def decode_records(
 
 class _RecordDecoder:
     """
-    The columns of the next batch of rows, and the parts of records that are not decoded.
+    Builds batches of rows from decoded columns and from the record columns that stay as they are.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class _RecordDecoder:
         self._tp = tp
         self._format = record_format
         self._max_bytes = settings.batch_bytes
-        # A record's columns may take this much; the rest is for its bytes and what was fetched.
+        # The limit of the decoded columns; the rest is for the record's bytes and fetched data.
         memory = min(settings.memory_bytes // 2, _MAX_COLUMN_BYTES)
         self._columns = {
             column.name: self._column(column, memory) for column in record_format.typed
@@ -84,7 +84,7 @@ class _RecordDecoder:
         if column.format == "text":
             return TextColumn(column.name, self._format.policy)
         policy, registry = self._format.policy, column.registry
-        # The compiled modules may be missing where nothing needs them.
+        # Imported here because an installation may lack the compiled modules.
         if column.format == "avro":
             common = column.name, column.type, column.schema, max_bytes, policy
             if registry is not None:
@@ -117,7 +117,7 @@ class _RecordDecoder:
     @property
     def _is_full(self) -> bool:
         """
-        Whether the rows are as many, or as large, as a batch of undecoded records would be.
+        Whether the rows have reached the count or the size of a batch of undecoded records.
 
         Rows that are much smaller than their records are collected from several batches.
         """
@@ -128,7 +128,8 @@ class _RecordDecoder:
 
     def _decode(self, batch: pa.RecordBatch, start: int) -> int:
         """
-        Decode the rows from ``start`` on; return the next one, before the end if a column is full.
+        Decode the rows from ``start`` on; return the next row, which is before the end if a column
+        is full.
         """
         end: int = batch.num_rows
         headers = batch.column("headers") if "headers" in batch.schema.names else None
@@ -139,7 +140,7 @@ class _RecordDecoder:
             self._record_bad(batch, name, column, start, end)
         if self._dead_letters is not None:
             self._set_aside(batch, start, self._dead_letters)
-        # Without the bytes that are decoded, which are often most of a record.
+        # The encoded bytes are dropped, which are often most of a record.
         sources = list(dict.fromkeys(name for _, name in self._format.sources))
         part = batch.select(sources).slice(start, end - start)
         self._parts.append(part)
@@ -162,7 +163,7 @@ class _RecordDecoder:
     ) -> None:
         policy = self._format.policy
         for row, reason in column.take_bad():
-            # Where one column stops, the others go no further; but it may stop at a bad record.
+            # The other columns end where this one stops, which may be at a bad record.
             if row >= end and not policy.fails:
                 continue
             at = self._rows + row - start
@@ -176,7 +177,7 @@ class _RecordDecoder:
 
     def _take(self) -> Iterator[pa.RecordBatch]:
         """
-        Yield the rows, after their dead letters are acknowledged; none if all of them are bad.
+        Yield the rows once their dead letters are acknowledged, or nothing if all rows are bad.
         """
         if self._dead_letters is not None:
             self._dead_letters.write()
@@ -212,7 +213,7 @@ class _RecordDecoder:
 
 def _without(rows: pa.RecordBatch, bad: list[int]) -> pa.RecordBatch:
     """
-    Return the rows without some of them.
+    Return the rows without the bad ones.
     """
     kept = bytearray(b"\xff" * ((rows.num_rows + 7) // 8))
     for row in bad:

@@ -1,5 +1,5 @@
 """
-Encodes the keys and values of a task's rows, batch by batch, before an engine sends them.
+Encodes the keys and values of a task's rows, batch by batch, before the engine sends them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.formats.write_format import WriteFormat
 
-#: A batch of encoded rows ends with the row that makes its values as large, or its keys.
+#: A batch of encoded rows ends when its keys or its values reach this size.
 MAX_CHUNK_BYTES = 16 << 20
 
 
 class RecordEncoder:
     """
-    Encodes rows; ``topic`` is that of all of them, or None if they have their own.
+    Encodes rows; ``topic`` is the topic of all rows, or None if rows have their own topics.
     """
 
     def __init__(

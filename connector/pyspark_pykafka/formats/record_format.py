@@ -1,5 +1,5 @@
 """
-How the records of a read become rows: which columns are decoded, and into which types.
+The mapping from records to rows: which columns are decoded, and into which types.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 #: The columns of ``onBadRecord=rescue``.
 RESCUE_TYPES: dict[str, pa.DataType] = {"_raw": pa.binary(), "_error": pa.string()}
 
-#: What precedes the names of a record's own columns beside those of its value.
+#: The prefix of a record's own columns beside the columns of its flattened value.
 FLAT_PREFIX = "_"
 
 _MODULES = {
@@ -38,10 +38,11 @@ _MODULES = {
 
 class TypedColumn(NamedTuple):
     """
-    A record's key or value that is decoded: its name there, its format, and its type.
+    A decoded key or value: its column in records, its format, and its type.
 
-    ``schema`` is the text of the Avro schema that it was written with; with a ``registry`` that it
-    is read as. For Protobuf it is the descriptors in base64, and ``message`` the name in them.
+    For Avro, ``schema`` is the text of the writer's schema, or with a ``registry`` of the reader's
+    schema. For Protobuf, ``schema`` is the descriptors in base64, and ``message`` the name of the
+    message.
     """
 
     name: str
@@ -54,13 +55,13 @@ class TypedColumn(NamedTuple):
     @property
     def needs_headers(self) -> bool:
         """
-        Whether headers may name its schema.
+        Whether the id of its schema may be in the headers.
         """
         return self.registry is not None and self.format in {"avro", "protobuf"}
 
     def failing_fast(self, max_ms: int) -> TypedColumn:
         """
-        Return the same column, which waits no longer than this for a schema registry.
+        Return the column with a shorter limit on waiting for the schema registry.
         """
         if self.registry is None:
             return self
@@ -73,11 +74,11 @@ class TypedColumn(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class RecordFormat:
     """
-    The columns of rows, the columns of records that they need, and what is decoded in between.
+    The columns of rows, the columns of records to read for them, and the decoding in between.
 
-    ``sources`` names the record's column for each column of ``schema`` that is not decoded; with
-    ``flattens`` the fields of the value are columns of ``schema``. Bad records go to
-    ``dead_letter_topic`` if there is one; a reader that must not wait for that is told so.
+    ``sources`` maps each undecoded column of ``schema`` to the record's column. With ``flattens``
+    the fields of the value are columns of ``schema``. Bad records go to ``dead_letter_topic`` if
+    there is one; a reader that must not wait uses :meth:`failing_fast`.
     """
 
     schema: pa.Schema
@@ -91,16 +92,17 @@ class RecordFormat:
 
     def failing_fast(self, max_ms: int) -> RecordFormat:
         """
-        Return the same format, which waits no longer than this for a schema registry.
+        Return the format with a shorter limit on waiting for the schema registry.
 
-        It writes no dead letters: the first bad record ends the read, for a task to do it.
+        This format writes no dead letters: the first bad record ends the read, and a task repeats
+        it.
         """
         typed = tuple(column.failing_fast(max_ms) for column in self.typed)
         return replace(self, typed=typed, writes_dead_letters=False)
 
     def record_column(self, name: str) -> str | None:
         """
-        Return the record's column that a column of rows equals, or None.
+        Return the record's column that a column of rows is copied from, or None.
         """
         return dict(self.sources).get(name)
 
@@ -109,9 +111,9 @@ def record_format(
     options: FormatOptions, schema: pa.Schema, *, include_headers: bool
 ) -> RecordFormat:
     """
-    Return how records become rows of a schema.
+    Return the format that maps records to rows of a schema.
 
-    Raises :class:`OptionsError` if they cannot.
+    Raises :class:`OptionsError` if options and schema do not fit together.
     """
     sources = _sources(options, schema)
     typed, mistakes = _typed_columns(options, schema, sources)
@@ -141,7 +143,7 @@ def record_format(
 
 def _sources(options: FormatOptions, schema: pa.Schema) -> dict[str, str]:
     """
-    Return the record's column by the column of rows, for those that are not decoded.
+    Return the record's column for each column of rows that is not decoded.
     """
     formats = options.by_column
     prefix = FLAT_PREFIX if options.flatten else ""
@@ -263,7 +265,7 @@ def _record_mistakes(own: pa.Schema, *, include_headers: bool) -> list[str]:
 
 def _record_schema(own: pa.Schema, typed: list[TypedColumn], options: FormatOptions) -> pa.Schema:
     """
-    Return the columns of records to read: the position of a bad record is always needed.
+    Return the columns of records to read, which always include the position, for bad records.
     """
     if not typed:
         return own

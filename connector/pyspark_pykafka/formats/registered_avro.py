@@ -1,5 +1,5 @@
 """
-Decodes Avro whose records name the schemas that they were written with.
+Decodes Avro records that carry the ids of their writers' schemas.
 """
 
 from __future__ import annotations
@@ -22,37 +22,37 @@ if TYPE_CHECKING:
     from pyspark_pykafka.formats.bad_records import BadRecordPolicy
     from pyspark_pykafka.formats.schema_names import SchemaName
 
-#: How many writers' schemas a task knows at once; with more it begins anew.
+#: Number of writers' schemas that a task caches; with one more, the cache is emptied.
 MAX_SCHEMAS = 1000
 
-#: The number of a bad value whose schema cannot be used.
+#: The reason for a value whose schema cannot be used.
 UNUSABLE_SCHEMA = 15
 
 
 class SchemaSource(Protocol):
     """
-    Where the schemas that records name come from.
+    Looks up the schemas whose ids are in records.
     """
 
     def find(self, name: SchemaName) -> AvroType:
         """
-        Return a schema. Raises :class:`UnusableSchemaError` if records that name it are bad.
+        Return a schema. Raises :class:`UnusableSchemaError` if its records are bad records.
         """
 
 
 class RegisteredAvroColumn(DecodedColumn):
     """
-    A column of Avro values that name the schemas they were written with.
+    A column of Avro values that carry the ids of their writers' schemas.
 
-    They are read as ``schema``, the JSON text of the reader's schema. ``writers`` has the schemas
-    that values name. One that is new is fetched at the first value that names it; decoding waits.
+    Values are resolved to ``schema``, the JSON text of the reader's schema. ``writers`` looks up
+    the writers' schemas; decoding waits for it at the first value with a new id.
     """
 
     format_name = "Avro"
     reasons: ClassVar = AvroColumn.reasons | {
         14: "it does not begin with the id of a schema, a zero byte and 4 or 8 more",
-        16: "a value that the reader's schema has no place for",
-        17: "not there, and has no default in the reader's schema",
+        16: "a value that does not match the reader's schema",
+        17: "missing, and has no default in the reader's schema",
     }
 
     def __init__(
@@ -80,7 +80,7 @@ class RegisteredAvroColumn(DecodedColumn):
         self, encoded: pa.Array, start: int, end: int, headers: pa.Array | None = None
     ) -> int:
         """
-        Decode the rows ``[start, end)``, and fetch the schemas that they name.
+        Decode the rows ``[start, end)``, and fetch their schemas if they are new.
         """
         if headers is not self._headers:
             self._headers = headers
@@ -105,7 +105,7 @@ class RegisteredAvroColumn(DecodedColumn):
 
     def describe(self, position: int, reason: int, node: int, byte: int) -> str:
         """
-        Return what is wrong with a value; ``position`` is the key of a schema that is unusable.
+        Return the reason why a value is bad; for an unusable schema ``position`` is its key.
         """
         if reason == UNUSABLE_SCHEMA:
             return f"{self._column} cannot be decoded: {self._unusable[position]}"

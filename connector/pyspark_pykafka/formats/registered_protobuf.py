@@ -1,8 +1,8 @@
 """
-Decodes Protobuf whose records name the schemas and the messages that they were written with.
+Decodes Protobuf records that carry the ids of their schemas and the indexes of their messages.
 
-Fields have numbers, so every record is read by the reader's message. What a record names only says
-whether it is that message at all.
+Fields are numbered, so every record is decoded by the reader's message. The id and the index only
+serve to check that a record is that message.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 class MessageSource(Protocol):
     """
-    Where the messages that records name come from.
+    Checks the messages whose schema ids and indexes are in records.
     """
 
     def check(self, name: SchemaName, path: tuple[int, ...], message: str) -> None:
@@ -35,7 +35,7 @@ class MessageSource(Protocol):
 
 class RegisteredProtobufColumn(ProtobufColumn):
     """
-    A column of Protobuf messages that name their schemas, which are looked up in ``writers``.
+    A column of Protobuf messages that carry the ids of their schemas; ``writers`` checks them.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class RegisteredProtobufColumn(ProtobufColumn):
         self, encoded: pa.Array, start: int, end: int, headers: pa.Array | None = None
     ) -> int:
         """
-        Decode the rows ``[start, end)``, and look the messages up that they name.
+        Decode the rows ``[start, end)``, and check their schema ids and indexes if they are new.
         """
         if headers is not self._headers:
             self._headers = headers
@@ -88,7 +88,7 @@ class RegisteredProtobufColumn(ProtobufColumn):
 
     def describe(self, position: int, reason: int, node: int, byte: int) -> str:
         """
-        Return what is wrong with a value; ``position`` is the number of a schema that is unusable.
+        Return the reason why a value is bad; for an unusable schema ``position`` is its number.
         """
         if reason == UNUSABLE_SCHEMA:
             return f"{self._column} cannot be decoded: {self._unusable[position]}"

@@ -1,5 +1,5 @@
 """
-The schemas of a registry: those of columns, on the driver, and those of records, in tasks.
+Looks up schemas in the registry: the schemas of columns on the driver, those of records in tasks.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _KINDS = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
 
 class UnusableSchemaError(Exception):
     """
-    Why the records that name a schema are bad.
+    A schema cannot be used, which makes all records with its id bad records.
     """
 
 
@@ -37,10 +37,10 @@ def with_registered_schemas(
     options: FormatOptions, strategy: Strategy, *, gives_columns: bool
 ) -> FormatOptions:
     """
-    Return options in which the registry's schemas take the place of those that are missing.
+    Return options in which missing schemas are filled in from the registry.
 
-    Without ``gives_columns`` only what is needed beside a schema of the user. Raises
-    :class:`OptionsError` if there is no such schema in the registry, and its client's errors.
+    ``gives_columns`` says that columns are derived from the schemas, so those of JSON are needed
+    too. Raises :class:`OptionsError` if the registry lacks a schema, and the errors of its client.
     """
     options = with_given_schemas(options)
     if options.registry is None:
@@ -71,9 +71,9 @@ def with_registered_schemas(
 
 def with_given_schemas(options: FormatOptions) -> FormatOptions:
     """
-    Return options in which the Protobuf schemas of the user are descriptors, and name a message.
+    Return options in which the user's Protobuf schemas are resolved to descriptors and a message.
 
-    Raises :class:`OptionsError` if one cannot be read.
+    Raises :class:`OptionsError` if a schema cannot be read.
     """
     changes: dict[str, str] = {}
     for column, kind in options.by_column.items():
@@ -88,7 +88,8 @@ def with_given_schemas(options: FormatOptions) -> FormatOptions:
 
 def subject_name(column: str, subject: SubjectOptions, strategy: Strategy) -> str:
     """
-    Return the subject of ``key`` or ``value``; raise :class:`OptionsError` if it is not one.
+    Return the subject of ``key`` or ``value``. Raises :class:`OptionsError` if it depends on a
+    topic, and the query does not name exactly one.
     """
     if subject.name is not None:
         return subject.name
@@ -102,8 +103,8 @@ def subject_name(column: str, subject: SubjectOptions, strategy: Strategy) -> st
         topics = {tp.topic for tp in strategy.partitions}
     if len(topics) != 1:
         msg = (
-            f"the schema of {column} is that of a topic, but not exactly one topic is named; set "
-            f"{column}Subject to the subject that all of them are read as, or {column}Schema"
+            f"the subject of {column} follows from the topic, but the query does not name exactly "
+            f"one topic; set {column}Subject to one subject for all topics, or set {column}Schema"
         )
         raise OptionsError((msg,))
     (topic,) = topics
@@ -120,8 +121,8 @@ def _ask(
         return registry.version(subject, version, form=form)
     except SchemaNotFoundError as cause:
         msg = (
-            f"{cause}. Set {column}Subject or {column}SubjectNameStrategy to where the schema of "
-            f"{column} is, or give the schema to read it as in {column}Schema"
+            f"{cause}. Set {column}Subject or {column}SubjectNameStrategy so that they match the "
+            f"registry, or give the schema in {column}Schema"
         )
         raise OptionsError((msg,)) from cause
 
@@ -147,7 +148,7 @@ def _text(column: str, kind: str, subject: str, registered: RegisteredSchema) ->
 def _check_kind(column: str, kind: str, subject: str, registered: RegisteredSchema) -> None:
     if registered.schema.kind != _KINDS[kind]:
         msg = (
-            f"the subject '{subject}' has a schema of the kind {registered.schema.kind}, but "
+            f"the subject '{subject}' has a schema of type {registered.schema.kind}, but "
             f"{column}Format is '{kind}'; set it to the format of the records, or {column}Subject "
             "to their subject"
         )
@@ -173,7 +174,7 @@ def _protobuf(
 
 class WriterSchemas:
     """
-    The schemas of Avro, and the messages of Protobuf, that records name.
+    Looks up the Avro schemas, and checks the Protobuf messages, whose ids are in records.
     """
 
     def __init__(self, options: RegistryOptions) -> None:
@@ -182,9 +183,9 @@ class WriterSchemas:
 
     def find(self, name: SchemaName) -> AvroType:
         """
-        Return a schema. Raises :class:`UnusableSchemaError` if records that name it are bad.
+        Return a schema. Raises :class:`UnusableSchemaError` if its records are bad records.
 
-        Errors of the registry itself go on: they say nothing of records.
+        Errors of the registry itself are raised unchanged: they do not make records bad.
         """
         registered = self._registered(name, "AVRO")
         try:
@@ -199,7 +200,7 @@ class WriterSchemas:
         """
         Raise :class:`UnusableSchemaError` if the message at a path in a schema is not ``message``.
 
-        Errors of the registry itself go on, as those of :meth:`find`.
+        Errors of the registry itself are raised unchanged, as in :meth:`find`.
         """
         from pyspark_pykafka.formats.proto_text import at_path
         from pyspark_pykafka.formats.protobuf_schemas import registered_names
@@ -213,7 +214,7 @@ class WriterSchemas:
         if message not in found:
             place = ".".join(map(str, path))
             other = f"'{min(found)}'" if found else "none"
-            msg = f"its message, {place} in the schema with {name}, is {other} and not '{message}'"
+            msg = f"its message, {place} in the schema with {name}, is {other}, not '{message}'"
             raise UnusableSchemaError(msg)
 
     def _registered(self, name: SchemaName, kind: str) -> RegisteredSchema:
@@ -222,12 +223,12 @@ class WriterSchemas:
         try:
             registered = self._ask(name)
         except SchemaRegistryError as cause:
-            # A registry that has no GUIDs does not know this one either; but it has ids.
+            # A registry without GUIDs fails at each GUID: that makes the record bad, not the read.
             if type(cause) is SchemaRegistryError and name.kind == "id":
                 raise
             raise UnusableSchemaError(str(cause)) from cause
         if registered.schema.kind != kind:
-            msg = f"the schema with {name} is of the kind {registered.schema.kind}, not {kind}"
+            msg = f"the schema with {name} is of type {registered.schema.kind}, not {kind}"
             raise UnusableSchemaError(msg)
         return registered
 

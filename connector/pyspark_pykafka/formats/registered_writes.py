@@ -1,5 +1,5 @@
 """
-The schemas of a write in the registry: registered or looked up, once, on the driver.
+Registers or looks up the schemas of a write, once, on the driver.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def with_registered_schemas(
     """
     Return the format with the ids of its schemas, which precede each value.
 
-    Schemas are registered, looked up, or taken from the registry, as the options say. Raises
-    :class:`OptionsError` if they cannot be used, and the errors of the registry's client with its
-    URLs and the subject.
+    The options decide whether schemas are registered, looked up, or taken from the registry. Raises
+    :class:`OptionsError` if a schema cannot be used, and the errors of the registry's client, to
+    which the URLs and the subject are added.
     """
     if options.registry is None:
         return format_
@@ -54,7 +54,7 @@ def with_registered_schemas(
         try:
             columns.append(_registered(registry, column, options, subject))
         except (AuthenticationError, AuthorizationError, TlsError) as error:
-            msg = f"{error}; it was asked for the subject '{subject}'"
+            msg = f"{error}; the request was for the subject '{subject}'"
             raise type(error)(msg) from error
         except SchemaRegistryError as error:
             msg = f"{error}, at {urls}{_advice(error, column.name, options)}"
@@ -72,7 +72,7 @@ def _advice(error: PykafkaError, name: str, options: EncodingOptions) -> str:
 
 def _subject(column: WrittenColumn, options: EncodedColumnOptions, topic: str | None) -> str:
     """
-    Return the subject of a column; raise :class:`OptionsError` if it is not one.
+    Return the subject of a column. Raises :class:`OptionsError` if it is ambiguous.
     """
     subject = options.subject
     if subject.name is not None:
@@ -111,7 +111,7 @@ def _registered(
         ask = registry.register if options.auto_register else registry.look_up
         found = ask(subject, schema)
     if not 0 <= found.id < 1 << 31:
-        msg = f"the schema registry's answer for subject '{subject}' has no id of 4 bytes"
+        msg = f"the schema registry's response for subject '{subject}' has no id of 4 bytes"
         raise SchemaRegistryError(msg)
     return column._replace(prefix=_MAGIC + found.id.to_bytes(4, "big"))
 
@@ -120,7 +120,7 @@ def _text(column: WrittenColumn, subject: str, registered: RegisteredSchema) -> 
     schema = registered.schema
     if schema.kind != _KINDS[column.format]:
         msg = (
-            f"the subject '{subject}' has a schema of the kind {schema.kind}, but "
+            f"the subject '{subject}' has a schema of type {schema.kind}, but "
             f"{column.name}Format is '{column.format}'; set it to the format of the subject, or "
             f"{column.name}Subject to another one"
         )

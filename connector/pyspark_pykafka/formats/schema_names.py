@@ -1,8 +1,9 @@
 """
-The schemas that records name in their headers, as keys for the compiled decoders.
+Maps the schema ids in records' headers to keys for the compiled decoders.
 
-Confluent's serializers can put a GUID into ``__value_schema_id`` (the byte 1 and 16 bytes), and
-those of Apicurio an id of their API into ``apicurio.value.globalId`` or ``.contentId`` (8 bytes).
+Confluent's serializers can put a GUID into the header ``__value_schema_id`` (the byte 1 and 16
+bytes). Apicurio's serializers can put an id into ``apicurio.value.globalId`` or ``.contentId`` (8
+bytes).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-#: How many names a task remembers; more are forgotten together.
+#: Number of names that a task caches; with one more, the cache is emptied.
 MAX_NAMES = 10_000
 
 _GUID_VERSION = 1
@@ -24,9 +25,10 @@ _GUID_BYTES = 17
 
 class SchemaName(NamedTuple):
     """
-    What names a schema: ``kind`` is ``id``, ``guid``, ``globalId``, ``contentId`` or ``invalid``.
+    A reference to a schema: ``kind`` is ``id``, ``guid``, ``globalId``, ``contentId`` or
+    ``invalid``.
 
-    A header may have the ``path`` of a Protobuf message in it, as indexes.
+    ``path`` has the indexes of a Protobuf message in the schema, if the header has them.
     """
 
     kind: str
@@ -39,9 +41,9 @@ class SchemaName(NamedTuple):
 
 class SchemaNames:
     """
-    The names in the headers of one column, ``key`` or ``value``, and their keys.
+    The schema names in the headers of one column, ``key`` or ``value``, and their keys.
 
-    A key is the id itself for an id that stands before a record, and negative for other names.
+    The key of an id that precedes a value is the id itself; the keys of other names are negative.
     With ``has_paths`` the path of a Protobuf message follows a GUID.
     """
 
@@ -63,7 +65,7 @@ class SchemaNames:
 
     def keys(self, headers: pa.Array) -> tuple[pa.Buffer, pa.Buffer] | None:
         """
-        Return rows, ascending, and the keys that they name, of 64 bits; None if there are none.
+        Return ascending rows and their 64-bit keys; None if no row has such a header.
         """
         pairs = headers.flatten()
         if not len(pairs):
@@ -98,7 +100,7 @@ def _merged(parts: Sequence[tuple[pa.Array, pa.Array]]) -> tuple[pa.Buffer, pa.B
     rows = pa.concat_arrays([rows for rows, _ in parts])
     keys = pa.concat_arrays([keys for _, keys in parts])
     if len(parts) > 1:
-        # Rarely: records of several serializers. The first kind of header is the last that counts.
+        # Rare: records of several serializers. If a row has several headers, the first kind wins.
         order = pa.array(sorted(range(len(rows)), key=lambda at: (rows[at].as_py(), -at)))
         rows, keys = rows.take(order), keys.take(order)
     size = 8 * len(rows)
@@ -108,7 +110,7 @@ def _merged(parts: Sequence[tuple[pa.Array, pa.Array]]) -> tuple[pa.Buffer, pa.B
 
 def _guid(value: bytes | None) -> SchemaName:
     if value is None or len(value) != 17 or value[0] != _GUID_VERSION:
-        return SchemaName("invalid", "a header __..._schema_id that is not 1 and 16 bytes")
+        return SchemaName("invalid", "a header __..._schema_id that is not the byte 1 and a GUID")
     return SchemaName("guid", str(UUID(bytes=value[1:])))
 
 
@@ -131,11 +133,11 @@ def _zigzag_numbers(data: bytes) -> list[int]:
         if byte < 0x80:
             numbers.append(bits >> 1 ^ -(bits & 1))
             bits = shift = 0
-    # A number that does not end makes the list invalid.
+    # A truncated number makes the list invalid.
     return numbers if not shift else [-1]
 
 
 def _number(kind: str, value: bytes | None) -> SchemaName:
     if value is None or len(value) != 8 or value[0] >= 0x80:
-        return SchemaName("invalid", f"a header apicurio....{kind} that is no id of 8 bytes")
+        return SchemaName("invalid", f"a header apicurio....{kind} that is not an id of 8 bytes")
     return SchemaName(kind, int.from_bytes(value, "big"))

@@ -1,5 +1,5 @@
 """
-How the rows of a write become records: which columns are encoded, and by which schemas.
+The mapping from rows to records: which columns are encoded, and by which schemas.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _TEXTS = (pa.string(), pa.binary())
 
 class WrittenColumn(NamedTuple):
     """
-    A record's key or value that is encoded: its name, its format, and its type in rows.
+    An encoded key or value: its name, its format, and its type in rows.
 
-    ``schema`` is the text of its Avro schema or JSON Schema; "" if that is still to be looked up,
-    or if nobody needs one. ``prefix`` precedes each value.
+    ``schema`` is the text of its Avro schema or JSON Schema; it is empty if the schema is not
+    looked up yet, or if none is needed. ``prefix`` precedes each value.
     """
 
     name: str
@@ -42,7 +42,7 @@ class WrittenColumn(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class WriteFormat:
     """
-    The columns that are encoded, and the schema of rows once they are.
+    The encoded columns, and the schema of rows after encoding.
     """
 
     record_schema: pa.Schema
@@ -57,10 +57,10 @@ class WriteFormat:
 
 def write_format(options: EncodingOptions, schema: pa.Schema) -> WriteFormat:
     """
-    Return how rows of a schema become records.
+    Return the format that maps rows of a schema to records.
 
-    A schema that only the registry has is still missing. Raises :class:`OptionsError` if the rows
-    cannot become records.
+    Schemas in the registry are not looked up here. Raises :class:`OptionsError` if the rows cannot
+    be encoded.
     """
     mistakes: list[str] = []
     columns: list[WrittenColumn] = []
@@ -111,7 +111,7 @@ def _type_mistakes(field: pa.Field, kind: str) -> list[str]:
 
 def _schema_text(options: EncodingOptions, name: str, kind: pa.DataType) -> str:
     """
-    Return the text of a column's schema, or "" if only the registry has it or it has none.
+    Return the text of a column's schema, or "" if it is in the registry or not needed.
     """
     chosen = options.by_column[name]
     registered = options.registry is not None
@@ -127,7 +127,7 @@ def _schema_text(options: EncodingOptions, name: str, kind: pa.DataType) -> str:
 
 def schema_mistakes(column: WrittenColumn) -> list[str]:
     """
-    Return why a column cannot be encoded by its schema.
+    Return the reasons why a column cannot be encoded by its schema.
     """
     if column.format != "avro":
         return []

@@ -1,7 +1,7 @@
 """
-The schemas of values that a write encodes, derived from the types of columns.
+Derives the schemas of encoded values from the types of columns.
 
-Those of Avro are Spark's: ``to_avro`` derives the same, without the null at the top.
+Avro schemas equal those of Spark's ``to_avro``, without the null at the top.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from pyspark_pykafka.formats.json_types import inner_fields
 
-#: The name that Spark gives the record of the whole value.
+#: Spark's name for the record of the whole value.
 RECORD_NAME = "topLevelRecord"
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -92,7 +92,7 @@ def avro_name_mistakes(kind: pa.DataType, path: str) -> list[str]:
     Return the names of fields that Avro does not allow.
     """
     own = [
-        f"'{path}.{field.name}' is no name in Avro, which has letters, digits and underscores; "
+        f"'{path}.{field.name}' is not an Avro name (letters, digits and underscores only); "
         "rename it"
         for field in (kind if pa.types.is_struct(kind) else ())
         if not _NAME.fullmatch(field.name)

@@ -363,7 +363,7 @@ def test_named_types() -> None:
     ("schema", "message"),
     [
         ("{", "it is not JSON"),
-        ('"Missing"', "the type 'Missing', which it does not define"),
+        ('"Missing"', "the type 'Missing', but does not define it"),
         ('{"name": "x"}', "it has no type"),
         ('{"type": "record", "name": "x"}', "'fields' is missing"),
         ('{"type": "fixed", "name": "x", "size": -1}', "the size of 'x' is -1"),

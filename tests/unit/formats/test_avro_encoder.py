@@ -146,15 +146,15 @@ def test_derived_schema_is_that_of_spark() -> None:
             *(pa.decimal128(9, 2), Decimal("400.00")),
             {"type": "fixed", "name": "x", "size": 2, "logicalType": "decimal", "precision": 9}
             | {"scale": 2},
-            "value.f has more than 9 digits, or more than the schema has room for",
+            "value.f has more than 9 digits, or more than fit the schema's type",
         ),
         (
             *(pa.string(), "C", {"type": "enum", "name": "E", "symbols": ["A", "B"]}),
-            "value.f is no symbol of the enum",
+            "value.f is not a symbol of the enum",
         ),
         (
             *(pa.binary(), b"abc", {"type": "fixed", "name": "X", "size": 2}),
-            "value.f has not the 2 bytes",
+            "value.f does not have the 2 bytes",
         ),
         (
             *(UTC_TIME, datetime(9999, 1, 1, tzinfo=UTC)),

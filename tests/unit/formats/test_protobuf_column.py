@@ -311,24 +311,24 @@ def test_fields_that_do_not_fit(record: bytes, changes: dict[str, Any], message:
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        (b"\x08", "value.a is not valid Protobuf: it ends too early, or has a size beyond its end"),
+        (b"\x08", "value.a is not valid Protobuf: it ends too early, or a size in it exceeds its"),
         (b"\x08\x80", "value.a is not valid Protobuf: it ends too early"),
         (
             b"\x08" + b"\x80" * 10 + b"\x01",
             "value.a is not valid Protobuf: a number of more than t",
         ),
-        (b"\x22\x05abcd", "value.d is not valid Protobuf: it ends too early, or has a size"),
+        (b"\x22\x05abcd", "value.d is not valid Protobuf: it ends too early, or a size"),
         (b"\x22\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "value.d is not valid Protobuf: it ends"),
         (b"\x1a\x02\x01\x80", "value.c is not valid Protobuf: it ends too early"),
         (
             b"\x07",
-            "value is not valid Protobuf: a tag of no field, or the end of a group, at byte 0",
+            "value is not valid Protobuf: an invalid tag, or the end of a group, at byte 0",
         ),
         (b"\x00\x01", "value is not valid Protobuf: a tag of no field"),
-        (b"\x08\x01\x0c", "value is not valid Protobuf: a tag of no field, or the end of a group"),
+        (b"\x08\x01\x0c", "value is not valid Protobuf: an invalid tag, or the end of a group"),
         (b"\x7b\x08\x01", "value is not valid Protobuf: it ends too early"),
-        (b"\x7b\x8c\x01", "value is not valid Protobuf: a tag of no field, or the end of a group"),
-        (b"\x7b" * 101 + b"\x7c" * 101, "more than 100 groups within each other, at byte 100"),
+        (b"\x7b\x8c\x01", "value is not valid Protobuf: an invalid tag, or the end of a group"),
+        (b"\x7b" * 101 + b"\x7c" * 101, "more than 100 nested groups, at byte 100"),
         (b"\xff" * 11, "value is not valid Protobuf: a number of more than ten bytes, at byte 0"),
     ],
 )

@@ -127,7 +127,7 @@ def test_version_and_subject(registry: FakeRegistry) -> None:
     assert found[0] == ({"id": 1}, None)
     # A long is no int: the writer's new schema breaks the compatibility of the reader's old one.
     assert found[1][0] == {"id": None}
-    assert "value.id must be INT, and is a value that the reader's schema has no place" in str(
+    assert "value.id must be INT, and is a value that does not match the reader's schema" in str(
         found[1][1]
     )
 
@@ -172,12 +172,12 @@ def test_bad_names(registry: FakeRegistry) -> None:
     assert all(error and "begin with the id of a schema" in error for error in errors[:5])
     for error, reason in zip(
         errors[5:10],
-        ["does not know id 999", "of the kind JSON", "contains itself", "not JSON", "Subject not"],
+        ["does not know id 999", "of type JSON", "contains itself", "not JSON", "Subject not"],
         strict=True,
     ):
         assert reason in str(error)
     assert found[10] == ({"id": 1}, None)
-    assert "not 1 and 16 bytes" in str(errors[11])
+    assert "not the byte 1 and a GUID" in str(errors[11])
 
 
 def test_unreachable_registry_is_no_bad_record(registry: FakeRegistry) -> None:
@@ -363,10 +363,10 @@ def test_subjects(
 @pytest.mark.parametrize(
     ("strategy", "changes", "message"),
     [
-        (Subscribe(("a", "b")), {}, "not exactly one topic.*valueSubject"),
-        (SubscribePattern("a"), {}, "not exactly one topic"),
+        (Subscribe(("a", "b")), {}, "not name exactly one topic.*valueSubject"),
+        (SubscribePattern("a"), {}, "not name exactly one topic"),
         (Subscribe(("a",)), {}, "does not know subject 'a-value'.*valueSubject"),
-        (ORDERS, {"value_format": "json"}, "of the kind AVRO.*valueFormat is 'json'"),
+        (ORDERS, {"value_format": "json"}, "of type AVRO.*valueFormat is 'json'"),
     ],
 )
 def test_no_schema_for_columns(

@@ -139,11 +139,11 @@ def test_other_messages_are_bad(registry: FakeRegistry) -> None:
     )
     assert good == (VALUE, "")
     expected = [
-        f"its message, 1 in the schema with id {number}, is 'com.shop.Refund' and not 'com.shop.Or",
-        "is 'com.shop.Order.Line' and not 'com.shop.Order'",
-        "is none and not 'com.shop.Order'",
-        "is 'com.shop.Money' and not 'com.shop.Order'",
-        f"the schema with id {avro} is of the kind AVRO, not PROTOBUF",
+        f"its message, 1 in the schema with id {number}, is 'com.shop.Refund', not 'com.shop.Or",
+        "is 'com.shop.Order.Line', not 'com.shop.Order'",
+        "is none, not 'com.shop.Order'",
+        "is 'com.shop.Money', not 'com.shop.Order'",
+        f"the schema with id {avro} is of type AVRO, not PROTOBUF",
         "does not know id 99",
         "it does not begin with the id of a schema and the index of a message in it",
         "it does not begin with the id of a schema and the index of a message in it",
@@ -210,10 +210,10 @@ def test_schemas_of_the_user(tmp_path: Path) -> None:
             None,
             "set valueMessageName to one of its messages: com.shop.Order, com.shop.Ref",
         ),
-        (encoded, "com.shop.Ordr", "the message 'com.shop.Ordr', which it does not define"),
+        (encoded, "com.shop.Ordr", "the message 'com.shop.Ordr', but does not define it"),
         ("/nowhere/shop.desc", None, "the file '/nowhere/shop.desc' cannot be read on the driver"),
         ("a INT", None, "it is neither base64, nor the path of a file"),
-        ("message Order { int64 id = 1 }", None, "protoc does not accept it"),
+        ("message Order { int64 id = 1 }", None, "protoc rejects it"),
         (base64.b64encode(described[:-3]).decode(), None, "no description that protoc has written"),
     ):
         with pytest.raises(OptionsError, match=expected):

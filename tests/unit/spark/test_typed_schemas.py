@@ -108,11 +108,11 @@ def test_columns_without_a_schema(options: dict[str, str], ddl: str) -> None:
         ({"valueformat": "json", "valuemessagename": "M"}, "is 'json'; set it to protobuf"),
         (
             {"valueformat": "avro", "valueschema": "a INT"},
-            "valueSchema is no Avro schema .* not JSON",
+            "valueSchema is not a usable Avro schema.* not JSON",
         ),
         (
             {"valueformat": "avro", "valueschema": '"string"', "flatten": "true"},
-            "value is of the type STRING; it must be: a list of fields",
+            "the type of value is STRING; it must be: a list of fields",
         ),
         ({"valueformat": "xml"}, "must be: one of: raw, text, json, avro, protobuf"),
     ],
