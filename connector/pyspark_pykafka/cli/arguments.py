@@ -30,7 +30,7 @@ def add_bootstrap(parser: argparse._ActionsContainer) -> None:
 
 
 def add_client_settings(parser: argparse.ArgumentParser) -> None:
-    """Add where the client's settings come from, and how long brokers are waited for."""
+    """Add the sources of client settings, and the time limit for the brokers."""
     parser.add_argument(
         "--cluster", metavar="NAME", help="a cluster of the configuration file; default: default"
     )
@@ -44,7 +44,7 @@ def add_client_settings(parser: argparse.ArgumentParser) -> None:
         "--timeout",
         type=seconds,
         metavar="SECONDS",
-        help="how long to wait for the brokers; default: 10 for their first answer, then 60",
+        help="how long to wait for the brokers; default: 10 for the first response, then 60",
     )
 
 
@@ -79,7 +79,7 @@ def seconds(text: str) -> float:
 
 
 def position(text: str) -> int | Position:
-    """Parse a position in a log: an offset, earliest, latest, or everyday words."""
+    """Parse a position in a log: an offset, earliest, latest, or a form such as '-10 minutes'."""
     try:
         return parse_position(text)
     except ValueError as cause:
@@ -102,7 +102,7 @@ def add_json(parser: argparse.ArgumentParser) -> None:
 
 
 def add_execute(parser: argparse.ArgumentParser) -> None:
-    """Add the flag without which nothing is changed."""
+    """Add the flag --execute; without it commands change nothing."""
     parser.add_argument(
         "--execute",
         action="store_true",

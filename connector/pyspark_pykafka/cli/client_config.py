@@ -1,7 +1,8 @@
 """
-The brokers and the login of a command: from arguments, the environment, a configuration file.
+The brokers and the login of a command, from arguments, environment variables or a configuration
+file.
 
-Nothing secret has to be on the command line, where everyone who can list processes sees it.
+Secrets need not be on the command line, where everyone who can list processes sees them.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping
 
-#: Environment variables: this prefix, and a setting's name in capitals with underscores for dots.
+#: The prefix of environment variables. A setting's name follows, in capitals, with underscores for
+#: dots.
 PREFIX = "PYKAFKA_KAFKA_"
-#: Names another configuration file.
+#: The environment variable with the path of another configuration file.
 FILE_VARIABLE = "PYKAFKA_CONFIG"
 DEFAULT_CLUSTER = "default"
 BOOTSTRAP = "bootstrap.servers"
@@ -43,11 +45,11 @@ def client_settings(
     arguments: argparse.Namespace, environment: Mapping[str, str] | None = None
 ) -> Settings:
     """
-    Return the settings, without the prefix `kafka.`; later sources take precedence.
+    Return the settings, without the prefix `kafka.`.
 
-    They are: the default cluster of the configuration file if nothing else names brokers,
-    environment variables, the cluster that `--cluster` names, the file of `--command-config`,
-    `--bootstrap-server`.
+    The sources are, from the lowest precedence to the highest: the default cluster of the
+    configuration file (only if no other source names brokers), environment variables, the cluster
+    of `--cluster`, the file of `--command-config`, `--bootstrap-server`.
     """
     environment = os.environ if environment is None else environment
     given = {**file_settings(arguments.command_config), **_from_argument(arguments)}
@@ -61,7 +63,7 @@ def client_settings(
 
 
 def require_brokers(settings: Settings, environment: Mapping[str, str] | None = None) -> None:
-    """Raise an error that says how to name brokers if no setting does."""
+    """Raise :class:`OptionsError` if no setting names brokers."""
     environment = os.environ if environment is None else environment
     if BOOTSTRAP not in settings:
         msg = (
@@ -141,7 +143,7 @@ def _section(path: Path, clusters: Mapping[str, Any], name: str) -> Settings:
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield settings by their full names: TOML reads `sasl.username = "x"` as nested tables."""
+    """Yield settings by their full names; TOML parses `sasl.username = "x"` as nested tables."""
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{key}.")

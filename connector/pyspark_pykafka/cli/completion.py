@@ -1,4 +1,4 @@
-"""`pykafka completion`: a script with which a shell completes commands and arguments."""
+"""`pykafka completion`: prints a script for the shell's completion of commands and arguments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def _completion(arguments: argparse.Namespace) -> int:
     except ImportError as cause:
         msg = "completion needs the package shtab; use: pip install 'pyspark-pykafka[cli]'"
         raise OptionsError((msg,)) from cause
-    # The parser has this command too.
+    # Imported here, since the full parser includes this command.
     from pyspark_pykafka.cli import make_parser
 
     print(shtab.complete(make_parser(), arguments.shell))

@@ -121,7 +121,7 @@ def _add_topic(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", required=True, help="the dead-letter topic")
     parser.add_argument(
         "--group",
-        help="the consumer group that records what was replayed, default: <topic>-replay",
+        help="the consumer group that records the replayed offsets, default: <topic>-replay",
     )
 
 
@@ -137,8 +137,8 @@ _ACTIONS = (
     Action("list", "Show the dead letters of a topic, with their errors.", _list, (_add_all,)),
     Action(
         "replay",
-        "Send the original records to their topics again, once each; an interrupted replay may "
-        "repeat some.",
+        "Send the original records to their topics again. Each is sent once, unless a replay is "
+        "interrupted.",
         _replay,
         (_add_to, add_execute),
     ),

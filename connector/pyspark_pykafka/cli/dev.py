@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 CHECK_SECONDS = 1.0
-#: How long a broker stays down that was killed by hand.
+#: Seconds until a broker that has ended, for example by kill, is restarted.
 DOWN_SECONDS = 10.0
 
 
@@ -56,8 +56,9 @@ def _until_interrupted(
     kafka: KafkaCluster, sleep: Callable[[float], None] = time.sleep
 ) -> NoReturn:
     """
-    Check the brokers until Ctrl-C or SIGTERM. One of three that has died is started again; else
-    raise the error.
+    Check the brokers until Ctrl-C or SIGTERM.
+
+    If one of three brokers has ended, it is restarted; otherwise the error is raised.
     """
     while True:
         sleep(CHECK_SECONDS)

@@ -1,4 +1,4 @@
-"""`pykafka doctor`: reports what prevents a query from working, and how to correct it."""
+"""`pykafka doctor`: checks the prerequisites of a query, and reports how to correct failures."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         advice = "give --bootstrap-server or --cluster to check the brokers, too"
         yield skipped("brokers", "none are given", advice)
         return
-    # A Kafka client, which the checks of the machine do not need.
+    # Imported here: these modules load a Kafka client, which the checks of the machine do not need.
     from pyspark_pykafka.doctor.cluster import Request, check_cluster
     from pyspark_pykafka.doctor.permissions import Needs
 
@@ -88,7 +88,7 @@ def _add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="NAME=VALUE",
-        help="a Spark setting of yours, besides those of spark-defaults.conf",
+        help="a Spark setting of the query, in addition to spark-defaults.conf",
     )
     add_brokers(parser)
     add_json(parser)
@@ -96,7 +96,7 @@ def _add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
 
 DOCTOR = Command(
     "doctor",
-    "Check this machine, the brokers and the rights of a query, and say what to do.",
+    "Check this machine, the brokers and the permissions of a query, and advise on failures.",
     _add_doctor_arguments,
     _doctor,
 )

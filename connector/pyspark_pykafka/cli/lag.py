@@ -1,4 +1,4 @@
-"""`pykafka lag`: how far a query is behind, in offsets and in seconds."""
+"""`pykafka lag`: shows the lag of a query, in offsets and in seconds."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.options import SourceOptions
 
 _SCHEMA = pa.schema([("timestamp", SOURCE_TYPES["timestamp"])])
-# One record of each partition is needed.
+# Only one record of each partition is needed.
 _MEMORY_BYTES = 1 << 20
 _WATCH_SECONDS = 2.0
 _HEAD = ("TOPIC", "PARTITION", "OFFSET", "END", "LAG", "BEHIND")
@@ -44,7 +44,7 @@ _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
 class PartitionLag(NamedTuple):
     """
-    The lag of a partition; None for what is not recorded or not known.
+    The lag of a partition. Values that are not recorded or not known are None.
 
     ``seconds`` is the age of the first record that the query has not read.
     """
@@ -70,7 +70,7 @@ class LagReader:
         self._now = now
 
     def read(self) -> list[PartitionLag]:
-        """Return the lag of each partition of the topics that the store knows."""
+        """Return the lag of each partition of the topics in the store."""
         records = existing_records(self._options)
         tps = self._client.partitions_for({tp.topic for tp in records})
         ends, log_starts = self._client.end_offsets(tps), self._client.log_start_offsets(tps)
@@ -98,7 +98,7 @@ class LagReader:
             self._settings = None
             return None
         if first is None:
-            # Only gaps: control records, or records that compaction has removed.
+            # The rest are gaps only: control records, or records that compaction has removed.
             return 0.0
         timestamp: float = first.column(0)[0].as_py().timestamp()
         return max(self._now() - timestamp, 0.0)
@@ -141,7 +141,7 @@ def _cells(at: PartitionLag) -> tuple[object, ...]:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a duration for people: 42 s, 3 min 20 s, 5 h 10 min, 2 d 3 h."""
+    """Return a readable duration: 42 s, 3 min 20 s, 5 h 10 min, 2 d 3 h."""
     whole = int(seconds)
     if whole < _MINUTE:
         return f"{whole} s"
@@ -196,7 +196,7 @@ def _table(lags: list[PartitionLag], rate: float | None) -> Table:
 
 
 def _offsets_between(earlier: list[PartitionLag], later: list[PartitionLag]) -> int:
-    """Return how many offsets the query has read in between."""
+    """Return the number of offsets that the query has read between two samples."""
     known = {at[:2]: at.offset for at in earlier if at.offset is not None}
     return sum(
         at.offset - known[at[:2]] for at in later if at.offset is not None and at[:2] in known
@@ -211,13 +211,13 @@ def _add_lag_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=_WATCH_SECONDS,
         metavar="SECONDS",
-        help="refresh it until Ctrl-C; default: every 2 seconds",
+        help="refresh the output until Ctrl-C; default: every 2 seconds",
     )
 
 
 LAG = Command(
     "lag",
-    "Show how far a query is behind: the offsets it has not read, and the age of the first.",
+    "Show the lag of a query: the number of unread offsets, and the age of the first.",
     _add_lag_arguments,
     _lag,
 )

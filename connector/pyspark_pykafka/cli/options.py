@@ -1,4 +1,4 @@
-"""`pykafka options`: the connector's options, searchable."""
+"""`pykafka options`: lists or searches the connector's options."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def _add_options_arguments(parser: argparse.ArgumentParser) -> None:
 
 OPTIONS_COMMAND = Command(
     "options",
-    "Show the options of reads and writes, all or those that mention a word.",
+    "Show the options of reads and writes: all, or only those that mention given words.",
     _add_options_arguments,
     _options,
 )

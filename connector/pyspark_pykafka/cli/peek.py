@@ -38,7 +38,7 @@ _SCHEMA = pa.schema(list(SOURCE_TYPES.items()))
 
 
 class _Topic(NamedTuple):
-    """The chosen partitions of a topic, and how they are read."""
+    """The chosen partitions of a topic, and the settings to read them."""
 
     client: MetadataClient
     settings: FetchSettings
@@ -174,7 +174,7 @@ def _add_peek_arguments(parser: argparse.ArgumentParser) -> None:
     start.add_argument(
         "--from-time", type=_instant, metavar="TIME", help="such as 2026-11-24T09:00:00+01:00"
     )
-    start.add_argument("--from-end", action="store_true", help="only records that --follow finds")
+    start.add_argument("--from-end", action="store_true", help="only new records; with --follow")
     start.add_argument("--last", type=int, metavar="N", help="the last N offsets of each partition")
     parser.add_argument(
         "--max", type=int, default=_MAX_RECORDS, metavar="N", help="without --follow; default: 10"
@@ -191,7 +191,7 @@ def _instant(text: str) -> datetime:
     except ValueError as cause:
         msg = f"{text!r} is not valid; it must be a time such as 2026-11-24T09:00:00+01:00"
         raise argparse.ArgumentTypeError(msg) from cause
-    # A time without a zone is local.
+    # A time without a zone is taken as local time.
     return time.astimezone(UTC)
 
 

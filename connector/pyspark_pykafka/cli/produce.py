@@ -71,8 +71,8 @@ def _key_and_value(text: bytes, arguments: argparse.Namespace) -> tuple[bytes | 
         key, separator, text = text.partition(arguments.key_separator.encode())
         if not separator:
             msg = (
-                f"--key-separator is {arguments.key_separator!r}, which a line lacks; each must "
-                "be: KEY, the separator, VALUE"
+                f"--key-separator is {arguments.key_separator!r}, but a line does not contain it; "
+                "each line must be: KEY, the separator, VALUE"
             )
             raise OptionsError((msg,))
     return key, None if arguments.null else text
@@ -89,7 +89,7 @@ def _add_produce_arguments(parser: argparse.ArgumentParser) -> None:
     keys = parser.add_mutually_exclusive_group()
     keys.add_argument("--key", help="the key of all records")
     keys.add_argument(
-        "--key-separator", metavar="TEXT", help="what separates each key from its value"
+        "--key-separator", metavar="TEXT", help="the text between each key and its value"
     )
     parser.add_argument("--null", action="store_true", help="write null values, as tombstones")
     parser.add_argument("--partition", type=int, help="default: chosen by the key")

@@ -130,7 +130,7 @@ def _move(arguments: argparse.Namespace, options: SourceOptions, requested: Offs
 def _report(
     arguments: argparse.Namespace, partitions: list[dict[str, Any]], done: str, to_do: str
 ) -> None:
-    """Print what was done, or how to do it; with --json also the partitions."""
+    """Print the result, or the note about the dry run; with --json print the partitions too."""
     if arguments.json:
         print_json({"partitions": partitions, "executed": arguments.execute})
     else:
@@ -205,9 +205,7 @@ _ACTIONS = (
     Action("set", "Set the recorded offsets of partitions.", _set, (_add_positions, add_execute)),
     Action("reset", "Delete all records of a store.", _reset, (add_execute,)),
     Action("export", "Print all offsets in the form of startingOffsets.", _export),
-    Action(
-        "import", "Set the offsets that an export has printed.", _import, (_add_file, add_execute)
-    ),
+    Action("import", "Set the offsets that export has printed.", _import, (_add_file, add_execute)),
 )
 
 

@@ -1,4 +1,4 @@
-"""The progress store of a query, as commands name it."""
+"""The arguments that select a query's progress store."""
 
 from __future__ import annotations
 
@@ -63,7 +63,8 @@ def existing_records(options: SourceOptions) -> Records:
 
 def no_store_error(options: SourceOptions) -> ProgressError:
     """
-    Return the error for a store without records: brokers do not report whether a group exists.
+    Return the error for a store without records. Brokers do not report whether a group exists, so
+    the error covers both.
     """
     store = options.progress_store
     name, argument = (

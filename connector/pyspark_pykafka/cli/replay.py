@@ -1,4 +1,4 @@
-"""`pykafka replay`: what reading again from a position costs, and how to do it."""
+"""`pykafka replay`: estimates the cost of reading again from a position, and moves the offsets."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _KIB = 1024
 
 class Replay(NamedTuple):
     """
-    The offsets to read again, [start, end) of each partition, and what the store has recorded.
+    The offsets to read again, [start, end) of each partition, and the recorded offsets.
 
     Without a store ``recorded`` is None, and the end is the end of the log.
     """
@@ -63,10 +63,10 @@ class Replay(NamedTuple):
 def _replay(arguments: argparse.Namespace) -> int:
     has_store = arguments.group is not None or arguments.zookeeper is not None
     if not has_store and not arguments.topic:
-        msg = "nothing to read again is given; use --group, --zookeeper or --topic"
+        msg = "no topics are given; use --group, --zookeeper or --topic"
         raise OptionsError((msg,))
     if arguments.execute and not has_store:
-        msg = "--execute moves what a store has recorded; it needs --group or --zookeeper"
+        msg = "--execute moves recorded offsets; it needs --group or --zookeeper"
         raise OptionsError((msg,))
     options = store_options(arguments)
     replay = _plan(arguments, options, has_store=has_store)
@@ -103,7 +103,7 @@ def _plan(arguments: argparse.Namespace, options: SourceOptions, *, has_store: b
 
 
 def _estimate_bytes(replay: Replay, options: SourceOptions) -> int | None:
-    """Return about how many bytes are read again, or None if the engine cannot tell."""
+    """Return an estimate of the bytes to read again, or None if the engine cannot estimate it."""
     if wire_read_unavailable(options.kafka) is not None:
         return None
     settings = fetch_settings(options, _SCHEMA)
@@ -168,7 +168,7 @@ def _show_next_step(replay: Replay, *, executed: bool) -> None:
 
 
 def format_bytes(count: int) -> str:
-    """Return a number of bytes for people."""
+    """Return a readable number of bytes."""
     if count < _KIB:
         return f"{count} B"
     size, unit = count / _KIB, "KiB"
@@ -186,7 +186,7 @@ def _add_replay_arguments(parser: argparse.ArgumentParser) -> None:
         type=position,
         required=True,
         metavar="POSITION",
-        help="where to read again from: --from='-2 hours', a time with a zone, an offset, earliest",
+        help="the start: --from='-2 hours', a time with a zone, an offset, earliest",
     )
     parser.add_argument(
         "--topic", action="append", default=[], help="default: all topics of the store"
@@ -197,7 +197,7 @@ def _add_replay_arguments(parser: argparse.ArgumentParser) -> None:
 
 REPLAY = Command(
     "replay",
-    "Estimate what reading again from a position costs, and move a query's recorded offsets there.",
+    "Estimate the cost of reading again from a position; move a query's recorded offsets there.",
     _add_replay_arguments,
     _replay,
 )

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from pyspark_pykafka.offsets import TopicPartition
 
 _MAX_RECORDS = 1000
-# The zero byte and the schema's id, which serializers for a registry write before the text.
+# The zero byte and the schema's id, which registry serializers write before the text.
 _PREFIX_BYTES = 5
 
 
 @dataclass(slots=True)
 class _Inference:
-    """The sample of a topic, and how many of its records are not in it."""
+    """The sample of a topic, and the number of records that are left out of it."""
 
     sample: JsonSample = field(default_factory=JsonSample)
     records: int = 0
@@ -65,7 +65,7 @@ def _infer(arguments: argparse.Namespace) -> int:
     if not inference.sample.kinds:
         msg = (
             f"no JSON was found in {inference.records} records of '{arguments.topic}' "
-            f"({inference.empty} without a {arguments.column}, {inference.bad} that are no JSON); "
+            f"({inference.empty} without a {arguments.column}, {inference.bad} not JSON); "
             "choose others with --from or --max, or another column with --column"
         )
         raise PykafkaError(msg)
@@ -98,7 +98,7 @@ def _records(arguments: argparse.Namespace) -> Iterator[tuple[TopicPartition, in
 def _limits(
     client: MetadataClient, tps: tuple[TopicPartition, ...], start: Any, share: int
 ) -> tuple[Offsets, Offsets]:
-    """Return the offsets to read: the last ones, or as many from a position on."""
+    """Return the ranges to read: ``share`` offsets from a position, or else the last ones."""
     log_start, log_end = client.log_start_offsets(tps), client.end_offsets(tps)
     if start is None:
         return {tp: max(log_start[tp], log_end[tp] - share) for tp in tps}, log_end
@@ -119,10 +119,10 @@ def _as_json(inference: _Inference) -> dict[str, Any]:
 
 
 def _explain(inference: _Inference, column: str) -> None:
-    """Say on the standard error what the schema does not show."""
+    """Print on the standard error the statistics that the schema does not show."""
     lines = [
         f"{inference.records} records, {inference.empty} of them without a {column}, "
-        f"{inference.bad} that are no JSON"
+        f"{inference.bad} not JSON"
         + (f", the first one in {inference.first_bad}" if inference.bad else "")
     ]
     for known in inference.sample.report():
@@ -149,14 +149,14 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         dest="from_position",
         type=position,
         metavar="POSITION",
-        help="where the sample starts in each partition; default: so that it ends at the log's end",
+        help="the start of the sample in each partition; default: the sample ends at the log's end",
     )
     parser.add_argument(
         "--max",
         type=_count,
         default=_MAX_RECORDS,
         metavar="N",
-        help="how many records, shared among the partitions; default: 1000",
+        help="the number of records, divided among the partitions; default: 1000",
     )
     add_brokers(parser)
     add_json(parser)

@@ -39,7 +39,7 @@ def _create(arguments: argparse.Namespace) -> int:
     from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
 
     options, topic = _options(arguments), arguments.topic
-    # Also reports brokers that do not answer, without the log of librdkafka's attempts.
+    # This also reports unreachable brokers, without librdkafka's log of each attempt.
     exists = bool(_backend(options).describe_topics((topic,)))
     created = not exists and RetryingAdmin(options.kafka).create_topic(
         topic,

@@ -47,7 +47,7 @@ _OPEN = (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE)
 
 def _settings(arguments: argparse.Namespace) -> KafkaSettings:
     kafka = parse_sink(broker_options(arguments), streaming=False).kafka
-    # Fails soon if no broker answers; the requests for transactions wait for kafka.max.block.ms.
+    # Fails soon if no broker responds; transaction requests would wait for kafka.max.block.ms.
     metadata_backend(kafka, "read_uncommitted", "auto").describe_topics(())
     return kafka
 
@@ -108,7 +108,7 @@ def abort_transactions(arguments: argparse.Namespace) -> int:
     if partly_committed:
         print(
             "The next run of the query commits these, and so does pykafka transactions complete. "
-            "Aborting them would lose their rows, or stop the query; release does so."
+            "Aborting them loses rows or stops the query; pykafka transactions release does so."
         )
     if names and not arguments.execute:
         print("Dry run: nothing was changed. Use --execute when no write uses these transactions.")
@@ -147,7 +147,7 @@ def release(arguments: argparse.Namespace) -> int:
 
 
 def describe_batch(arguments: argparse.Namespace) -> int:
-    """Print what is committed of a stream's last batch."""
+    """Print which tasks of a stream's last batch are committed."""
     last = _last_batch(arguments, read_batch_state)
     if last is None:
         return _report_no_query(arguments)
@@ -160,14 +160,15 @@ def describe_batch(arguments: argparse.Namespace) -> int:
     if not batch.is_whole:
         print(
             "The next run of the query completes it if the decided transactions are still open, or "
-            "if the tasks have the same rows. Otherwise let it be written whole, which repeats the "
-            "visible rows (release), or count it as done, which gives up the rest (complete)."
+            "if the tasks have the same rows. Otherwise there are two ways: release lets the next "
+            "run write the whole batch, which repeats visible rows; complete declares the batch "
+            "done, which gives up the other rows."
         )
     return 0
 
 
 def complete_last_batch(arguments: argparse.Namespace) -> int:
-    """Count that batch as done as it is."""
+    """Declare the last batch done as it is."""
     last = _last_batch(arguments, complete_batch if arguments.execute else read_batch_state)
     if last is None:
         return _report_no_query(arguments)
@@ -198,10 +199,10 @@ def _report_change(
     arguments: argparse.Namespace,
     document: dict[str, Any],
     text: str,
-    advice: str = "Use --execute when that query is stopped.",
+    advice: str = "Use --execute once the query is stopped.",
 ) -> int:
     """
-    Print a change, or what it would be without --execute; return the exit code.
+    Print a change, or the note about the dry run without --execute; return the exit code.
     """
     if arguments.json:
         print_json({**document, "executed": arguments.execute})
@@ -230,7 +231,7 @@ def _state_as_json(state: BatchState) -> dict[str, Any]:
 
 def _renew(transactions: Transactions, arguments: argparse.Namespace) -> int:
     """
-    Start a new ledger if the brokers know of committed transactions that it does not record.
+    Start a new ledger if the brokers have committed transactions that the old one does not record.
     """
     known = transactions.list_committed_ids(any_query_pattern(arguments.prefix))
     topic = LedgerTopic(ledger_topic(arguments.prefix))
@@ -243,5 +244,5 @@ def _renew(transactions: Transactions, arguments: argparse.Namespace) -> int:
         arguments,
         {"newLedger": topic.name},
         f"{verb} a new ledger {topic.name}: it does not record {known[0]}, which is committed",
-        "With --execute rows of the last batch may repeat.",
+        "With --execute, rows of the last batch may repeat.",
     )

@@ -36,12 +36,12 @@ def _release(arguments: argparse.Namespace) -> int:
 
 def _actions() -> ModuleType:
     """
-    Import the actions: they need compiled modules, and no other command may fail without these.
+    Import the actions. They need compiled modules, and other commands must work without these.
     """
     missing = missing_compiled_modules()
     if missing:
         reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
-        msg = f"transactions need the compiled modules ({reasons}); pykafka doctor says what to do"
+        msg = f"transactions need the compiled modules ({reasons}); run pykafka doctor for advice"
         raise OptionsError((msg,))
     from pyspark_pykafka.cli import transaction_actions
 
@@ -54,12 +54,12 @@ def _add_common(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--prefix",
         required=True,
-        help="the write's option transactionalIdPrefix; list shows longer prefixes, too",
+        help="the write's option transactionalIdPrefix; list includes longer prefixes",
     )
 
 
 def _add_all(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--all", action="store_true", help="also those that have ended")
+    parser.add_argument("--all", action="store_true", help="include transactions that have ended")
 
 
 TRANSACTIONS = Command(
@@ -70,8 +70,8 @@ TRANSACTIONS = Command(
         (
             Action("list", "Show open transactions.", _list, (_add_all,)),
             Action("abort", "Abort open transactions.", _abort, (add_execute,)),
-            Action("describe", "Show what is committed of a stream's last batch.", _describe, ()),
-            Action("complete", "Count that batch as done as it is.", _complete, (add_execute,)),
+            Action("describe", "Show which tasks of the last batch are committed.", _describe, ()),
+            Action("complete", "Declare the last batch done as it is.", _complete, (add_execute,)),
             Action("release", "Free the prefix for another query.", _release, (add_execute,)),
         ),
         _add_common,

@@ -1,4 +1,4 @@
-"""`pykafka ui`: a page in the browser with the queries of a cluster."""
+"""`pykafka ui`: serves a web page with the queries of a cluster."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _ui(arguments: argparse.Namespace) -> int:
         msg = "--zookeeper and --id belong together; give both, or neither"
         raise OptionsError((msg,))
     source = ClusterSource(broker_options(arguments), [*_stores(arguments)], arguments.dead_letters)
-    # Before the page is offered: wrong addresses and names end the command with their error.
+    # Read once before serving, so that wrong addresses and names end the command with an error.
     data = source()
     unknown = [query.name for query in data.queries if not query.partitions]
     if unknown:
@@ -100,7 +100,7 @@ def _stores(arguments: argparse.Namespace) -> Iterator[dict[str, str]]:
 
 UI = Command(
     "ui",
-    "Serve a page with the queries of a cluster, their lag and their failures, until Ctrl-C; with "
+    "Serve a web page with the queries of a cluster, their lag and failures, until Ctrl-C; with "
     "--json print its data once.",
     _add_arguments,
     _ui,

@@ -1,4 +1,4 @@
-"""`pykafka verify`: a check of the user's own cluster and settings, while things break."""
+"""`pykafka verify`: checks the guarantees on the user's cluster and settings under faults."""
 
 from __future__ import annotations
 
@@ -62,7 +62,8 @@ def _run(arguments: argparse.Namespace) -> Report:
     _print_event(f"starting {NEMESIS_BROKERS} brokers; the jars are downloaded once")
     with contextlib.ExitStack() as servers:
         cluster = servers.enter_context(KafkaCluster(NEMESIS_BROKERS))
-        # Neither the environment nor the configuration file: their login is for another cluster.
+        # The environment and the configuration file are ignored: their login is for another
+        # cluster.
         settings = file_settings(arguments.command_config)
         options = {f"kafka.{name}": setting.value for name, setting in settings.items()}
         options |= {"kafka.bootstrap.servers": cluster.bootstrap, **timeout_options(arguments)}
@@ -70,7 +71,7 @@ def _run(arguments: argparse.Namespace) -> Report:
 
 
 def _make_run(plan: Plan, cluster: KafkaCluster | None) -> Report:
-    # Spark and a Kafka client: no other command needs both.
+    # Imported here: these modules load Spark and a Kafka client.
     from pyspark_pykafka.verify.nemesis import Nemesis
     from pyspark_pykafka.verify.run import verify
 
@@ -165,7 +166,7 @@ def _number(min_value: int, max_value: int) -> Callable[[str], int]:
 
 VERIFY = Command(
     "verify",
-    "Send records through your cluster and Spark while you break things; nothing may be lost.",
+    "Send records through your cluster and Spark while you cause faults; report lost records.",
     _add_verify_arguments,
     _verify,
 )

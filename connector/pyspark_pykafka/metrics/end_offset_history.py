@@ -73,8 +73,8 @@ class EndOffsetHistory:
         """
         Return the time at which the record at ``offset`` arrived; None if it has not arrived.
 
-For a record older than the history, the time of the first observation is returned: the
-record is at least that old.
+        For a record older than the history, the time of the first observation is returned: the
+        record is at least that old.
         """
         # The first observation whose end is greater than the offset includes the record.
         index = bisect_right(self._ends, offset)

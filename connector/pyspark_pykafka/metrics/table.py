@@ -57,7 +57,7 @@ def _of_queries(
     """
     Return a function that reads one value of each query, or of each running query.
 
-Dead letters of no known query are counted under an empty query id.
+    Dead letters of no known query are counted under an empty query id.
     """
 
     def read(snapshot: Snapshot) -> Iterator[Sample]:

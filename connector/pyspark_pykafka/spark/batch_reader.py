@@ -37,7 +37,8 @@ if TYPE_CHECKING:
 @reports_errors
 class KafkaBatchReader(DataSourceReader):
     """
-    Plans on the driver and reads on executors; pickled in between, so it holds values only.
+    Plans on the driver and reads on executors. Spark pickles it in between, so it holds values
+    only.
     """
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
@@ -118,7 +119,7 @@ def read_range(
     """
     Yield the rows of an input partition, whose value is an :class:`OffsetRange`.
 
-    For an empty plan Spark makes an input partition without a value, and before 4.2 passes None.
+    For an empty plan Spark creates an input partition without a value; before 4.2 it passes None.
     """
     if partition is None or partition.value is None:
         return iter(())

@@ -1,8 +1,8 @@
 """
 Rejects the options of tables (``CREATE TABLE ... USING pykafka OPTIONS ...``).
 
-Spark 4.0 to 4.3 pass them to no reader or writer. Temporary views keep their options, and a query
-on a table can give some.
+Spark 4.0 to 4.3 pass these options to no reader or writer. Temporary views keep their options, and
+a query on a table can have options of its own.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PROVIDER = "provider"
 
 def check_no_new_table(options: Mapping[str, str]) -> None:
     """
-    Raise :class:`OptionsError` if the options are the properties of a table to be created.
+    Raise :class:`OptionsError` if the options are the properties of a table that is being created.
     """
     names = {name.lower() for name in options}
     if _PROVIDER in names or any(name.startswith(_PROPERTY_PREFIX) for name in names):

@@ -100,13 +100,13 @@ _OPERATORS = {
 
 def activate_session(spark: SparkSession) -> None:
     """
-    Make the session the active one of this thread; nothing to do with Spark Connect.
+    Make the session the active session of this thread. Spark Connect needs no call.
 
     Writers look for Python data sources in the thread's active session only (SPARK-45600), and only
     the thread that created the session has one.
     """
     if isinstance(spark, ClassicSession):
-        # PySpark has no public call for it; createDataFrame() does this before its work.
+        # PySpark has no public call for this; createDataFrame() does the same.
         jvm_class = ClassicSession._get_j_spark_session_class(spark._jvm)  # noqa: SLF001
         jvm_class.setActiveSession(spark._jsparkSession)  # noqa: SLF001
 
@@ -195,7 +195,7 @@ _SPARK_TYPES: dict[pa.DataType, DataType] = {
     HEADERS: _HEADERS,
 }
 
-# The types that only decoded keys and values have.
+# Types of decoded keys and values only.
 _DECODED_TYPES: dict[type[DataType], pa.DataType] = {
     BooleanType: pa.bool_(),
     ByteType: pa.int8(),
@@ -208,7 +208,7 @@ _DECODED_TYPES: dict[type[DataType], pa.DataType] = {
 }
 
 
-# Marks an Arrow schema that Spark converts back to the very schema that it was made from.
+# The result for an Arrow schema that Spark converts back to exactly the original schema.
 _ROUND_TRIPS = b"roundTrips"
 
 
@@ -244,7 +244,7 @@ def supports_prefetched_records(schema: pa.Schema) -> bool:
 
 
 def _arrow_field(field: StructField) -> pa.Field:
-    # The metadata holds the name of Spark's type for messages; schemas are compared without it.
+    # The metadata holds the name of Spark's type, for messages; comparisons ignore it.
     metadata = {TYPE_NAME: field.dataType.simpleString().upper()}
     arrow = _arrow_type(field.dataType)
     return pa.field(field.name, arrow, field.nullable or arrow == pa.null(), metadata)

@@ -57,7 +57,7 @@ class DefaultSource(DataSource):
     in one message, most of them at ``load()``.
     """
 
-    #: How keys and values are decoded, if :meth:`schema` has found it out.
+    #: The formats of keys and values, once :meth:`schema` has resolved them.
     _formats: FormatOptions | None = None
 
     @classmethod
@@ -71,7 +71,7 @@ class DefaultSource(DataSource):
         """
         Return the source's columns, with ``headers`` if ``includeHeaders`` is true.
 
-        Decoded keys and values are of the types that the options say, as DDL that Spark parses.
+        With decoded keys or values, the result is DDL, which Spark parses.
 
         Spark calls this at ``load()``, so wrong options are reported there.
         """
@@ -81,7 +81,7 @@ class DefaultSource(DataSource):
 
         check_no_new_table(self.options)
         options = parse_source(self.options)
-        # Asked once: Spark pickles this object for the reader, whose schema must be the same one.
+        # Resolved once: Spark pickles this object for the reader, which must have the same schema.
         self._formats = _registered(options, gives_columns=True)
         ddl = default_ddl(self._formats, include_headers=options.include_headers)
         return source_schema(include_headers=options.include_headers) if ddl is None else ddl
@@ -101,7 +101,7 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """
-        Return the reader of a streaming query; if that is impossible, one that raises the reason.
+        Return the reader of a streaming query, or after an error a reader that raises the error.
         """
         from pyspark_pykafka.options import parse_stream_source
         from pyspark_pykafka.spark.stream_reader import InvalidStreamReader, KafkaStreamReader
@@ -152,7 +152,7 @@ class DefaultSource(DataSource):
 
 def _registered(options: SourceOptions, *, gives_columns: bool) -> FormatOptions:
     """
-    Return how keys and values are decoded, with the schemas that only a registry or a file has.
+    Return the formats of keys and values, with schemas from the registry or a file filled in.
     """
     formats = options.formats
     if formats.registry is None and "protobuf" not in formats.by_column.values():
@@ -168,8 +168,8 @@ def register(spark: SparkSession) -> None:
 
     Two kinds of programs need the call; otherwise Spark finds the installed package by its name:
 
-    - The package is shipped with ``--py-files``, as a ZIP file or a wheel. Other ways to ship it
-      are on the page on deploying.
+    - The package is shipped with ``--py-files``, as a ZIP file or a wheel. The page "Deploying"
+      has other ways to ship it.
     - A thread other than the one that created the session starts a write. Spark looks up Python
       data sources of writes in the active session of the thread, so call it in each such thread. ::
 
@@ -189,6 +189,6 @@ def register(spark: SparkSession) -> None:
     try:
         spark.dataSource.register(DefaultSource)
     except AnalysisException as error:
-        # Spark 4.0 rejects a name that it has found by itself; later versions replace the class.
+        # Spark 4.0 rejects the name of a discovered data source; later versions replace the class.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise

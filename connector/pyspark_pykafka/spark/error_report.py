@@ -1,8 +1,8 @@
 """
 Reports the connector's own errors to Spark in one line, without Python's traceback.
 
-These errors say what is wrong and what to do; 20 to 45 lines of traceback would hide that. Other
-errors, which may be anyone's, keep theirs.
+These errors explain the problem and its solution, which 20 to 45 lines of traceback would hide.
+All other errors keep their traceback.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-# PySpark reads it when a worker reports an error (``pyspark.util.handle_worker_exception``). The
-# worker's process ends with the report, in every Spark version, so the variable hides no other
-# error's traceback.
+# PySpark reads this variable when a worker reports an error
+# (``pyspark.util.handle_worker_exception``). In every Spark version the worker process ends after
+# the report, so the variable hides no other error's traceback.
 HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 
 
@@ -64,7 +64,7 @@ def _error_report() -> Iterator[None]:
     except PykafkaError as error:
         logger.debug("the traceback of the error that Spark gets", exc_info=True)
         error.shows_condition = True
-        # Elsewhere, as in a program that calls a reader itself, the process does not end here.
+        # Only in workers: other processes, such as a program that calls a reader, live on.
         if input_of_worker(sys._getframe()) is not None:  # noqa: SLF001 (Spark passes nothing on)
             os.environ[HIDE_TRACEBACK] = "1"
         raise

@@ -1,5 +1,5 @@
 """
-Lets Spark's Python workers import the package from an archive that ``--py-files`` ships.
+Makes the package importable in Spark's Python workers if it is shipped with ``--py-files``.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _FOLDER, _NAME = "pyspark_pykafka-shipped", "pyspark_pykafka.zip"
 
 def find_archive() -> Path | None:
     """
-    Return the ZIP file or wheel from which this package was imported, None if it is installed.
+    Return the ZIP file or wheel that this package was imported from; None if it is installed.
     """
     # Loaders of ZIP files have the attribute (zipimport.zipimporter).
     archive = getattr(__spec__.loader, "archive", None)
@@ -28,11 +28,11 @@ def find_archive() -> Path | None:
 
 def ship_archive(context: SparkContext, archive: Path) -> None:
     """
-    Make the archive, from which this package was imported, importable in all Python workers.
+    Make the archive that this package was imported from importable in all Python workers.
 
-    Spark gives no added files to the workers in which the driver plans a stream; they have only the
-    environment of the session's functions. Workers on executors import from the added files whose
-    name ends like that of a package (``SparkContext.PACKAGE_EXTENSIONS``), so not from a wheel.
+    The workers in which the driver plans a stream do not get the added files, only the environment
+    of the session's functions. Workers on executors import only from added files with certain
+    extensions (``SparkContext.PACKAGE_EXTENSIONS``), which do not include wheels.
     """
     if archive.suffix.lower() not in context.PACKAGE_EXTENSIONS:
         archive = _copy_as_zip(archive)
@@ -44,7 +44,8 @@ def ship_archive(context: SparkContext, archive: Path) -> None:
 
 def _copy_as_zip(archive: Path) -> Path:
     """
-    Copy into Spark's own folder of the session: executors fetch the copy, and Spark deletes it.
+    Copy the archive into a folder of the Spark session, which Spark serves to executors and
+    deletes.
     """
     copy = Path(SparkFiles.getRootDirectory(), _FOLDER, _NAME)
     if not copy.exists():

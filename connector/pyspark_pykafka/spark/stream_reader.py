@@ -49,17 +49,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-# Shows Spark that the options set a limit; MicroBatchStream applies it.
+# Signals Spark that the options set a limit; MicroBatchStream applies it.
 _ANY_LIMIT = ReadMaxRows(2**63 - 1)
 
 
 @reports_errors
 class _Reader(PrefetchedReader, DataSourceStreamReader):
     """
-    Lives in one driver process as long as the query; pickled copies read on the executors.
+    The driver process has one instance for the lifetime of the query; pickled copies read on the
+    executors.
 
-    A small batch is read in the driver process, and passed to Spark together with its plan. Spark
-    versions differ in whether they pass the start offset to ``latestOffset``.
+    Small batches are read in the driver process, and passed to Spark together with their plan. The
+    subclasses differ because only newer Spark versions pass the start offset to ``latestOffset``.
     """
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
@@ -88,7 +89,7 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
         ranges = self._stream.plan(start, end).ranges
         log_plan(ranges)
         # A replayed batch must have the same tasks, since a sink may have committed some of them
-        # (sink/replay.py). So their number depends on the ranges alone, not on who reads them.
+        # (sink/replay.py). So the number of tasks depends on the ranges only, not on the reader.
         if not self._driver_reader.admits(ranges):
             return [InputPartition(r) for r in ranges]
         records = self._driver_reader.read(ranges)
@@ -98,13 +99,15 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
 
     def _record_contact(self) -> None:
         """
-        Wait for brokers as long as the settings say: offsets show that they have answered before.
+        Allow the full timeouts from now on: offsets of a batch show that brokers have responded
+        before.
         """
         first_contact.record_contact(self._settings.kafka)
 
     def commit(self, end: Document) -> None:
         """
-        Record the offsets of a completed batch in the progress store, unless it has them already.
+        Record the offsets of a completed batch in the progress store, unless they are recorded
+        already.
         """
         self._stream.commit(end)
 
@@ -112,8 +115,8 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
         """
         Yield the records of an input partition, on an executor.
 
-        Its value is one offset range, or all ranges of a small batch: one that the driver did not
-        read, or whose attached records Spark lost.
+        Its value is one offset range, or all ranges of a small batch that the driver did not read
+        or whose attached records Spark has lost.
         """
         ranges = partition.value if isinstance(partition.value, tuple) else (partition.value,)
         parts = (read_range(InputPartition(r), self._settings, self._format) for r in ranges)
@@ -131,7 +134,7 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
 
     def _make_driver_reader(self, quick: FetchSettings) -> DriverReader:
         """
-        Return how small batches are read: by tasks only, if the user sets how they are split.
+        Return the reader of small batches. If the user sets how batches are split, only tasks read.
         """
         if self._stream.has_split_options or not supports_prefetched_records(self._format.schema):
             return DisabledDriverReader()
@@ -228,7 +231,7 @@ class _AdmissionStreamReader(_Reader, SupportsTriggerAvailableNow):
 @reports_errors
 class InvalidStreamReader(DataSourceStreamReader):
     """
-    Raises the error that kept a stream's reader from being made.
+    Raises the error that prevented the creation of a stream's reader.
 
     Spark's runner fails with an UnboundLocalError if ``streamReader()`` itself raises.
     """

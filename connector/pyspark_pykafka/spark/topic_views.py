@@ -1,5 +1,5 @@
 """
-Makes a temporary view of each topic, so that SQL finds topics by their names.
+Creates a temporary view of each topic, so that SQL can query topics by name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def mount(
     schema: str | None = None,
 ) -> tuple[str, ...]:
     """
-    Make a temporary view of each topic whose name contains a match of ``pattern``.
+    Create a temporary view of each topic whose name contains a match of ``pattern``.
 
     A view has the topic's name after ``prefix``; one with dots or dashes needs backticks in SQL. It
     replaces a view of the same name. ``pattern`` is a regular expression as in
@@ -36,8 +36,9 @@ def mount(
     are those of ``spark.read``, without a selection of topics. ``schema`` names the columns, as in
     ``spark.read.schema``. Returns the names of the views, in order.
 
-    Spark passes the options of a table in a database to no data source, so the views are those of
-    the session ``spark``. Each query on a view plans its offsets anew::
+    The views belong to the session ``spark``: Spark does not pass the options of permanent tables
+    to
+    data sources. Each query on a view resolves its offsets anew::
 
         from pyspark_pykafka import mount
 

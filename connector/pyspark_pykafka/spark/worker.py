@@ -1,5 +1,6 @@
 """
-Support for tasks in Spark's Python workers: detects stopped tasks, keeps garbage collection cheap.
+Support for tasks in Spark's Python workers: detects stopped tasks, and reduces the cost of garbage
+collection.
 
 Spark stops a task by closing the connection to its Python worker (``BasePythonRunner``). The
 worker's Arrow reader accepts an end of stream without an end marker, so a stopped task would write
@@ -42,7 +43,8 @@ class TaskStoppedError(PykafkaError):
 
 def rows_until_end_of_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """
-    Yield a task's rows. Raises :class:`TaskStoppedError` if they end because Spark stops the task.
+    Yield a task's rows. Raises :class:`TaskStoppedError` if they end because Spark stopped the
+    task.
     """
     yield from batches
     source = input_of_worker(sys._getframe())  # noqa: SLF001 (Spark does not pass the connection on)
@@ -77,9 +79,9 @@ def _is_gone(source: Any) -> bool:
 
 def micro_batch_id() -> int:
     """
-    Return the id of the micro-batch that this task is of, or -1 in a batch query.
+    Return the id of this task's micro-batch, or -1 in a batch query.
     """
-    # Imported by the few tasks that need it.
+    # Imported here because few tasks need it.
     from pyspark import TaskContext
 
     task = TaskContext.get()

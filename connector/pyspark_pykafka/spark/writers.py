@@ -1,5 +1,5 @@
 """
-Spark's writers of batches and streams: adapters to the delivery guarantee that the options set.
+Spark's writers of batches and streams: adapters to the delivery guarantee that the user chose.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _Writer:
     def _encoded(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if self._format is None:
             return rows
-        # Each import delays the start of a task.
+        # Imported here because each import delays the start of a task.
         from pyspark_pykafka.formats.record_encoder import RecordEncoder
 
         return RecordEncoder(self._format, self._topic).batches(rows)

@@ -29,7 +29,8 @@ Children = dict[str, "subprocess.Popen[bytes]"]
 
 def main(folder: Path) -> None:
     """Serve requests until the parent ends, then clean up."""
-    # Only the end of the parent ends us: a signal halfway through a start could leak a process.
+    # Signals are ignored; only the parent's end ends the guard. A signal during a start could leak
+    # a process.
     for number in ENDING_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
     children: Children = {}

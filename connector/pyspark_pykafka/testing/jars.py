@@ -25,7 +25,7 @@ _IVY_MAVEN = "http://ant.apache.org/ivy/maven"
 
 # Kafka's jars contain slf4j's API without an implementation: without this jar there is no log.
 SLF4J_SIMPLE = "org.slf4j:slf4j-simple:1.7.36"
-# An older token provider, which works with the connector: its 4.2.0 was never published.
+# An older version of the token provider, which works with this one; 4.2.0 was never published.
 SPARK_CONNECTOR = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",

@@ -68,9 +68,9 @@ class ClusterSource:
     """
     Reads the page's data for a cluster each time that it is called.
 
-``options`` are the brokers and the login, ``stores`` the options of each progress store. If no
-stores are given, the cluster is searched for consumer groups written by queries of this
-connector. ``dead_letters`` are the names of dead-letter topics.
+    ``options`` are the brokers and the login, ``stores`` the options of each progress store. If no
+    stores are given, the cluster is searched for consumer groups written by queries of this
+    connector. ``dead_letters`` are the names of dead-letter topics.
     """
 
     def __init__(

@@ -27,9 +27,9 @@ class PageQuery:
     """
     One query. Unknown values are None.
 
-``state`` is running, ended, failed or recorded. A query read from a store that does not show
-whether the query runs is "recorded". ``replays`` counts micro-batches that were read again, or
-the attempts at the micro-batch that is failing. Times are in seconds since 1970.
+    ``state`` is running, ended, failed or recorded. A query read from a store that does not show
+    whether the query runs is "recorded". ``replays`` counts micro-batches that were read again, or
+    the attempts at the micro-batch that is failing. Times are in seconds since 1970.
     """
 
     id: str

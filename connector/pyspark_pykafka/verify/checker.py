@@ -136,7 +136,7 @@ def check_source(
     """
     Compare the rows of all micro-batches, in order, with the records in the logs.
 
-A record without a row is "lost" if the query has read past it (``is_through``), else "stuck".
+    A record without a row is "lost" if the query has read past it (``is_through``), else "stuck".
     """
     check_rows(verdict, truth, batches, committed_only=committed_only, exactly_once=exactly_once)
     seen = {(row.topic, row.partition, row.offset) for rows in batches for row in rows}
@@ -162,10 +162,10 @@ def check_rows(
 ) -> None:
     """
     Check that each row is a visible record, that no row repeats, and that the order holds across
-micro-batches.
+    micro-batches.
 
-Repeated rows are left out of the order check. Without ``exactly_once`` they are counted, but are
-no anomaly.
+    Repeated rows are left out of the order check. Without ``exactly_once`` they are counted, but
+    are no anomaly.
     """
     states = {(*tp, record.offset): record for tp, records in truth.items() for record in records}
     seen: Counter[tuple[str, int, int]] = Counter()

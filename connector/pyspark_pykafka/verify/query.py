@@ -67,8 +67,8 @@ def interrupts_deferred() -> Iterator[None]:
     """
     Defer SIGINT and SIGTERM to the end of the block; a second signal is handled at once.
 
-If Python were interrupted while it waits for Spark's Java process to start, that process would
-never be ended.
+    If Python were interrupted while it waits for Spark's Java process to start, that process would
+    never be ended.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

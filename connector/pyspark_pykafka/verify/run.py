@@ -75,7 +75,7 @@ def verify(plan: Plan, on_event: Callable[[str], None], nemesis: Nemesis | None 
     Carry out a run and return the report; ``on_event`` is called with a line of text for each
     event.
 
-Raises :class:`CannotRunError`, or another :class:`PykafkaError`, if the run is impossible.
+    Raises :class:`CannotRunError`, or another :class:`PykafkaError`, if the run is impossible.
     """
     names = topics.Names.of(plan.topic_prefix)
     topics.check_reachable(plan.kafka)
