@@ -144,7 +144,7 @@ def test_missing_compiled_modules() -> None:
 
     assert finding.status is Status.WARNING
     assert "_decoder: it was not compiled" in finding.text
-    assert "without exactly-once" in finding.text
+    assert "cannot write exactly once" in finding.text
     assert "C compiler" in finding.advice
 
 

@@ -364,7 +364,7 @@ def test_named_types() -> None:
     [
         ("{", "it is not JSON"),
         ('"Missing"', "the type 'Missing', but does not define it"),
-        ('{"name": "x"}', "it has no type"),
+        ('{"name": "x"}', "is not a type"),
         ('{"type": "record", "name": "x"}', "'fields' is missing"),
         ('{"type": "fixed", "name": "x", "size": -1}', "the size of 'x' is -1"),
         (

@@ -324,7 +324,7 @@ def test_fields_that_do_not_fit(record: bytes, changes: dict[str, Any], message:
             b"\x07",
             "value is not valid Protobuf: an invalid tag, or the end of a group, at byte 0",
         ),
-        (b"\x00\x01", "value is not valid Protobuf: a tag of no field"),
+        (b"\x00\x01", "value is not valid Protobuf: an invalid tag"),
         (b"\x08\x01\x0c", "value is not valid Protobuf: an invalid tag, or the end of a group"),
         (b"\x7b\x08\x01", "value is not valid Protobuf: it ends too early"),
         (b"\x7b\x8c\x01", "value is not valid Protobuf: an invalid tag, or the end of a group"),

@@ -164,7 +164,7 @@ def test_guid_and_index_in_a_header(registry: FakeRegistry) -> None:
     ]
     found = rows(formats(registry), [RECORD] * 4, headers)
     assert [value["id"] for value, _ in found] == [7, None, None, 7]
-    assert "is 'com.shop.Refund' and not" in found[1][1]
+    assert "is 'com.shop.Refund', not" in found[1][1]
     assert "a header __..._schema_id without the index of a message" in found[2][1]
 
 

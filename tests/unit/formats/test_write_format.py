@@ -118,7 +118,7 @@ def test_mistakes(options: dict[str, str], text: str) -> None:
         (pa.struct([("a", pa.int32()), ("a", pa.int32())]), "'value' has the field 'a' twice"),
         (pa.map_(pa.int32(), pa.int32()), "the keys of 'value' must be: STRING"),
         (pa.struct([("a", pa.null())]), "'value.a' is null, which cannot be encoded"),
-        (pa.struct([("a b", pa.int32())]), "'value.a b' is no name in Avro"),
+        (pa.struct([("a b", pa.int32())]), "'value.a b' is not an Avro name"),
     ],
 )
 def test_types_that_cannot_be_encoded(kind: pa.DataType, text: str) -> None:
