@@ -294,15 +294,15 @@ def test_leader_addresses(
     assert backend.leader_addresses({name}) == dict.fromkeys(of(name, 0, 1), (host, int(port)))
 
 
-def test_invalid_topic_name_is_reported(backend: MetadataBackend) -> None:
+def test_invalid_topic_name_is_reported(kafka_cluster: KafkaCluster, engine: str) -> None:
     """
-    An invalid topic name is an error at once, without retries.
+    An invalid topic name is an error that is not retried.
     """
-    began = time.monotonic()
+    # Retries would exceed the time limit of the test.
+    backend = metadata(kafka_cluster.bootstrap, engine, default_api_timeout_ms="3600000")
 
     with pytest.raises(UnknownTopicError, match="partitions of no topic: .*TOPIC_EXCEPTION"):
         backend.describe_topics({"no topic"})
-    assert time.monotonic() - began < SECONDS
 
 
 @pytest.mark.parametrize(

@@ -58,12 +58,16 @@ def settings(three: ProxiedCluster, **more: object) -> KafkaSettings:
     return KafkaSettings.of({"bootstrap.servers": three.bootstrap, **kafka})
 
 
-def write(kafka: KafkaSettings, topic: str, count: int) -> list[PreparedTransaction]:
+def write(
+    kafka: KafkaSettings, topic: str, count: int, prefix: str | None = None
+) -> list[PreparedTransaction]:
     """
     Write a row in each of this many tasks' transactions, and leave them open.
+
+    The prefix of the transactional ids is the topic's name by default.
     """
     row = pa.RecordBatch.from_pydict({"value": pa.array([b"x"], pa.binary())})
-    names = (task_id(topic, task, 0) for task in range(count))
+    names = (task_id(prefix or topic, task, 0) for task in range(count))
     written = [write_prepared([row], kafka, topic, name).prepared for name in names]
     return [one for one in written if one is not None]
 
@@ -75,7 +79,7 @@ def seen(three: ProxiedCluster, topic: str) -> int:
     return len(three.kafka.consume(topic, COMMITTED))
 
 
-def stream(three: ProxiedCluster, topic: str, batch: int) -> None:
+def stream(three: ProxiedCluster, topic: str, batch: int, **more: str) -> None:
     """
     Write and commit a micro-batch of one row, as a new execution does.
     """
@@ -85,6 +89,7 @@ def stream(three: ProxiedCluster, topic: str, batch: int) -> None:
             "topic": topic,
             "deliveryGuarantee": "exactly-once",
             "transactionalIdPrefix": topic,
+            **more,
         },
         streaming=True,
     )
@@ -131,7 +136,8 @@ def test_a_late_commit_does_not_contradict_the_error(three: ProxiedCluster) -> N
 @pytest.mark.parametrize("fault", ["drop_syns", "refuse_connections"])
 def test_an_unreachable_broker_that_is_not_needed(three: ProxiedCluster, fault: str) -> None:
     """
-    It holds no row, ledger or coordinator: micro-batches and writes commit without it.
+    Micro-batches and writes commit without a connection to a broker that leads no partition and
+    coordinates no transaction of theirs.
     """
     warm = three.kafka.create_topic(f"warm-{fault}".replace("_", "-"), 1)
     commit_one(three, warm)
@@ -146,23 +152,20 @@ def test_an_unreachable_broker_that_is_not_needed(three: ProxiedCluster, fault: 
     getattr(proxy, fault)()
     proxy.disconnect()
     try:
-        begun = time.monotonic()
-        commit_one(three, topic)
-        stream(three, topic, 1)
-        took = time.monotonic() - begun
+        # Waiting for a connection that is not accepted would exceed kafka.max.block.ms.
+        commit_one(three, topic, socket_connection_setup_timeout_ms=3_600_000)
+        stream(three, topic, 1, **{"kafka.socket.connection.setup.timeout.ms": "3600000"})
     finally:
         proxy.heal()
 
     assert seen(three, topic) == 3
-    # A dial that is not answered takes longer than all of this.
-    assert took < 8
 
 
-def commit_one(three: ProxiedCluster, topic: str) -> None:
+def commit_one(three: ProxiedCluster, topic: str, **more: object) -> None:
     """
     Write a row and commit it.
     """
-    kafka = settings(three)
+    kafka = settings(three, **more)
     with transaction_client(kafka) as transactions:
         commit_write(
             transactions, write(kafka, topic, 1), write_pattern(topic), fence_id(topic, "1")
@@ -173,7 +176,8 @@ def test_the_ledger_of_three_brokers(
     three: ProxiedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    It has three replicas, two of them in sync; a ledger with a single replica causes a warning.
+    A ledger has three replicas, two of which must be in sync; a ledger with one replica causes a
+    warning.
     """
     three.kafka.create_topic("durable", 1)
     stream(three, "durable", 0)
@@ -200,18 +204,25 @@ def test_the_ledger_of_three_brokers(
 @pytest.mark.soak
 def test_five_hundred_tasks(three: ProxiedCluster) -> None:
     """
-    Real coordinators commit the transactions of a large job within seconds.
+    Real coordinators commit 500 transactions of a job in less time than 100 of jobs with one.
     """
     topic = three.kafka.create_topic("many", 6)
     kafka = settings(three)
-    waiting = write(kafka, topic, 500)
-    begun = time.monotonic()
-    with transaction_client(kafka) as transactions:
-        commit_write(transactions, waiting, write_pattern(topic), fence_id(topic, "1"))
-    took = time.monotonic() - begun
+    one = commit_seconds(kafka, "one", write(kafka, topic, 1, "one"))
+    many = commit_seconds(kafka, "many", write(kafka, topic, 500, "many"))
 
-    assert seen(three, topic) == 500
-    assert took < 20
+    assert seen(three, topic) == 501
+    assert many < 100 * one
+
+
+def commit_seconds(kafka: KafkaSettings, prefix: str, waiting: list[PreparedTransaction]) -> float:
+    """
+    Commit the transactions of a write, and return the duration.
+    """
+    began = time.monotonic()
+    with transaction_client(kafka) as transactions:
+        commit_write(transactions, waiting, write_pattern(prefix), fence_id(prefix, "1"))
+    return time.monotonic() - began
 
 
 @pytest.mark.soak
