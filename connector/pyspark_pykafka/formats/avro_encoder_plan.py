@@ -1,5 +1,5 @@
 """
-How a column is encoded as Avro: its type matched with a schema.
+Matches a column's type with an Avro schema, and plans the compiled encoder's work.
 """
 
 from __future__ import annotations

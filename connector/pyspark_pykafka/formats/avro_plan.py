@@ -1,5 +1,5 @@
 """
-Avro schemas matched with the type of a column, for the compiled decoder.
+Matches Avro schemas with a column's type, and plans the compiled decoder's work.
 """
 
 from __future__ import annotations

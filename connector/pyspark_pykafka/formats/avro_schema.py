@@ -1,7 +1,7 @@
 """
 Avro schemas, parsed from their JSON text.
 
-A schema of a record that contains itself is rejected: no column has its type.
+A recursive record is rejected: no column can have its type.
 """
 
 from __future__ import annotations

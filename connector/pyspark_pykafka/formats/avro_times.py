@@ -1,5 +1,5 @@
 """
-Avro's logical types of time as Arrow types, and how the compiled decoder converts them.
+The Arrow types of Avro's logical time types, and their conversions in the compiled decoder.
 """
 
 from __future__ import annotations

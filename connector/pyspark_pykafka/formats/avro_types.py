@@ -1,5 +1,5 @@
 """
-Avro schemas as Spark's DDL: types map as in Spark's ``from_avro``.
+Derives Spark's DDL from Avro schemas. Types map as in Spark's ``from_avro``.
 """
 
 from __future__ import annotations

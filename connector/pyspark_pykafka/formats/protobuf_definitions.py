@@ -1,5 +1,5 @@
 """
-Messages, fields and enums of Protobuf schemas, and those that every schema may import.
+The messages, fields and enums of Protobuf schemas, and Protobuf's own importable messages.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Protobuf messages matched with the type of a column, for the compiled decoder.
+Matches Protobuf messages with a column's type, and plans the compiled decoder's work.
 """
 
 from __future__ import annotations

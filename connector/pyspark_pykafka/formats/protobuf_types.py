@@ -1,7 +1,7 @@
 """
-Protobuf messages as Spark's DDL, and what each kind of field may become.
+Derives Spark's DDL from Protobuf messages; has the column types that each kind of field may have.
 
-Types map as in Spark's ``from_protobuf``, except that no unsigned number becomes negative.
+Types map as in Spark's ``from_protobuf``, except that unsigned numbers never become negative.
 """
 
 from __future__ import annotations
