@@ -397,7 +397,7 @@ def test_missing_partition_or_topic_is_data_loss(
     engine: str,
 ) -> None:
     """
-    It is reported when no broker has known the partition for pollTimeoutMs.
+    A missing partition or topic is reported once no broker has known it for pollTimeoutMs.
     """
     name = topic()
     short = settings(kafka_cluster.bootstrap, engine, poll_timeout_ms=3_000)

@@ -212,7 +212,7 @@ def test_a_deleted_ledger_is_not_recreated(
 
 def test_a_recreated_ledger_counts_as_lost(stream: Stream) -> None:
     """
-    It is deleted while the query runs, and the brokers auto-create it.
+    A ledger that is deleted while the query runs, and auto-created by the brokers, counts as lost.
     """
     stream.run(0)
     known = ensure_ledger_topic.cache_info().currsize

@@ -221,7 +221,7 @@ def test_end_offsets_depend_on_the_isolation_level(
 
 def test_missing_topic_has_no_offsets(backend: MetadataBackend, topic: Callable[..., str]) -> None:
     """
-    It is left out, and other topics have their offsets.
+    A missing topic is left out, and other topics have their offsets.
     """
     name = topic(2)
     tps = [*of(name, 0, 1), TopicPartition("no-such-topic", 0)]
@@ -233,7 +233,7 @@ def test_missing_partition_has_no_offset(
     kafka_cluster: KafkaCluster, engine: str, topic: Callable[..., str]
 ) -> None:
     """
-    It is left out, except by librdkafka, whose cached metadata may be old.
+    A missing partition is left out, except by librdkafka, whose cached metadata may be old.
     """
     positions = dict.fromkeys(of(topic(2), 1, 2), LATEST)
     (existing, _) = positions

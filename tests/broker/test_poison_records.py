@@ -236,7 +236,7 @@ def test_missing_position_columns_are_reported(make_job: Callable[..., Job]) -> 
 
 def test_invalid_dead_letter_topic_is_rejected() -> None:
     """
-    It is rejected before any query starts.
+    An invalid dead-letter topic is rejected before any query starts.
     """
     options = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
 

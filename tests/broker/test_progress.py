@@ -298,8 +298,8 @@ def test_listener_records_the_end_of_a_query(
     listening: Callable[[Stream], None],
 ) -> None:
     """
-    This covers a query that is stopped between batches, and one that fails, whose error is
-    recorded.
+    The listener records the end of a query that is stopped between batches, and of one that fails,
+    with its error.
     """
     kafka_cluster.produce(store_options["subscribe"], values(0, 6))
     query = stream(**store_options)

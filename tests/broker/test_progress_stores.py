@@ -91,7 +91,7 @@ def plain(record: Record) -> Record:
 
 def test_new_store_is_empty(place: Place) -> None:
     """
-    It is empty for a reader and for the first owner, whose epoch is 1.
+    A new store is empty for a reader and for the first owner, whose epoch is 1.
     """
     store = place.store()
 
@@ -161,7 +161,7 @@ def test_another_query_is_rejected_while_the_owner_is_alive(place: Place) -> Non
 
 def test_another_query_continues_after_the_owner_has_ended(place: Place) -> None:
     """
-    It waits for the session of an owner that did not close, and no longer.
+    Another query waits only for the session of an owner that did not close.
     """
     store = place.store()
     owner = store.claim(ME, [place.topic]).owner

@@ -30,7 +30,7 @@ def test_failing_query_is_restarted(
     kafka_cluster: KafkaCluster, stream: Callable[..., Stream], topic: TopicFactory
 ) -> None:
     """
-    It fails twice, then succeeds, and every record arrives once.
+    A query that fails twice is restarted, then succeeds, and every record arrives once.
     """
     name = topic(2)
     kafka_cluster.produce(name, values(0, 20))

@@ -158,7 +158,7 @@ def test_batches_and_restarts(copy: Copy) -> None:
 
 def test_the_ledger_is_created_compacted(copy: Copy) -> None:
     """
-    It has one partition, and keeps the last entries for ever.
+    A new ledger has one partition, and keeps the last entries forever.
     """
     copy.feed(range(10))
     copy.run()
@@ -464,7 +464,8 @@ def test_a_resumed_driver_aborts_nothing_of_its_successor(
     sink: Sink, rows: tuple[int, int]
 ) -> None:
     """
-    It was paused before its commit. The open transactions of its successor are not its to abort.
+    A driver that was paused before its commit does not abort the open transactions of its
+    successor.
     """
     messages = sink.write_all(0, *rows)
     for batch in (0, 1):
@@ -566,7 +567,7 @@ def test_lost_attempts_are_aborted(sink: Sink) -> None:
 
 def test_an_attempt_of_a_retried_stage(sink: Sink) -> None:
     """
-    It has the number of a finished attempt that wins, and does not abort it (SPARK-24552).
+    An attempt with the number of a finished attempt that wins does not abort it (SPARK-24552).
     """
     messages = sink.write_all(0, 2, 3)
     sink.write(0, 1, 3, attempt_id=417)

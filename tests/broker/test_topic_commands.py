@@ -68,7 +68,8 @@ def timed(kafka_cluster: KafkaCluster, name: str, count: int) -> None:
 
 def test_a_topic_lives_from_create_to_delete(run: Run) -> None:
     """
-    It gets the given partitions and settings, is described, and is deleted with --execute only.
+    A topic is created with the given partitions and settings, described, and deleted only with
+    --execute.
     """
     unique = unique_name("lives")
     created = run("topic", "create", unique, "--partitions", "3", "--config", "retention.ms=1000")
@@ -174,7 +175,7 @@ def test_peek_starts_at_the_requested_position(
 
 def test_control_characters_do_not_reach_the_terminal(run: Run, topic: TopicFactory) -> None:
     """
-    They are shown escaped, since they could clear or rewrite the screen.
+    Control characters of records are escaped, since they could clear or rewrite the screen.
     """
     name = topic()
     run("produce", "--topic", name, "a\x1b[2Jb")

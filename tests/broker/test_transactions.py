@@ -182,7 +182,7 @@ def test_ending_a_transaction_is_idempotent(sink: Sink) -> None:
 
 def test_aborted_records_are_not_visible(sink: Sink) -> None:
     """
-    They stay in the log, but no read_committed reader gets them.
+    Aborted records stay in the log, but no read_committed reader gets them.
     """
     prepared = sink.write_prepared("a", b"x")
     for _ in range(2):
@@ -412,7 +412,7 @@ def test_a_task_without_rows_has_no_transaction(sink: Sink) -> None:
 
 def test_transactions_are_listed_and_described(sink: Sink) -> None:
     """
-    They are listed by prefix and state, and described with their partitions and time-out.
+    Transactions are listed by prefix and state, and described with their partitions and timeout.
     """
     prefix = f"{sink.topic}-"
     names = starting_with_pattern(prefix)

@@ -569,7 +569,8 @@ WRONG_LISTENERS: dict[str, tuple[str, dict[str, str], type[PykafkaError], str]] 
 @pytest.mark.parametrize("case", WRONG_LISTENERS)
 def test_a_wrong_listener_is_named_soon(secured: Secured, case: str, engine: str) -> None:
     """
-    It is an error of the settings, which no retry mends: both engines name it before any timeout.
+    A wrong listener is an error of the settings that retries cannot correct: both engines report it
+    before any timeout.
     """
     listener, config, kind, text = WRONG_LISTENERS[case]
     filled = {name: value.replace("{files}", str(secured.files)) for name, value in config.items()}

@@ -185,7 +185,7 @@ def test_a_concurrent_write_with_the_same_prefix_fails(
 
 def test_an_attempt_of_a_retried_stage(kafka_cluster: KafkaCluster, name: str) -> None:
     """
-    It has the number of a finished attempt that wins, and does not abort it (SPARK-24552).
+    An attempt with the number of a finished attempt that wins does not abort it (SPARK-24552).
     """
     options = {
         "kafka.bootstrap.servers": kafka_cluster.bootstrap,

@@ -255,7 +255,8 @@ def test_new_leader_epoch_alone_is_no_loss(scene: Scene, engine: str) -> None:
 
 def test_query_fails_and_continues_if_loss_is_allowed(scene: Scene) -> None:
     """
-    It continues from its checkpoint, on every version of Spark.
+    A query that failed with data loss continues from its checkpoint once failOnDataLoss is false,
+    on every version of Spark.
     """
     query = scene.query
     before = query.values

@@ -517,7 +517,8 @@ def test_a_commit_waits_for_the_abort_of_lost_attempts(
 
 def test_an_abort_does_not_wait_for_its_markers(three: KafkaCluster) -> None:
     """
-    It is decided and its producer fenced while a frozen leader delays the marker of a partition.
+    An abort is decided, and its producer fenced, while a suspended leader delays the marker of a
+    partition.
     """
     topic = three.create_topic("aborted", PARTITIONS)
     kafka = settings(three.bootstrap, max_block_ms=10_000)

@@ -1,3 +1,3 @@
 """
-The client of a schema registry: Confluent's REST contract, which Apicurio's and others keep too.
+The client of a schema registry with Confluent's REST API, which Apicurio and others implement too.
 """

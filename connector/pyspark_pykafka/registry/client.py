@@ -1,8 +1,8 @@
 """
-A schema registry's subjects and schemas, as the driver and the workers read them.
+The client of a schema registry, used by the driver and the workers.
 
-Paths and error codes are those of Confluent's Schema Registry API v1; Apicurio's ``ccompat`` API
-keeps them. Records of Apicurio's serializers name schemas by ids of its own API, which lies beside.
+Paths and error codes are those of Confluent's Schema Registry API v1, which Apicurio's ``ccompat``
+API implements. Apicurio's serializers write ids of Apicurio's own API, which has other URLs.
 """
 
 from __future__ import annotations
@@ -42,15 +42,16 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.options import RegistryOptions
 
-#: How many schemas a process keeps, and for how long it keeps that a schema is unknown.
+#: The number of schemas that a process caches, and the seconds for which an id is cached as
+#: unknown.
 MAX_CACHED = 1000
 UNKNOWN_SECONDS = 10.0
 
-# A schema that refers to more, or more deeply, is an error.
+# A schema with more references, or with deeper ones, is an error.
 _MAX_IMPORTS = 500
 
 
-#: The ids of Apicurio's own API, as its paths name them.
+#: The kinds of ids in Apicurio's own API, as in its paths.
 GLOBAL_IDS, CONTENT_IDS = "globalIds", "contentIds"
 
 
@@ -58,17 +59,17 @@ class SchemaRegistry:
     """
     A client of one registry, for all threads of a process.
 
-    Schemas never change, so those of an id, GUID or version are cached. That an id is unknown is
-    cached for some seconds, and ``latest`` is not cached. ::
+    A schema never changes, so schemas are cached by id, GUID and version. An unknown id is cached
+    for some seconds; ``latest`` is not cached. ::
 
         registry = schema_registry(options.registry)
         registered = registry.schema_by_id(7)
         registered.schema.text, dict(registered.imports)
 
-    All methods raise :class:`RegistryUnavailableError` (retriable) if no URL answers before
-    ``schema.registry.timeout.ms`` has passed, :class:`AuthenticationError`,
-    :class:`AuthorizationError` or :class:`TlsError` at once if the registry or we refuse the other,
-    and :class:`SchemaRegistryError` for any other answer that is no success.
+    All methods raise :class:`RegistryUnavailableError` (retriable) if no URL responds before
+    ``schema.registry.timeout.ms`` has passed; :class:`AuthenticationError`,
+    :class:`AuthorizationError` or :class:`TlsError` at once if the login, a permission or the TLS
+    handshake fails; and :class:`SchemaRegistryError` for any other response that is not a success.
     """
 
     def __init__(
@@ -85,7 +86,7 @@ class SchemaRegistry:
     @property
     def is_apicurio(self) -> bool:
         """
-        Whether the URLs are Apicurio's, which has an API of its own besides.
+        Whether the URLs are Apicurio's, so that Apicurio's own API is available.
         """
         return self._transport.has_url(APICURIO_PATH)
 
@@ -103,8 +104,8 @@ class SchemaRegistry:
         """
         Return the schema of a GUID, such as ``89791762-2336-4186-9674-299b90a802e2``.
 
-        It is that of the header ``__value_schema_id`` (``GET /schemas/guids/{guid}``; Confluent
-        8.0 and later). Raises :class:`SchemaNotFoundError` if the registry does not know it.
+        GUIDs are in the header ``__value_schema_id`` (``GET /schemas/guids/{guid}``; Confluent 8.0
+        and later). Raises :class:`SchemaNotFoundError` if the registry does not know it.
         """
         return self._cached(("guid", guid), f"/schemas/guids/{quote(guid)}", f"GUID {guid}")
 
@@ -120,10 +121,10 @@ class SchemaRegistry:
         """
         Return the latest schema of a subject, with its references resolved.
 
-        With ``form`` ``serialized`` Confluent's registry returns the descriptors of Protobuf files
-        in base64 in place of texts, if it has them (``?format=serialized``).
+        With ``form="serialized"``, Confluent's registry returns the descriptors of Protobuf files
+        in base64 instead of their texts (``?format=serialized``).
 
-        It is not cached (``GET /subjects/{subject}/versions/latest``). Raises
+        The result is not cached (``GET /subjects/{subject}/versions/latest``). Raises
         :class:`SchemaNotFoundError` if there is no such subject.
         """
         what = f"subject '{subject}'"
@@ -141,7 +142,7 @@ class SchemaRegistry:
 
     def look_up(self, subject: str, schema: Schema) -> RegisteredSchema:
         """
-        Return what a subject has registered as this schema (``POST /subjects/{subject}``).
+        Return this schema as it is registered under a subject (``POST /subjects/{subject}``).
 
         Raises :class:`SchemaNotFoundError` if the subject does not exist or lacks the schema.
         """
@@ -151,10 +152,11 @@ class SchemaRegistry:
 
     def register(self, subject: str, schema: Schema) -> RegisteredSchema:
         """
-        Register a schema under a subject, and return it with its id; again, if it is there.
+        Register a schema under a subject, and return it with its id.
 
-        (``POST /subjects/{subject}/versions``.) Older registries return no GUID and no version.
-        Raises :class:`IncompatibleSchemaError` if the registry finds it invalid, or incompatible.
+        If it is registered already, its existing id is returned (``POST
+        /subjects/{subject}/versions``). Older registries return no GUID and no version. Raises
+        :class:`IncompatibleSchemaError` if the registry rejects it as invalid or incompatible.
         """
         request = Request("POST", f"/subjects/{path_part(subject)}/versions", schema_body(schema))
         found = self._answer(request, f"the schema in subject '{subject}'")
@@ -238,7 +240,7 @@ class SchemaRegistry:
 
     def _imports(self, schema: Schema, form: str = "") -> tuple[tuple[str, Schema], ...]:
         """
-        Return all that a schema refers to, each after what it needs; a circle is an error.
+        Return the schemas that a schema refers to, in dependency order; a cycle is an error.
         """
         found: dict[tuple[str, int], tuple[str, Schema]] = {}
         self._collect(schema, found, (), form)
@@ -258,7 +260,7 @@ class SchemaRegistry:
             if key in path or len(found) + len(path) >= _MAX_IMPORTS:
                 msg = (
                     f"the references of a schema do not end at '{reference.subject}' version "
-                    f"{reference.version}: they form a circle, or are more than {_MAX_IMPORTS}"
+                    f"{reference.version}: they form a cycle, or are more than {_MAX_IMPORTS}"
                 )
                 raise InvalidSchemaError(msg)
             referred = self._bare(reference, form)
@@ -267,7 +269,7 @@ class SchemaRegistry:
 
     def _bare(self, reference: SchemaReference, form: str) -> Schema:
         """
-        Return a schema that another one refers to, without what it refers to itself.
+        Return a schema that another one refers to, without resolving its own references.
         """
         what = f"{reference.subject} version {reference.version}"
         path = f"/subjects/{path_part(reference.subject)}/versions/{reference.version}"
@@ -292,7 +294,7 @@ def _shared(options: RegistryOptions) -> SchemaRegistry:
     return SchemaRegistry(RegistryTransport(options))
 
 
-# A process that is forked while a thread holds a client's lock would wait for it forever.
+# If a thread holds a client's lock during a fork, the child process would wait for it forever.
 os.register_at_fork(after_in_child=_shared.cache_clear)
 
 

@@ -1,8 +1,8 @@
 """
-What can go wrong with a schema registry.
+The errors of the schema registry's client.
 
-An unknown schema and an unreachable registry are different things: the first may make a record bad,
-the second never does, and is worth another attempt.
+An unknown schema may make a record bad. An unreachable registry never does; that error is
+retriable.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pyspark_pykafka.errors import PykafkaError
 
 class SchemaRegistryError(PykafkaError):
     """
-    The registry refuses a request; ``code`` is its error code, such as 409 or 42201, or HTTP's.
+    The registry rejects a request. ``code`` is its error code, such as 42201, or the HTTP status.
     """
 
     condition = "SCHEMA_REGISTRY_ERROR"
@@ -28,7 +28,7 @@ class SchemaRegistryError(PykafkaError):
 
 class SchemaNotFoundError(SchemaRegistryError):
     """
-    The registry answers, and does not know the schema, the subject or the version.
+    The registry responds that it does not have the schema, the subject or the version.
     """
 
     condition = "SCHEMA_NOT_FOUND"
@@ -36,7 +36,7 @@ class SchemaNotFoundError(SchemaRegistryError):
 
 class InvalidSchemaError(SchemaRegistryError):
     """
-    The registry has a schema that nobody can use: of an unknown kind, or with endless references.
+    A registered schema cannot be used: its type is unknown, or its references form a cycle.
     """
 
     condition = "INVALID_SCHEMA"
@@ -44,7 +44,7 @@ class InvalidSchemaError(SchemaRegistryError):
 
 class IncompatibleSchemaError(SchemaRegistryError):
     """
-    The registry does not register a schema: it is invalid, or incompatible with earlier versions.
+    The registry rejects a new schema: it is invalid, or incompatible with earlier versions.
     """
 
     condition = "INCOMPATIBLE_SCHEMA"
@@ -52,7 +52,8 @@ class IncompatibleSchemaError(SchemaRegistryError):
 
 class RegistryUnavailableError(PykafkaError):
     """
-    No URL of the registry gave a usable answer before the deadline; the text names them.
+    No URL of the registry returned a usable response before the deadline; the message lists the
+    URLs.
     """
 
     condition = "SCHEMA_REGISTRY_UNAVAILABLE"

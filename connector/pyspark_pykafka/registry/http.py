@@ -1,8 +1,8 @@
 """
 One request to one server of a schema registry over HTTP or HTTPS.
 
-Every request has a connection of its own: schemas are cached, so there are few, and a process that
-is forked inherits none.
+Every request has its own connection: schemas are cached, so requests are few, and forked processes
+inherit no connection.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ if TYPE_CHECKING:
     from pyspark_pykafka.options import RegistryOptions
     from pyspark_pykafka.retry import Deadline
 
-#: A larger answer is an error: no schema that a column can have is as large.
+#: A larger response is an error, because no schema of a column is as large.
 MAX_RESPONSE_BYTES = 16 << 20
 
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _ACCEPT = f"{_CONTENT_TYPE}, application/json"
 _REDIRECTS = frozenset({301, 302, 307, 308})
 _MAX_REDIRECTS = 3
-# Answers after which another attempt can succeed: too many requests, timeouts, any server error.
+# The retriable statuses: too many requests, timeouts, any server error.
 _TRANSIENT = frozenset({408, 425, 429})
 _CHUNK_BYTES = 1 << 16
-#: The least time that a request is given, however near its deadline is.
+#: The minimum timeout of a request, however near the deadline is.
 MIN_SECONDS = 0.1
 
 
@@ -40,7 +40,7 @@ class Request(NamedTuple):
     """
     A request below a registry's URL; ``path`` is quoted, and ``body`` is JSON or None.
 
-    With ``expects_json`` an answer that is none, such as a proxy's page, is a failure.
+    With ``expects_json`` a response that is not JSON, such as a proxy's page, is a failure.
     """
 
     method: str
@@ -52,7 +52,7 @@ class Request(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Response:
     """
-    A registry's answer; ``document`` is its JSON, or None if it is none.
+    A registry's response; ``document`` is its parsed JSON, or None if it is not JSON.
     """
 
     status: int
@@ -63,7 +63,7 @@ class Response:
     @property
     def error_code(self) -> int:
         """
-        The registry's own code of an error, such as 40403, or 0.
+        The registry's own error code, such as 40403, or 0.
         """
         code = self.document.get("error_code") if isinstance(self.document, dict) else None
         return code if isinstance(code, int) else 0
@@ -71,7 +71,7 @@ class Response:
     @property
     def message(self) -> str:
         """
-        The registry's own words for an error, or HTTP's.
+        The registry's error message, or the reason phrase of the HTTP status.
         """
         known = self.document if isinstance(self.document, dict) else {}
         text = known.get("message") or known.get("title")
@@ -156,9 +156,9 @@ def _connect(url: str, options: RegistryOptions, seconds: float) -> http.client.
 
 def tls_context(options: RegistryOptions) -> ssl.SSLContext:
     """
-    Return the context for one connection; files are read each time, since they may be replaced.
+    Return the TLS context for one connection. Files are read each time, since they may change.
 
-    Raises :class:`TlsError`, naming the options that cannot be used.
+    Raises :class:`TlsError` with the names of the invalid options.
     """
     try:
         context = ssl.create_default_context(cafile=options.ca_location)
@@ -191,7 +191,7 @@ def _receive(
     answer: http.client.HTTPResponse, connection: http.client.HTTPConnection, limit: Deadline
 ) -> Response:
     """
-    Read the body within the deadline and the largest size, however slowly it comes.
+    Read the body within the deadline and the size limit, even if it arrives byte by byte.
     """
     body = bytearray()
     while chunk := answer.read1(_CHUNK_BYTES):
@@ -228,7 +228,7 @@ def _checked(base: str, request: Request, response: Response) -> Response:
         msg = f"the schema registry {_shown(base)} does not allow this user the request"
         raise AuthorizationError(msg)
     if status == 200 and request.expects_json and response.document is None:
-        # A proxy's page, or an answer that was cut off.
+        # The response is a proxy's page, or was cut off.
         msg = f"{_shown(base)}: its answer is not JSON"
         raise RegistryUnavailableError(msg)
     return response
@@ -242,7 +242,7 @@ def _origin(url: str) -> tuple[str, str, int]:
 
 def _shown(url: str) -> str:
     """
-    Return the URL of a server, without what stands before the host or after it.
+    Return the URL of a server: scheme, host and port only.
     """
     parts = urlsplit(url)
     port = "" if parts.port is None else f":{parts.port}"

@@ -1,5 +1,5 @@
 """
-The paths, bodies and answers of Confluent's API, and of Apicurio's own API beside it; no I/O.
+The paths, bodies and responses of Confluent's API and of Apicurio's own API. Pure: no I/O.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NOT_FOUND = frozenset({40401, 40402, 40403})
 _REJECTED = frozenset({409, 42201, 42202, 42203})
 _KINDS = frozenset({"AVRO", "JSON", "PROTOBUF"})
 
-#: Where the path of Apicurio's APIs begins in a URL.
+#: The part of a URL that begins the path of Apicurio's APIs.
 APICURIO_PATH = re.compile(r"/apis/(ccompat|registry)/v\d+/?$")
 
 
@@ -31,7 +31,7 @@ def is_missing(response: Response) -> bool:
     """
     Whether the registry itself reports that it lacks the requested schema.
 
-    A proxy's 404, or that of an older registry without this path, says nothing of the kind.
+    A 404 of a proxy, or of an older registry without this path, does not count.
     """
     if response.status != 404:
         return False
@@ -43,7 +43,7 @@ def is_missing(response: Response) -> bool:
 
 def failed_request_error(response: Response, what: str) -> SchemaRegistryError:
     """
-    Return the error of an answer that is no success; ``what`` names what was requested.
+    Return the error for an unsuccessful response; ``what`` describes the requested resource.
     """
     code = response.error_code or response.status
     if is_missing(response):
@@ -61,7 +61,7 @@ def failed_request_error(response: Response, what: str) -> SchemaRegistryError:
 
 def registry_url(url: str) -> str:
     """
-    Return the URL of the API that is Confluent's, for one of Apicurio's own API too.
+    Return the URL of the Confluent-compatible API, also for a URL of Apicurio's own API.
     """
     if (match := APICURIO_PATH.search(url)) and match[1] == "registry":
         return f"{url[: match.start()]}/apis/ccompat/v7"
@@ -70,7 +70,7 @@ def registry_url(url: str) -> str:
 
 def apicurio_url(url: str) -> str:
     """
-    Return the URL of Apicurio's own API, for one of its ``ccompat`` API too.
+    Return the URL of Apicurio's own API, also for a URL of its ``ccompat`` API.
     """
     match = APICURIO_PATH.search(url)
     return f"{url[: match.start()]}/apis/registry/v2" if match else url
@@ -78,7 +78,7 @@ def apicurio_url(url: str) -> str:
 
 def in_form(path: str, form: str) -> str:
     """
-    Return a path that asks for the schema in a form, such as ``serialized``.
+    Return the path with the requested format of the schema, such as ``serialized``.
     """
     return f"{path}?format={form}" if form else path
 
@@ -92,7 +92,7 @@ def path_part(name: str) -> str:
 
 def schema_body(schema: Schema) -> dict[str, Any]:
     """
-    Return the body of a request that names a schema by its text.
+    Return the body of a request with a schema's text.
     """
     body: dict[str, Any] = {"schema": schema.text}
     if schema.kind != "AVRO":
@@ -106,7 +106,7 @@ def schema_body(schema: Schema) -> dict[str, Any]:
 
 def read_references(found: dict[str, Any]) -> tuple[SchemaReference, ...]:
     """
-    Return the references of a schema's answer.
+    Return the references in a response with a schema.
 
     Raises :class:`InvalidSchemaError` if they cannot be read.
     """
@@ -122,9 +122,9 @@ def read_references(found: dict[str, Any]) -> tuple[SchemaReference, ...]:
 
 def read_kind(name: Any, what: str) -> Any:
     """
-    Return the kind of a schema: AVRO, which answers leave out, JSON or PROTOBUF.
+    Return the type of a schema: AVRO (also if the response has none), JSON or PROTOBUF.
 
-    Raises :class:`InvalidSchemaError` for any other.
+    Raises :class:`InvalidSchemaError` for any other type.
     """
     kind = name or "AVRO"
     if kind not in _KINDS:
@@ -135,7 +135,7 @@ def read_kind(name: Any, what: str) -> Any:
 
 def read_number(found: dict[str, Any], name: str) -> int:
     """
-    Return a field of an answer that is a whole number, or -1.
+    Return an integer field of a response, or -1 if it is missing or not an integer.
     """
     value = found.get(name)
     return int(value) if isinstance(value, int | str) and str(value).isdigit() else -1

@@ -1,5 +1,5 @@
 """
-Schemas as a registry keeps them. Values without I/O.
+The values of the registry's API: schemas, references and registered schemas. No I/O.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ SchemaKind = Literal["AVRO", "JSON", "PROTOBUF"]
 @dataclass(frozen=True, slots=True)
 class SchemaReference:
     """
-    A schema that another one refers to: ``name`` is what the other calls it.
+    A reference from one schema to another; ``name`` is the name in the referring schema.
 
-    For Avro the name is that of a type, for Protobuf the path of an import, for JSON a URL.
+    The name is a type's name in Avro, the path of an import in Protobuf, and a URL in JSON Schema.
     """
 
     name: str
@@ -26,7 +26,7 @@ class SchemaReference:
 @dataclass(frozen=True, slots=True)
 class Schema:
     """
-    A schema's text with its kind, and the references that it needs: what one registers.
+    A schema's text, its kind and its references, in the form in which schemas are registered.
     """
 
     text: str
@@ -37,12 +37,12 @@ class Schema:
 @dataclass(frozen=True, slots=True)
 class RegisteredSchema:
     """
-    A schema that the registry knows.
+    A schema in the registry.
 
-    ``imports`` has (name, schema) for everything that it refers to, directly or not, each after
-    those that it needs itself. ``id`` is the number that stands before records, and ``guid`` the
-    UUID that stands in their headers; -1 and ``""`` if the registry's answer did not have them, as
-    ``subject`` and ``version`` are for a schema that was looked up by its id.
+    ``imports`` has (name, schema) for every direct and indirect reference, in dependency order.
+    ``id`` is the number that precedes values, and ``guid`` the UUID in their headers. Fields that
+    the registry did not return are -1 or ``""``, such as ``subject`` and ``version`` after a lookup
+    by id.
     """
 
     schema: Schema

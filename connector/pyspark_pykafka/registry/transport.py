@@ -22,9 +22,9 @@ _PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 2.0
 
 class RegistryTransport:
     """
-    Sends requests to the first URL that answers, beginning with the one that answered last.
+    Sends requests to the first URL that responds, beginning with the last one that responded.
 
-    Has no state that threads could not share.
+    Threads may share an instance.
     """
 
     def __init__(
@@ -50,12 +50,12 @@ class RegistryTransport:
         rebase: Callable[[str], str] = str,
     ) -> Response:
         """
-        Return the answer of the registry, whatever its status below 500 says.
+        Return the registry's response, of any status below 500.
 
-        One for which ``is_answer`` is false is taken only if no URL has a better one. ``rebase``
-        maps a URL of the options to that of another API beside it.
+        A response for which ``is_answer`` is false is returned only if no URL has a better one.
+        ``rebase`` maps a URL of the options to the URL of another API of the same registry.
 
-        Raises :class:`RegistryUnavailableError` if none answers before the deadline, and
+        Raises :class:`RegistryUnavailableError` if no URL responds before the deadline, and
         :class:`AuthenticationError`, :class:`AuthorizationError` or :class:`TlsError` at once.
         """
         deadline = self._new_deadline(self._options.timeout_ms / 1000)
@@ -65,7 +65,7 @@ class RegistryTransport:
         def attempt() -> Response:
             nonlocal last
             if last is not None and deadline.remaining() < MIN_SECONDS:
-                # Too late for an answer; why there was none before says more than that.
+                # The deadline has passed; the earlier failures are more helpful than the timeout.
                 deadline.pause(MIN_SECONDS)
                 raise last
             try:

@@ -141,7 +141,7 @@ def test_replay_of_nothing(
 @pytest.mark.parametrize("position", ["yesterday", "-1", "2026-01-01"])
 def test_an_unclear_position(capsys: pytest.CaptureFixture[str], position: str) -> None:
     """
-    It is a wrong argument, whose message says what to write.
+    An ambiguous position is a wrong argument, and the message has the accepted form.
     """
     with pytest.raises(SystemExit) as ended:
         main(["replay", "--topic", "t", f"--from={position}"])

@@ -59,7 +59,7 @@ def test_unreachable_brokers(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    They are named with the reason, and nothing more is asked of them.
+    Unreachable brokers are reported with the reason, and no further checks are made.
     """
     monkeypatch.setattr(first_contact, "FIRST_CONTACT_MS", 500)
 

@@ -83,7 +83,7 @@ def run(
 
 def test_single_failing_record_is_found() -> None:
     """
-    It is returned with its own error; all other records succeed exactly once.
+    A single failing record is returned with its own error; all other records succeed exactly once.
     """
     full_batch, sink = batch(range(100), range(50, 60)), Sink({(T0, 37)})
 

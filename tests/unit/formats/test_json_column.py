@@ -334,7 +334,7 @@ def test_the_last_of_several_fields_of_one_name_wins() -> None:
 
 def test_other_values_of_a_string_field() -> None:
     """
-    They become their own JSON text.
+    Values of other types in a STRING field become their own JSON text.
     """
     assert [field(pa.string(), text) for text in ('{"x": [1]}', "1.0", "true")] == [
         '{"x": [1]}',

@@ -164,7 +164,7 @@ def test_a_bad_record_fails_with_its_place() -> None:
 @pytest.mark.parametrize("streams", [False, True])
 def test_text_that_is_not_utf8(*, streams: bool) -> None:
     """
-    It is bad as a JSON text is.
+    A text that is not UTF-8 is a bad record, as invalid JSON is.
     """
     options = FormatOptions(value_format="text", on_bad_record="null" if streams else "fail")
     record = format_of(options, ("value", pa.string()))

@@ -135,7 +135,8 @@ def test_recreated_topic_at_equal_offsets_is_recorded(server: Server) -> None:
 
 def test_finish_waits_for_the_last_batch(server: Server) -> None:
     """
-    It also releases the claim, so that the next query need not wait for a timeout.
+    Finishing waits for the last batch and releases the claim, so that the next query need not wait
+    for a timeout.
     """
     recorder = make_recorder(server)
 

@@ -61,7 +61,8 @@ def test_restarted_process_becomes_the_owner() -> None:
 
 def test_replaced_process_is_fenced() -> None:
     """
-    It loses its claim, and its next claim fails with an error that names the new process.
+    A replaced process loses its claim, and its next claim fails with an error that names the new
+    process.
     """
     server = Server()
     old, new = make_session(server), make_session(server, "b")
@@ -77,7 +78,7 @@ def test_replaced_process_is_fenced() -> None:
 
 def test_another_query_waits_for_the_owner() -> None:
     """
-    It is rejected while the owner is alive, and takes over once the owner has closed.
+    Another query is rejected while the owner is alive, and takes over once the owner has closed.
     """
     server = Server()
     session, other = make_session(server), make_session(server, "b")

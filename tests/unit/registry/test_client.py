@@ -124,7 +124,7 @@ def test_references_in_a_circle(registry: FakeRegistry) -> None:
     """
     registry.add("a", ["null"], references=[{"name": "B", "subject": "b", "version": 1}])
     registry.add("b", ["int"], references=[{"name": "A", "subject": "a", "version": 1}])
-    with pytest.raises(SchemaRegistryError, match="form a circle"):
+    with pytest.raises(SchemaRegistryError, match="form a cycle"):
         client(registry.url).latest("a")
 
 

@@ -182,7 +182,8 @@ def test_a_second_member_waits_for_the_first(groups: Groups) -> None:
 
 def test_a_restarted_static_member_fences_its_predecessor(groups: Groups) -> None:
     """
-    It takes the place and the assignment of its predecessor, without a rebalance.
+    A restarted static member takes the place and the assignment of its predecessor, without a
+    rebalance.
     """
     old = groups.static()
     new = groups.response(groups.join(instance_id="only"))

@@ -467,7 +467,8 @@ def test_an_abort_of_an_ended_transaction_is_no_error() -> None:
 
 def test_one_that_is_not_open_lets_none_be_committed() -> None:
     """
-    It was aborted when its time was over: the write is to be run again.
+    If the brokers have aborted one transaction after its timeout, none is committed, and the write
+    must be run again.
     """
     coordination = Coordination()
     waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(2)]

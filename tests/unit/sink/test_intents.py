@@ -63,7 +63,7 @@ def with_offsets(*entries: Entry) -> list[tuple[int, Entry]]:
 
 def test_an_intent_names_the_new_tasks_only() -> None:
     """
-    It names the transactions of new tasks; its counts cover all tasks.
+    An intent names the transactions of new tasks; its counts cover all tasks.
     """
     full_batch = batch(10)
     intent = make_intent(full_batch, full_batch.committables[3:])
@@ -96,8 +96,8 @@ def test_an_intent_of_many_tasks_is_small() -> None:
 )
 def test_a_conflicting_entry_before_an_intent(between: Entry) -> None:
     """
-    It makes the intent not binding, wherever among the markers it lies; behind the intent it does
-    not.
+    A conflicting entry anywhere before an intent keeps the intent from being binding; an entry
+    after it does not.
     """
     assert is_binding(OURS, with_offsets(*MARKERS, OURS, between))
     for entries in ([*MARKERS, between, OURS], [MARKERS[0], between, MARKERS[1], OURS]):

@@ -209,7 +209,7 @@ def test_a_complete_batch_accepts_any_replay(again: CommittableBatch) -> None:
 
 def test_the_last_committed_intent_defines_the_batch() -> None:
     """
-    It had merged the rows of two tasks, beside the one that was committed, and committed them.
+    The last committed intent, of a write that merged the rows of two tasks, defines the batch.
     """
     entries: list[Entry] = [
         marker(0),

@@ -67,13 +67,14 @@ def test_topic_settles_what_is_unknown(
 
 def test_records_of_a_deleted_topic_are_still_due() -> None:
     """
-    They were read before the topic was deleted, so that the current topic shows nothing of them.
+    Records that were read before their topic was deleted must be in the output, although the new
+    topic does not have them.
     """
     assert outcome(COMMITTED, is_there=False, gone=True) == (COMMITTED, False)
 
 
 def test_records_written_to_a_replica_that_lost_the_election_are_not_due() -> None:
     """
-    They may be read, or not.
+    Records on a replica that lost the election may be missing in the output.
     """
     assert outcome(COMMITTED, is_there=False, risky=True) == (UNKNOWN, False)

@@ -127,7 +127,8 @@ def test_wrong_options(options: dict[str, str], message: str) -> None:
 
 def test_every_type_goes_to_arrow_and_back() -> None:
     """
-    So the driver can hand over the rows of tiny batches, and Spark accepts those of tasks.
+    Every type survives the conversion to Arrow and back, so that Spark accepts batches from the
+    driver and from tasks.
     """
     schema = StructType([StructField("value", EVERYTHING), StructField("offset", LongType())])
 

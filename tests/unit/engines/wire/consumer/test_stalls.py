@@ -425,7 +425,8 @@ def test_throttle_longer_than_poll_timeout_is_no_stall(with_records: bool) -> No
 
 def test_too_long_throttle_is_an_error() -> None:
     """
-    It is raised without waiting for the throttle time, is retriable, and names both and the broker.
+    A throttle time beyond the limit raises a retriable error at once, which names both and the
+    broker.
     """
     with StubCluster(Throttling(milliseconds=3_600_000)) as stubs:
         message = r"t-0 at offset 200: throttled for 3[56]\d{5} ms by broker 0 \(quota\)"

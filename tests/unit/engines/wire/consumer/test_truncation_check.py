@@ -129,7 +129,7 @@ def test_unchanged_leader_gets_no_request() -> None:
 
 def test_new_leader_with_the_same_log_is_read() -> None:
     """
-    It gets one request, and is read.
+    A new leader with the same log gets one request, and is read.
     """
     with StubCluster(Led(epoch=5)) as stubs:
         assert read(stubs, planned(3)) == list(range(1000))

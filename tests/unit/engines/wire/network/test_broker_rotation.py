@@ -70,7 +70,7 @@ def test_open_connections_come_first() -> None:
 
 def test_demoted_brokers_come_later_for_a_while() -> None:
     """
-    They come after brokers without a connection, and before unreachable ones.
+    Demoted brokers come after brokers without a connection, and before unreachable brokers.
     """
     clock = [0.0]
     turns = rotation(clock, (B,))

@@ -105,7 +105,7 @@ def test_a_frame_is_the_undecoded_body(scripted: Callable[..., ScriptedBroker]) 
 
 def test_receiving_without_a_request_is_an_error(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    It is a programming error, and does not wait.
+    Receiving without a request is a programming error, and is reported without waiting.
     """
     connection = scripted(GREETING).open()
 

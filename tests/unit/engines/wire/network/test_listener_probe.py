@@ -61,7 +61,7 @@ def tls_address() -> Iterator[Address]:
 
 def test_a_silent_tls_listener_is_recognised(tls_address: Address) -> None:
     """
-    It answers a TLS handshake, so that no retry without TLS can succeed.
+    A silent listener that completes a TLS handshake is recognised, so that retries without TLS end.
     """
     with pytest.raises(TlsError, match="is a TLS listener, and kafka.security.protocol is PLAIN"):
         opened(tls_address, "plaintext")
@@ -78,7 +78,8 @@ def test_a_broker_that_only_ends_connections_is_retried() -> None:
 
 def test_a_broker_that_ends_before_the_first_response_is_retried() -> None:
     """
-    It answers no login either, so it may come back; the probe does not probe itself.
+    A broker that closes connections to any listener may come back, so it is retried; the probe does
+    not probe itself.
     """
     with scripted_brokers() as start:
         broker = start(GREETING, disconnecting)
