@@ -50,7 +50,7 @@ _topic_numbers = count()
 
 class WrongWriteError(RuntimeError):
     """
-    A writer wrote other records than it was given.
+    The records in the topic differ from the rows that were written.
     """
 
 

@@ -8,7 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from fuzz.decoding import decode_all
+from fuzz.decoding import decode_all, joined_pieces
 
 from pyspark_pykafka.formats.avro_decoder import AvroColumn
 from pyspark_pykafka.formats.avro_schema import parse_avro
@@ -89,15 +89,7 @@ def values(choices: Choices) -> list[bytes | None]:
     """
     Return some records of pieces that a value may have, or of any bytes.
     """
-    return [
-        b"".join(
-            _PIECES[choices.number(0, len(_PIECES) - 1)]
-            if choices.number(0, 3)
-            else choices.some_bytes(8)
-            for _ in range(choices.number(0, 9))
-        )
-        for _ in range(choices.number(1, 6))
-    ]
+    return joined_pieces(choices, _PIECES)
 
 
 def decode_any(records: list[bytes | None], choices: Choices) -> int:

@@ -12,6 +12,8 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from fuzz.mutations import Choices
+
     from pyspark_pykafka.formats.columns import ValueColumn
 
 
@@ -46,3 +48,18 @@ def exact_array(records: Sequence[bytes | None]) -> pa.Array:
     return pa.Array.from_buffers(
         pa.binary(), len(records), [validity, offsets, pa.py_buffer(exact)]
     )
+
+
+def joined_pieces(choices: Choices, pieces: Sequence[bytes]) -> list[bytes | None]:
+    """
+    Return some records, each made of some of the pieces and of any bytes.
+    """
+    return [
+        b"".join(
+            pieces[choices.number(0, len(pieces) - 1)]
+            if choices.number(0, 3)
+            else choices.some_bytes(8)
+            for _ in range(choices.number(0, 9))
+        )
+        for _ in range(choices.number(1, 6))
+    ]

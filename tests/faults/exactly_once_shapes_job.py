@@ -2,8 +2,8 @@
 A job in its own process: queries of several shapes, each of which writes its input to a topic.
 
 The only argument is JSON: Spark's settings, and for each query its shape, its topics and folders,
-and the options of source and sink. Nothing here knows of faults: they come from outside. A query
-that fails leaves a file with its error, and the others continue.
+and the options of source and sink. Faults are injected from outside this process. A query that
+fails leaves a file with its error, and the others continue.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def numbers(query: Query, topic: int = 0) -> DataFrame:
 
 def ids(frame: DataFrame) -> DataFrame:
     """
-    Return the rows that most shapes write.
+    Return the columns that most shapes write.
     """
     return frame.select("id", "key")
 
@@ -190,7 +190,7 @@ def finish(query: Query, running: StreamingQuery) -> bool | None:
 
 def is_endless(query: Query) -> bool:
     """
-    Return whether a query never ends by itself, so that it is run one batch each time.
+    Return whether a query never ends by itself, so that each run is limited to one batch.
     """
     return bool(query["shape"] == "rate")
 
@@ -205,7 +205,7 @@ with ThreadPoolExecutor(max(len(arguments["queries"]), 1)) as pool:
     results: list[bool] = []
 
     def run(query: Query) -> None:
-        # In this thread: the session is not active in others.
+        # Queries are started in this thread, since the session is not active in other threads.
         running = write(query, availableNow=True) if is_endless(query) else started(query)
         waiting[pool.submit(finish, query, running)] = query
 

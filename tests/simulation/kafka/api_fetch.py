@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 _Topic = FetchResponse.FetchableTopicResponse
 _READ_COMMITTED = 1
-#: From this version on, a follower may answer consumers (KIP-392).
+#: From this version on, consumers may fetch from followers (KIP-392).
 _FROM_FOLLOWERS = 11
 _TOPIC_IDS = 13
 
@@ -54,7 +54,7 @@ class _Fetch:
             self._finish()
             return
         for replica in self._replicas():
-            # Changes are only looked at here: the first check has just failed.
+            # Only later changes matter: the check has just failed.
             replica.wait(self._try)
         seconds = self._request.max_wait_ms / 1000
         self._call.node.world.schedule.call_later(seconds, self._finish)
@@ -82,7 +82,7 @@ class _Fetch:
 
     def _check(self) -> bool:
         """
-        Return whether there is something to answer: enough bytes, or an error.
+        Return whether the response is due: enough bytes, or an error.
         """
         parts = self._read().values()
         if not parts or any(part.code for part in parts):
@@ -185,7 +185,8 @@ def _read(
     """
     Return bytes from the batch with ``offset`` on, and the offset after them.
 
-    The last batch may be cut; the first one is never, unless the response has records already.
+    The last batch may be truncated. The first batch is returned whole, unless the response has
+    records already.
     """
     pieces: list[bytes] = []
     size, end = 0, offset

@@ -1,5 +1,5 @@
 """
-The error codes that simulated brokers answer with.
+The error codes in the responses of simulated brokers.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Code(enum.IntEnum):
 
 class RequestError(Exception):
     """
-    A request, or its part for one partition, that is answered with an error code.
+    The error code of a response, or of one partition in it.
     """
 
     def __init__(self, code: Code, message: str = "") -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.settings.wire_config import Address
 
-# Every system takes as many buffers in one call (IOV_MAX is 1,024 on Linux).
+# All systems accept this number of buffers in one call (IOV_MAX is 1,024 on Linux).
 _MAX_PIECES = 512
 
 _DISCONNECTS = (EOFError, ConnectionResetError, ConnectionAbortedError, BrokenPipeError)
@@ -111,7 +111,8 @@ class Transport:
     @contextmanager
     def limited(self, limit: Deadline, action: str) -> Iterator[None]:
         """
-        Run one step on the socket within the limit; on failure close it and raise our own error.
+        Run one step on the socket within the limit. On failure close the socket and raise an error
+        of the connector.
         """
         if self.closed:
             raise self._failure(EOFError(), action)
@@ -149,7 +150,7 @@ class Transport:
         if isinstance(cause, _DISCONNECTS):
             return self._disconnected(action)
         if self._secured:
-            # Here, since importing ssl takes a worker that needs no TLS some milliseconds.
+            # Imported here: importing ssl takes some milliseconds, and few workers need TLS.
             from pyspark_pykafka.engines.wire.network.tls import DISCONNECTS, tls_failure
 
             if isinstance(cause, DISCONNECTS):
