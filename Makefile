@@ -21,7 +21,7 @@ SIMULATE_SEEDS ?= 0-9999
 SOAK_MINUTES ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint fix simulate matrix matrix-smoke installs slow soak proof browser bench bench-quick fuzz docs clean
+.PHONY: help demo test lint fix simulate matrix matrix-smoke installs slow soak proof browser screenshots bench bench-quick fuzz docs clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -67,6 +67,9 @@ proof: $(READY)  ## write docs/proof.md from soak.json, or from the results in t
 browser: $(READY)  ## look at the page in a headless Chromium, which must be installed
 	@$(RUN) python -m pytest --browser tests/browser $(ARGS)
 
+screenshots: $(READY)  ## make the pictures of docs/screenshots, in a headless Chromium and by the demo
+	@$(RUN) python -m tests.browser.screenshots $(ARGS)
+
 bench: $(READY)  ## measure against the JVM connector: an hour or more, on a machine that does nothing else
 	@$(RUN) python -m bench $(ARGS)
 
@@ -80,8 +83,9 @@ fuzz: $(READY)  ## spoil record batches, JSON, Avro and Protobuf for a minute ea
 	@$(BIN)/python -m fuzz.fuzz_avro -max_total_time=$(FUZZ_SECONDS) $(ARGS)
 	@$(BIN)/python -m fuzz.fuzz_protobuf -max_total_time=$(FUZZ_SECONDS) $(ARGS)
 
-docs: $(READY)  ## build the documentation into site/, broken links being errors
+docs: $(READY)  ## build the documentation into site/; broken links, and anything loaded from outside, are errors
 	@PYTHONPATH=scripts NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@$(BIN)/python scripts/check_site.py site
 	@echo 'The documentation is in site/index.html'
 
 clean:  ## remove what the targets made, the virtual environment too

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -164,7 +165,12 @@ def main() -> None:
         job.supervised,
         job.misspelt,
     ]
-    results = {step.__name__: step() for step in steps}
+    results = {}
+    for step in steps:
+        began = time.monotonic()
+        results[step.__name__] = step()
+        # A test that times out shows how far it has come.
+        print(f"{step.__name__}: {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)  # noqa: T201
     spark.stop()
     sys.stdout.write(json.dumps(results))
 

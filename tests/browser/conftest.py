@@ -4,13 +4,12 @@ A page with fixed data, and a headless Chromium to look at it.
 
 from __future__ import annotations
 
-import os
-import shutil
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.chrome import headless_chrome, set_window
 from tests.support.page_data import full_page
 
 from pyspark_pykafka.testing.waiting import wait_until
@@ -23,21 +22,6 @@ if TYPE_CHECKING:
     from selenium.webdriver.remote.webelement import WebElement
 
 SECONDS = 60
-PROGRAMS = {
-    "chromium": ("chromium", "chromium-browser", "google-chrome"),
-    "driver": ("chromedriver",),
-}
-
-
-def find_program(kind: str) -> str:
-    """
-    Return the path of a program; fail if it is not installed, so that no test is left out.
-    """
-    for name in PROGRAMS[kind]:
-        path = shutil.which(name)
-        if path is not None:
-            return path
-    pytest.fail(f"no {' or '.join(PROGRAMS[kind])}: install Debian's chromium and chromium-driver")
 
 
 @dataclass
@@ -52,10 +36,7 @@ class Browser:
         """
         Open the page, and wait until it shows its queries.
         """
-        metrics = {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": width < 500}
-        self.driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
-        scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
-        self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [scheme]})
+        set_window(self.driver, width=width, height=800, dark=dark)
         self.driver.get(url)
         self.wait_for("document.querySelectorAll('.query').length > 0")
 
@@ -95,19 +76,8 @@ def chrome() -> Iterator[Chrome]:
     """
     One headless browser for all tests.
     """
-    from selenium import webdriver
-
-    options = webdriver.ChromeOptions()
-    options.binary_location = find_program("chromium")
-    arguments = ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage"]
-    if os.geteuid() == 0:
-        # Chromium refuses its sandbox to root, as which containers run.
-        arguments.append("--no-sandbox")
-    for argument in arguments:
-        options.add_argument(argument)
-    driver = webdriver.Chrome(options, webdriver.ChromeService(find_program("driver")))
-    yield driver
-    driver.quit()
+    with headless_chrome() as driver:
+        yield driver
 
 
 @pytest.fixture

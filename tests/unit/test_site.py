@@ -23,6 +23,7 @@ DIAGRAMS = [
 ]
 
 draw = runpy.run_path(str(ROOT / "scripts" / "sequence_diagrams.py"))["draw"]
+check_site = runpy.run_path(str(ROOT / "scripts" / "check_site.py"))
 
 
 def test_the_menu_has_every_page() -> None:
@@ -80,3 +81,67 @@ def test_a_diagram_that_cannot_be_drawn(text: str, what: str) -> None:
     """
     with pytest.raises(ValueError, match=what):
         draw(text)
+
+
+@pytest.mark.parametrize(
+    "loading",
+    [
+        '<script src="https://cdn.example/x.js"></script>',
+        '<script src="//cdn.example/x.js"></script>',
+        '<link rel="stylesheet" href="https://cdn.example/x.css">',
+        '<link rel="preconnect" href="https://fonts.example">',
+        '<link rel="icon" href="HTTPS://cdn.example/x.png">',
+        '<img src="https://cdn.example/x.png">',
+        '<img src="x.png" srcset="x.png 1x, https://cdn.example/y.png 2x">',
+        '<iframe src="https://cdn.example/"></iframe>',
+        '<object data="https://cdn.example/x.svg"></object>',
+        '<video poster="https://cdn.example/x.png"></video>',
+        '<svg><image xlink:href="https://cdn.example/x.png"/></svg>',
+        '<p style="background: url(https://cdn.example/x.png)">',
+        "<style>@font-face { src: url('https://fonts.example/x.woff2') }</style>",
+        "<style>@import 'https://cdn.example/x.css';</style>",
+        '<pre class="mermaid">sequenceDiagram</pre>',
+    ],
+)
+def test_what_a_page_loads_from_outside_is_found(loading: str) -> None:
+    """
+    Each way in which a page makes a browser load something from another server is found.
+    """
+    assert len(check_site["outside_loads"](f"<html><body>{loading}</body></html>")) == 1
+
+
+def test_links_and_own_files_are_no_loads() -> None:
+    """
+    Links for readers, own files, and addresses in text or in a script are accepted.
+    """
+    page = """
+        <link rel="canonical" href="https://docs.example/"><link rel="stylesheet" href="a.css">
+        <script src="../a.js"></script><script>const at = "https://docs.example/";</script>
+        <a href="https://kafka.example/">Kafka</a> <img src="a.png"> https://example.com
+        <svg xmlns="http://www.w3.org/2000/svg"></svg>
+    """
+
+    assert check_site["outside_loads"](page) == []
+    assert check_site["outside_loads"]("a { background: url(a.png) }", is_style=True) == []
+
+
+def test_a_style_sheet_that_loads_a_font() -> None:
+    """
+    A font on another server is found in a style sheet, too.
+    """
+    style = "@font-face { src: url(https://fonts.example/a.woff2) }"
+
+    assert check_site["outside_loads"](style, is_style=True) == ["https://fonts.example/a.woff2"]
+
+
+def test_a_site_that_loads_from_outside_fails_the_build(tmp_path: Path) -> None:
+    """
+    The build fails with the page and the address; a folder without pages is no success.
+    """
+    with pytest.raises(SystemExit, match="has no pages"):
+        check_site["main"](tmp_path)
+    (tmp_path / "index.html").write_text('<img src="a.png">')
+    check_site["main"](tmp_path)
+    (tmp_path / "bad.html").write_text('<img src="https://cdn.example/a.png">')
+    with pytest.raises(SystemExit, match="bad.html loads https://cdn.example/a.png"):
+        check_site["main"](tmp_path)
