@@ -64,7 +64,7 @@ soak: $(READY)  ## run all workloads at once while faults strike, for an hour; S
 proof: $(READY)  ## write docs/proof.md from soak.json, or from the results in the tree
 	@$(RUN) python -m tests.soak.report $(wildcard soak.json)
 
-browser: $(READY)  ## look at the page in a headless Chromium, which must be installed
+browser: $(READY) docs  ## look at the page and the documentation in a headless Chromium, which must be installed
 	@$(RUN) python -m pytest --browser tests/browser $(ARGS)
 
 screenshots: $(READY)  ## make the pictures of docs/screenshots, in a headless Chromium and by the demo

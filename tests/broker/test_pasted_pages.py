@@ -1,0 +1,199 @@
+"""
+Pages that a newcomer pastes block by block: the README, the tutorial and the recipes.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from contextlib import redirect_stderr, redirect_stdout
+from itertools import chain, filterfalse
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.page_blocks import Block, PageReader, blocks_of
+
+from pyspark_pykafka.cli import main
+from pyspark_pykafka.testing import Record
+from pyspark_pykafka.testing.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from pyspark_pykafka.testing import KafkaCluster
+
+TOPICS = {
+    *("flights", "delays", "flight-delays-ledger", "copies", "copies-ledger"),
+    *("airlines", "departures", "durations", "flights.dead", "flights.mended"),
+}
+DATABASE = "jdbc:derby:memory:flights;create=true"
+#: What needs jars that are no part of Spark.
+LAKEHOUSES = ("delta", "iceberg")
+FLIGHTS = [
+    {"id": 1, "carrier": "AA", "delay": 11, "landed": "2026-11-24T08:00:00Z"},
+    {"id": 2, "carrier": "UA", "delay": -4, "landed": "2026-11-25T09:00:00Z"},
+]
+
+
+@pytest.fixture
+def reader(
+    spark: SparkSession,
+    kafka_cluster: KafkaCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> Iterator[PageReader]:
+    """
+    Return a reader in an empty folder, on a broker without the topics of the pages.
+    """
+    monkeypatch.chdir(tmp_path)
+    # The pages set it; it is removed after the test.
+    monkeypatch.setenv("PYKAFKA_KAFKA_BOOTSTRAP_SERVERS", kafka_cluster.bootstrap)
+    delete_topics(kafka_cluster)
+    yield PageReader(kafka_cluster.bootstrap, tmp_path, {"spark": spark})
+    for query in spark.streams.active:
+        query.stop()
+    delete_topics(kafka_cluster)
+
+
+def delete_topics(kafka_cluster: KafkaCluster) -> None:
+    """
+    Delete the topics of the pages, and wait until the broker does not know them any more.
+    """
+    admin = kafka_cluster.admin()
+
+    def left() -> list[str]:
+        return sorted(TOPICS.intersection(admin.list_topics(timeout=30).topics))
+
+    if left():
+        for done in admin.delete_topics(left()).values():
+            done.result(30)
+        wait_until(lambda: f"still there: {left()}" if left() else None, 30)
+
+
+def committed(kafka_cluster: KafkaCluster, topic: str) -> list[Any]:
+    """
+    Return the committed values of a topic, decoded from JSON.
+    """
+    records = kafka_cluster.consume(topic, {"isolation.level": "read_committed"})
+    return [json.loads(record.value or b"null") for record in records]
+
+
+def unread(group: str) -> str | None:
+    """
+    Return what the command says of a query's lag, or None if there is none.
+    """
+    printed = io.StringIO()
+    with redirect_stdout(printed), redirect_stderr(printed):
+        code = main(["lag", "--group", group])
+    return None if code == 0 and "Total lag: 0\n" in printed.getvalue() else printed.getvalue()
+
+
+def read_through(reader: PageReader, spark: SparkSession, page: str, group: str) -> list[str]:
+    """
+    Paste all blocks, and return what each printed; the lag of a running query is looked at when
+    its last micro-batch is recorded, which happens in the background.
+    """
+    outputs = []
+    for block in blocks_of(page):
+        if spark.streams.active and block.language == "sh":
+            wait_until(lambda: unread(group), 60)
+        outputs.append(reader.paste(block))
+    return outputs
+
+
+def totals(outputs: list[str]) -> list[str]:
+    return list(chain(*(re.findall(r"^Total lag: (\d+)$", text, re.MULTILINE) for text in outputs)))
+
+
+def test_the_tutorial(reader: PageReader, spark: SparkSession, kafka_cluster: KafkaCluster) -> None:
+    """
+    Each block runs as it stands: the lag is 2 while the query is stopped, and 0 when it has gone on
+    from its checkpoint, and what each of the two micro-batches wrote is in the result once.
+    """
+    outputs = read_through(reader, spark, "docs/tutorial.md", "flight-delays")
+
+    (table,) = (text for text in outputs if "|carrier|" in text)
+    assert table.count("|     AA|") == 2
+    assert totals(outputs) == ["0", "2", "0"]
+    results = committed(kafka_cluster, "delays")
+    assert sorted((row["carrier"], row["flights"], row["mean_delay"]) for row in results) == [
+        ("AA", 2, 22.0),
+        ("AA", 3, 15.0),
+        ("DL", 1, 7.0),
+        ("UA", 1, -4.0),
+        ("UA", 1, -4.0),
+    ]
+
+
+def test_the_readme(reader: PageReader, spark: SparkSession, kafka_cluster: KafkaCluster) -> None:
+    """
+    From nothing to an exactly-once stream with visible lag: each block runs as it stands.
+    """
+    outputs = read_through(reader, spark, "README.md", "flights-to-copies")
+
+    assert totals(outputs) == ["0"]
+    records = kafka_cluster.consume("copies", {"isolation.level": "read_committed"})
+    assert sorted(record.value or b"" for record in records) == [
+        *(b"EWR to IAH", b"JFK to MIA", b"LGA to IAH"),
+    ]
+
+
+@pytest.fixture
+def prepared(reader: PageReader, kafka_cluster: KafkaCluster) -> PageReader:
+    """
+    Return the reader of the recipes, with filled topics.
+    """
+    rows: dict[str, list[dict[str, Any]]] = {
+        "flights": FLIGHTS,
+        "departures": [{"id": 1, "started": "2026-11-24T06:00:00Z"}],
+        "airlines": [{"carrier": "AA", "name": name} for name in ("Old", "American")],
+        "durations": [],
+        "flights.dead": [],
+        "flights.mended": [],
+    }
+    for topic, values in rows.items():
+        kafka_cluster.create_topic(topic)
+        kafka_cluster.produce(topic, [Record(json.dumps(value).encode()) for value in values])
+    return reader
+
+
+def needs_jars(block: Block) -> bool:
+    return any(name in block.text for name in LAKEHOUSES)
+
+
+def test_the_recipes(
+    prepared: PageReader, spark: SparkSession, kafka_cluster: KafkaCluster
+) -> None:
+    """
+    Each block runs as it stands; each record is there once, in a database also if Spark repeats a
+    micro-batch, and one that cannot be decoded is replayed.
+    """
+    jvm = spark._jvm
+    assert jvm is not None
+    jvm.java.lang.System.setProperty("derby.stream.error.file", "/dev/null")
+    statement = jvm.java.sql.DriverManager.getConnection(DATABASE).createStatement()
+    for block in filterfalse(needs_jars, blocks_of("docs/recipes.md")):
+        if block.language == "sql":
+            statement.execute(block.text)
+            continue
+        if "onBadRecord" in block.text:
+            kafka_cluster.produce("flights", [Record(b'{"id": "bad"}')])
+        prepared.paste(
+            Block(block.language, block.text.replace("jdbc:postgresql://db/flights", DATABASE))
+        )
+    names, folder = prepared.names, prepared.folder
+
+    assert spark.read.parquet(f"{folder}/lake/flights").count() == len(FLIGHTS)
+    again = spark.read.parquet(f"{folder}/lake/flights").drop("day")
+    names["to_database"](again, 0)
+    assert spark.read.format("jdbc").options(**names["database"]).load().count() == len(FLIGHTS)
+    assert names["named"].columns[-1] == "name"
+    assert names["airlines"].collect()[0].name == "American"
+    assert committed(kafka_cluster, "durations") == [{"id": 1, "s": 7200}]
+    assert spark.read.parquet(f"{folder}/lake/raw_flights").count() == len(FLIGHTS)
+    assert spark.read.parquet(f"{folder}/lake/good_flights").count() == len(FLIGHTS)
+    assert committed(kafka_cluster, "flights.mended") == [{"id": "bad"}]

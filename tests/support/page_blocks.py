@@ -1,0 +1,99 @@
+"""
+The blocks of code in a page of the documentation, and a reader who pastes them.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import re
+import shlex
+import textwrap
+from contextlib import redirect_stdout
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pyspark_pykafka.cli import main, make_parser
+
+ROOT = Path(__file__).parents[2]
+_BLOCK = re.compile(r"^ *```(python|sh|sql)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+#: The broker that the pages use.
+_ADDRESS = "localhost:9092"
+#: Folders that the pages write to, in the current folder of Spark.
+_FOLDERS = re.compile(r'"(lake|checkpoints)/')
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """
+    A block of Python, shell commands or SQL.
+    """
+
+    language: str
+    text: str
+
+
+def blocks_of(page: str) -> list[Block]:
+    """
+    Return the blocks of a page, named by its path from the root of the project, in their order.
+    """
+    text = (ROOT / page).read_text()
+    return [Block(language, textwrap.dedent(code)) for language, code in _BLOCK.findall(text)]
+
+
+@dataclass
+class PageReader:
+    """
+    A reader with one Python session, one shell, the broker of the test and a folder of their own.
+    """
+
+    bootstrap: str
+    folder: Path
+    names: dict[str, Any] = field(default_factory=dict)
+
+    def paste(self, block: Block) -> str:
+        """
+        Run a block of Python or of commands, and return what it printed.
+        """
+        if block.language == "sh":
+            lines = block.text.replace("\\\n", " ").splitlines()
+            return "".join(map(self._run, lines))
+        code = _FOLDERS.sub(rf'"{self.folder}/\1/', block.text.replace(_ADDRESS, self.bootstrap))
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            exec(code, self.names)  # noqa: S102 (our own page)
+        return printed.getvalue()
+
+    def _run(self, line: str) -> str:
+        """
+        Run a line if it sets a variable or is a command of ours; the latter must succeed.
+        """
+        words = shlex.split(line.replace(_ADDRESS, self.bootstrap), comments=True)
+        if not words or words[0] not in {"export", "pykafka"}:
+            return ""
+        if words[0] == "export":
+            name, _, value = words[1].partition("=")
+            os.environ[name] = value
+            return ""
+        if words[1] == "dev":
+            # The test has a broker, and the command has tests of its own.
+            make_parser().parse_args(words[1:])
+            return ""
+        words, file = _redirected(words)
+        printed = io.StringIO()
+        with redirect_stdout(printed):
+            assert main(words[1:]) == 0, line
+        if file:
+            (self.folder / file).write_text(printed.getvalue())
+        return printed.getvalue()
+
+
+def _redirected(words: list[str]) -> tuple[list[str], str]:
+    """
+    Return the words of a command, and the file that receives its output, or an empty name.
+    """
+    if ">" not in words:
+        return words, ""
+    at = words.index(">")
+    return words[:at], words[at + 1]
