@@ -433,7 +433,7 @@ def test_temporary_view(spark: SparkSession, loader: Callable[..., Loader]) -> N
     [
         (None, {"valueFormat": "json"}, "set valueSchema, such as"),
         (None, {"valueFormat": "json", "valueSchema": "{"}, "valueSchema is '{'; it must be"),
-        (None, {"valueSchema": "a INT"}, "but valueFormat is 'raw'; set it to json, avro or proto"),
+        (None, {"valueSchema": "a INT"}, "but valueFormat is 'raw'; set it to json, avro, pro"),
         ("value STRUCT<a: INT NOT NULL>", {"valueFormat": "json"}, "'value.a' is NOT NULL"),
         ("value STRUCT<a: INTERVAL DAY>", {"valueFormat": "json"}, "'value.a' has a type that"),
         ("value MAP<INT, INT>", {"valueFormat": "json"}, "the keys of 'value' must be: STRING"),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.avro_schema import writer_schema
 from pyspark_pykafka.formats.avro_types import avro_ddl
+from pyspark_pykafka.formats.debezium import avro_envelope_ddl, json_envelope_ddl
 from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
 from pyspark_pykafka.formats.protobuf_schemas import missing_protobuf, parsed_schema
 from pyspark_pykafka.formats.protobuf_types import protobuf_ddl
@@ -56,29 +57,35 @@ def _decoded_types(options: FormatOptions) -> dict[str, str]:
     types: dict[str, str] = {}
     mistakes: list[str] = []
     for name, kind in options.by_column.items():
-        schema = options.schemas[name]
-        if kind == "text":
-            types[name] = "STRING"
-        elif kind == "json":
-            if schema is None:
-                mistakes.append(
-                    f"{name}Format is 'json' and its type is missing; set {name}Schema, such as "
-                    "'id BIGINT, name STRING', or give the column a type with .schema(...)"
-                )
-            types[name] = schema or "STRING"
-        elif kind == "avro":
-            try:
-                types[name] = avro_ddl(writer_schema(name, schema))
-            except OptionsError as error:
-                mistakes += error.mistakes
-        elif kind == "protobuf":
-            try:
-                types[name] = _protobuf_type(name, schema, options.messages[name])
-            except OptionsError as error:
-                mistakes += error.mistakes
+        if kind == "raw":
+            continue
+        try:
+            types[name] = _decoded_type(options, name, kind)
+        except OptionsError as error:
+            mistakes += error.mistakes
     if mistakes:
         raise OptionsError(tuple(mistakes))
     return types
+
+
+def _decoded_type(options: FormatOptions, name: str, kind: str) -> str:
+    schema = options.schemas[name]
+    if kind == "text":
+        return "STRING"
+    if kind == "protobuf":
+        return _protobuf_type(name, schema, options.messages[name])
+    if kind == "debezium-avro":
+        writer = writer_schema(name, schema)
+        return avro_envelope_ddl(name, writer, rows=options.debezium_rows)
+    if kind == "avro":
+        return avro_ddl(writer_schema(name, schema))
+    if schema is None:
+        msg = (
+            f"{name}Format is '{kind}' and its type is missing; set {name}Schema, such as "
+            "'id BIGINT, name STRING', or give the column a type with .schema(...)"
+        )
+        raise OptionsError((msg,))
+    return json_envelope_ddl(schema, rows=options.debezium_rows) if kind != "json" else schema
 
 
 def _protobuf_type(name: str, schema: str | None, message: str | None) -> str:

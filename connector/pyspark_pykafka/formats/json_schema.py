@@ -16,16 +16,26 @@ _STRINGS = {"date": "DATE", "date-time": "TIMESTAMP"}
 _ANY = "STRING"
 
 
-def json_schema_ddl(text: str) -> str:
+def json_schema_ddl(text: str, name: str | None = None) -> str:
     """
-    Return the DDL of a JSON Schema's type. Raises ValueError if the schema has none.
+    Return the DDL of a JSON Schema's type, or that of one of its properties.
+
+    Raises ValueError if the schema has none.
     """
     try:
         document = json.loads(text)
     except RecursionError as cause:
         msg = "it is nested too deeply"
         raise ValueError(msg) from cause
-    return _ddl(document, document, 1)
+    return _ddl(document if name is None else _property(document, name), document, 1)
+
+
+def _property(document: Any, name: str) -> Any:
+    properties = document.get("properties") if isinstance(document, dict) else None
+    if not isinstance(properties, dict) or name not in properties:
+        msg = f"it has no property '{name}'"
+        raise ValueError(msg)
+    return properties[name]
 
 
 def _ddl(schema: Any, root: Any, depth: int) -> str:

@@ -81,6 +81,15 @@ class _RecordDecoder:
         return BadRecordTopic(topic, self._tp, settings, micro_batch)
 
     def _column(self, column: TypedColumn, max_bytes: int) -> ValueColumn:
+        if column.envelope is None:
+            return self._decoded_column(column, max_bytes)
+        from pyspark_pykafka.formats.debezium_column import DebeziumColumn
+
+        # The columns made of the envelopes take as much again.
+        decoded = self._decoded_column(column, max_bytes // 2)
+        return DebeziumColumn(column.name, column.envelope, decoded)
+
+    def _decoded_column(self, column: TypedColumn, max_bytes: int) -> ValueColumn:
         if column.format == "text":
             return TextColumn(column.name, self._format.policy)
         policy, registry = self._format.policy, column.registry
@@ -181,19 +190,38 @@ class _RecordDecoder:
         """
         if self._dead_letters is not None:
             self._dead_letters.write()
-        bad = [*self._errors] if self._dead_letters is not None else []
         rows = self._take_rows()
-        if bad:
-            rows = _without(rows, bad)
         if rows.num_rows:
             yield rows
 
     def _take_rows(self) -> pa.RecordBatch:
         decoded = {name: column.take() for name, column in self._columns.items()}
         arrays = [self._array(field, decoded) for field in self._format.schema]
+        rows = pa.RecordBatch.from_arrays(arrays, schema=self._format.schema)
+        if (kept := self._kept(decoded)) is not None:
+            rows = rows.filter(kept)
         self._parts, self._part_bytes, self._rows = [], 0, 0
         self._errors, self._raw = {}, {}
-        return pa.RecordBatch.from_arrays(arrays, schema=self._format.schema)
+        return rows
+
+    def _kept(self, decoded: dict[str, pa.Array]) -> pa.Array | None:
+        """
+        Return which rows are left if dead letters and tombstones are none, or None if all are.
+        """
+        good = None
+        if self._dead_letters is not None and self._errors:
+            good = _all_but(self._rows, self._errors)
+        if not self._format.drops_tombstones or not decoded["value"].null_count:
+            return good
+        import pyarrow.compute as pc
+
+        # A value that is bad may be NULL too, and its row is kept unless it is a dead letter.
+        is_event = decoded["value"].is_valid()
+        if good is not None:
+            return pc.and_(is_event, good)
+        if not self._errors:
+            return is_event
+        return pc.or_(is_event, pc.invert(_all_but(self._rows, self._errors)))
 
     def _array(self, field: pa.Field, decoded: dict[str, pa.Array]) -> pa.Array:
         source = self._format.record_column(field.name)
@@ -211,15 +239,14 @@ class _RecordDecoder:
         return pa.array([values.get(row) for row in range(self._rows)], field.type)
 
 
-def _without(rows: pa.RecordBatch, bad: list[int]) -> pa.RecordBatch:
+def _all_but(rows: int, excluded: Iterable[int]) -> pa.Array:
     """
-    Return the rows without the bad ones.
+    Return a mask that is true for all rows but some.
     """
-    kept = bytearray(b"\xff" * ((rows.num_rows + 7) // 8))
-    for row in bad:
-        kept[row // 8] &= ~(1 << row % 8)
-    mask = pa.Array.from_buffers(pa.bool_(), rows.num_rows, [None, pa.py_buffer(kept)])
-    return rows.filter(mask)
+    mask = bytearray(b"\xff" * ((rows + 7) // 8))
+    for row in excluded:
+        mask[row // 8] &= ~(1 << row % 8)
+    return pa.Array.from_buffers(pa.bool_(), rows, [None, pa.py_buffer(mask)])
 
 
 def _protobuf_column(column: TypedColumn, max_bytes: int, policy: BadRecordPolicy) -> ValueColumn:

@@ -14,6 +14,7 @@ from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.avro_plan import writer_plan
 from pyspark_pykafka.formats.avro_schema import writer_schema
 from pyspark_pykafka.formats.bad_records import DEAD_LETTER_COLUMNS, FAIL, BadRecordPolicy
+from pyspark_pykafka.formats.debezium import Envelope, envelope_mistakes
 from pyspark_pykafka.formats.json_types import type_mistakes
 from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
 from pyspark_pykafka.formats.protobuf_plan import message_plan
@@ -42,7 +43,7 @@ class TypedColumn(NamedTuple):
 
     For Avro, ``schema`` is the text of the writer's schema, or with a ``registry`` of the reader's
     schema. For Protobuf, ``schema`` is the descriptors in base64, and ``message`` the name of the
-    message.
+    message. The values of a column with an ``envelope`` are change events of that type.
     """
 
     name: str
@@ -51,6 +52,7 @@ class TypedColumn(NamedTuple):
     schema: str = ""
     registry: RegistryOptions | None = None
     message: str = ""
+    envelope: Envelope | None = None
 
     @property
     def needs_headers(self) -> bool:
@@ -78,7 +80,8 @@ class RecordFormat:
 
     ``sources`` maps each undecoded column of ``schema`` to the record's column. With ``flattens``
     the fields of the value are columns of ``schema``. Bad records go to ``dead_letter_topic`` if
-    there is one; a reader that must not wait uses :meth:`failing_fast`.
+    there is one; a reader that must not wait uses :meth:`failing_fast`. With ``drops_tombstones``
+    there are no rows for records whose value is NULL.
     """
 
     schema: pa.Schema
@@ -89,6 +92,7 @@ class RecordFormat:
     policy: BadRecordPolicy = FAIL
     dead_letter_topic: str | None = None
     writes_dead_letters: bool = True
+    drops_tombstones: bool = False
 
     def failing_fast(self, max_ms: int) -> RecordFormat:
         """
@@ -138,6 +142,7 @@ def record_format(
         options.flatten,
         BadRecordPolicy(options.on_bad_record, options.max_bad_records),
         options.dead_letter_topic,
+        drops_tombstones=options.drops_tombstones and any(c.name == "value" for c in typed),
     )
 
 
@@ -174,14 +179,29 @@ def _typed_columns(
             field = schema.field(schema.names.index(prefix + name))
         else:
             continue
-        text = options.schemas[name]
-        message = options.messages[name]
-        mistakes += _type_mistakes(field, kind, name, text, message)
-        described = (kind in {"avro", "protobuf"} and text) or ""
-        typed.append(
-            TypedColumn(name, kind, field.type, described, options.registry, message or "")
-        )
+        column, own = _typed_column(options, name, field)
+        typed.append(column)
+        mistakes += own
     return typed, mistakes
+
+
+def _typed_column(
+    options: FormatOptions, name: str, field: pa.Field
+) -> tuple[TypedColumn, list[str]]:
+    encoding, text, message = options.encodings[name], options.schemas[name], options.messages[name]
+    envelope, mistakes = None, []
+    if encoding != options.by_column[name]:
+        rows = options.debezium_rows
+        mistakes = envelope_mistakes(field, name, rows=rows)
+        if not mistakes:
+            envelope = Envelope(field.type, rows, may_be_wrapped=encoding == "json")
+            field = field.with_type(envelope.decoded_type)
+    if not mistakes:
+        mistakes = _type_mistakes(field, encoding, name, text, message)
+    described = (encoding in {"avro", "protobuf"} and text) or ""
+    registry = options.registry
+    column = TypedColumn(name, encoding, field.type, described, registry, message or "", envelope)
+    return column, mistakes
 
 
 def _flat_value(schema: pa.Schema, sources: dict[str, str], *, keys: bool) -> pa.Field:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.avro_references import inline
 from pyspark_pykafka.formats.avro_schema import AvroSchemaError, parse_avro
+from pyspark_pykafka.formats.debezium import AFTER
 from pyspark_pykafka.formats.json_schema import json_schema_ddl
 from pyspark_pykafka.options import Assign, Subscribe
 from pyspark_pykafka.registry.client import CONTENT_IDS, GLOBAL_IDS, schema_registry
@@ -47,7 +48,7 @@ def with_registered_schemas(
         return options
     found: dict[str, str | None] = dict(options.schemas)
     messages: dict[str, str | None] = dict(options.messages)
-    for column, kind in options.by_column.items():
+    for column, kind in options.encodings.items():
         needed = kind in {"avro", "protobuf"} or (kind == "json" and gives_columns)
         if needed and options.schemas[column] is None:
             registry = schema_registry(options.registry)
@@ -59,7 +60,8 @@ def with_registered_schemas(
                 name = messages[column] or options.subjects[column].record_name
                 found[column], messages[column] = _protobuf(column, subject, registered, name)
             else:
-                found[column] = _text(column, kind, subject, registered)
+                is_envelope = kind != options.by_column[column]
+                found[column] = _text(column, kind, subject, registered, is_envelope=is_envelope)
     return replace(
         options,
         key_schema=found["key"],
@@ -127,13 +129,15 @@ def _ask(
         raise OptionsError((msg,)) from cause
 
 
-def _text(column: str, kind: str, subject: str, registered: RegisteredSchema) -> str:
+def _text(
+    column: str, kind: str, subject: str, registered: RegisteredSchema, *, is_envelope: bool
+) -> str:
     schema = registered.schema
     _check_kind(column, kind, subject, registered)
     imports = tuple(other.text for _, other in registered.imports)
     try:
         if kind == "json":
-            return json_schema_ddl(schema.text)
+            return json_schema_ddl(schema.text, AFTER if is_envelope else None)
         text = inline(schema.text, imports)
         parse_avro(text)
     except ValueError as cause:

@@ -55,12 +55,13 @@ def read_encoding(reader: OptionReader) -> EncodingOptions:
 def _read_column(reader: OptionReader, name: str) -> EncodedColumnOptions:
     is_value = name == "value"
     chosen = reader.get(table.VALUE_FORMAT if is_value else table.KEY_FORMAT)
-    if chosen == "protobuf":
-        reader.mistakes.append(
-            f"{name}Format is '{chosen}', which cannot be written; it must be one of: "
-            f"{', '.join(_FORMATS)}"
-        )
-        chosen = "raw"
+    match chosen:
+        case "protobuf" | "debezium-json" | "debezium-avro":
+            reader.mistakes.append(
+                f"{name}Format is '{chosen}', which cannot be written; it must be one of: "
+                f"{', '.join(_FORMATS)}"
+            )
+            chosen = "raw"
     text = reader.find(table.VALUE_SCHEMA if is_value else table.KEY_SCHEMA)
     if text is not None and chosen not in _STRUCTURED:
         reader.mistakes.append(

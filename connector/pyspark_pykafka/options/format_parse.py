@@ -4,7 +4,7 @@ Reads how keys and values are decoded, and what happens to bad records.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.options import table
 from pyspark_pykafka.options.format_values import FormatOptions
@@ -19,11 +19,17 @@ if TYPE_CHECKING:
     from pyspark_pykafka.options.option_reader import OptionReader
 
 # The formats whose values have a schema.
-_STRUCTURED = ("json", "avro", "protobuf")
+_STRUCTURED = ("json", "avro", "protobuf", "debezium-json", "debezium-avro")
 
 # The formats whose schemas a registry may have.
-_REGISTERED = ("avro", "json", "protobuf")
-_OR_STRUCTURED = "json, avro or protobuf"
+_REGISTERED = ("avro", "json", "protobuf", "debezium-avro", "debezium-json")
+_OR_STRUCTURED = {
+    "valueFormat": "json, avro, protobuf, debezium-json or debezium-avro",
+    "keyFormat": "json, avro or protobuf",
+}
+# The formats of change events.
+_DEBEZIUM = ("debezium-json", "debezium-avro")
+_DEBEZIUM_OPTIONS: tuple[Option[Any], ...] = (table.DEBEZIUM_ROWS, table.DEBEZIUM_TOMBSTONES)
 _MAX_SCHEMA_LENGTH = 200
 
 
@@ -45,12 +51,18 @@ def read_formats(reader: OptionReader) -> FormatOptions:
         key_subject=read_subject(reader, "key"),
         value_message=_message(reader, table.VALUE_MESSAGE_NAME, reader.get(table.VALUE_FORMAT)),
         key_message=_message(reader, table.KEY_MESSAGE_NAME, reader.get(table.KEY_FORMAT)),
+        debezium_rows=reader.get(table.DEBEZIUM_ROWS),
+        drops_tombstones=(
+            reader.get(table.VALUE_FORMAT) in _DEBEZIUM
+            and reader.get(table.DEBEZIUM_TOMBSTONES) == "drop"
+        ),
     )
+    _check_debezium(reader, formats)
     _check_registry(reader, formats)
     if formats.flatten and formats.value_format not in _STRUCTURED:
         reader.mistakes.append(
             f"flatten is true, but valueFormat is '{formats.value_format}'; set it to "
-            f"{_OR_STRUCTURED}"
+            f"{_OR_STRUCTURED['valueFormat']}"
         )
     if formats.on_bad_record != "fail" and {*formats.by_column.values()} == {"raw"}:
         reader.mistakes.append(
@@ -64,6 +76,17 @@ def read_formats(reader: OptionReader) -> FormatOptions:
         )
     _check_dead_letters(reader, formats)
     return formats
+
+
+def _check_debezium(reader: OptionReader, formats: FormatOptions) -> None:
+    if formats.value_format in _DEBEZIUM:
+        return
+    reader.mistakes += [
+        f"{option.name} is set, but valueFormat is '{formats.value_format}'; set it to "
+        f"{' or '.join(_DEBEZIUM)}"
+        for option in _DEBEZIUM_OPTIONS
+        if reader.has(option)
+    ]
 
 
 def _check_dead_letters(reader: OptionReader, formats: FormatOptions) -> None:
@@ -110,9 +133,9 @@ def _schema(reader: OptionReader, option: Option[str], kind: ValueFormat) -> str
     if kind not in _STRUCTURED:
         name = option.name.replace("Schema", "Format")
         reader.mistakes.append(
-            f"{option.name} is set, but {name} is '{kind}'; set it to {_OR_STRUCTURED}"
+            f"{option.name} is set, but {name} is '{kind}'; set it to {_OR_STRUCTURED[name]}"
         )
-    if kind != "json":
+    if kind not in {"json", "debezium-json"}:
         return text
     try:
         return SCHEMA(text)

@@ -9,7 +9,7 @@ from typing import Literal
 
 from pyspark_pykafka.options.registry_values import BY_TOPIC, RegistryOptions, SubjectOptions
 
-ValueFormat = Literal["raw", "text", "json", "avro", "protobuf"]
+ValueFormat = Literal["raw", "text", "json", "avro", "protobuf", "debezium-json", "debezium-avro"]
 OnBadRecord = Literal["fail", "null", "rescue", "deadletter"]
 
 
@@ -21,6 +21,7 @@ class FormatOptions:
     The schemas are the DDL of a type for JSON, the text of an Avro schema for Avro, or None. With a
     registry that of Avro is the reader's schema; the subjects say where it is if it is None. For
     Protobuf they are what the user gave, or what it was resolved to, with the message's full name.
+    Of ``debezium-json`` the schema is the type of a row, of ``debezium-avro`` that of the envelope.
     """
 
     value_format: ValueFormat = "raw"
@@ -36,6 +37,8 @@ class FormatOptions:
     key_subject: SubjectOptions = BY_TOPIC
     value_message: str | None = None
     key_message: str | None = None
+    debezium_rows: bool = False
+    drops_tombstones: bool = False
 
     @property
     def by_column(self) -> dict[str, ValueFormat]:
@@ -43,6 +46,13 @@ class FormatOptions:
         The formats by the record's column.
         """
         return {"key": self.key_format, "value": self.value_format}
+
+    @property
+    def encodings(self) -> dict[str, str]:
+        """
+        The formats by the record's column, that of Debezium's envelopes without their name.
+        """
+        return {name: kind.removeprefix("debezium-") for name, kind in self.by_column.items()}
 
     @property
     def schemas(self) -> dict[str, str | None]:

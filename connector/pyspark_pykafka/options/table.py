@@ -4,7 +4,7 @@ Every option of the connector, declared once; parsing, error messages and docs/o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from pyspark_pykafka.options.json_offsets import OFFSETS, PARTITIONS, START, TIMESTAMPS
 from pyspark_pykafka.options.option import Option, Scope
@@ -324,12 +324,13 @@ ZOOKEEPER_ACL: Option[Acl] = Option(
 )
 VALUE_FORMAT: Option[ValueFormat] = Option(
     "valueFormat",
-    one_of("raw", "text", "json", "avro", "protobuf"),
+    one_of("raw", "text", "json", "avro", "protobuf", "debezium-json", "debezium-avro"),
     "What `value` is decoded from, or encoded as: `raw` leaves the bytes as they are, `text` is "
     "UTF-8, `json` is JSON of the type that the schema or `valueSchema` says, `avro` is what "
     "Avro's schema in `valueSchema` has written, `protobuf` is the message `valueMessageName` of "
-    "`valueSchema`; it can only be read. A write takes the type of the column. See [Typed "
-    "topics](typed-topics.md).",
+    "`valueSchema`, `debezium-json` and `debezium-avro` are [change events of "
+    "Debezium](debezium.md); these three can only be read. A write takes the type of the column. "
+    "See [Typed topics](typed-topics.md).",
     Scope.ALL,
     default="raw",
 )
@@ -344,7 +345,8 @@ VALUE_SCHEMA = Option(
     "valueSchema",
     SCHEMA_TEXT,
     "The type of `value` with `valueFormat=json`, as DDL or JSON text: a schema given to "
-    "`.schema(...)` replaces it. With `avro` the schema that values were written with, as its "
+    "`.schema(...)` replaces it. With `debezium-json` the type of a row. With `avro` and "
+    "`debezium-avro` the schema that values were written with, as its "
     "JSON text. With `protobuf` the path of a file that `protoc --include_imports "
     "--descriptor_set_out` has written, its bytes in base64, or the text of a `.proto` file. In a "
     "write: the Avro schema to encode by, or the JSON Schema to register.",
@@ -381,9 +383,27 @@ FLATTEN = Option(
     "flatten",
     BOOLEAN,
     "Make the fields of `value` columns, beside `_topic`, `_partition`, `_offset` and "
-    "`_timestamp`. Requires `valueFormat` `json`, `avro` or `protobuf`.",
+    "`_timestamp`. Requires `valueFormat` `json`, `avro`, `protobuf`, `debezium-json` or "
+    "`debezium-avro`.",
     Scope.READ,
     default="false",
+)
+DEBEZIUM_ROWS = Option(
+    "debeziumRows",
+    BOOLEAN,
+    "Make the changed row the value of a change event, with `_op`, the operation, and `_ts`: the "
+    "row after the change, or before it if that deletes the row. If false, the value has `before`, "
+    "`after`, `op` and `ts`. Requires `valueFormat` `debezium-json` or `debezium-avro`.",
+    Scope.READ,
+    default="false",
+)
+DEBEZIUM_TOMBSTONES: Option[Literal["drop", "keep"]] = Option(
+    "debeziumTombstones",
+    one_of("drop", "keep"),
+    "Whether a tombstone, which follows the change event of a deleted row, is a row whose value is "
+    "NULL (`keep`), or none (`drop`). Requires `valueFormat` `debezium-json` or `debezium-avro`.",
+    Scope.READ,
+    default="drop",
 )
 ON_BAD_RECORD: Option[OnBadRecord] = Option(
     "onBadRecord",
@@ -486,6 +506,8 @@ OPTIONS: tuple[Option[Any], ...] = (
     KEY_MESSAGE_NAME,
     IGNORE_NULL_FIELDS,
     FLATTEN,
+    DEBEZIUM_ROWS,
+    DEBEZIUM_TOMBSTONES,
     ON_BAD_RECORD,
     MAX_BAD_RECORDS,
     DEAD_LETTER_TOPIC,

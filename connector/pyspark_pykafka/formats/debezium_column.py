@@ -1,0 +1,173 @@
+"""
+Makes columns of Debezium's change events from their decoded envelopes.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from pyspark_pykafka.formats.bad_records import BadValue
+from pyspark_pykafka.formats.columns import joined
+from pyspark_pykafka.formats.debezium import AFTER, BEFORE, MILLIS, OPERATION
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.formats.columns import ValueColumn
+    from pyspark_pykafka.formats.debezium import Envelope
+
+# Created, updated, deleted, read by a snapshot, truncated, and a message.
+_OPERATIONS = pa.array(["c", "u", "d", "r", "t", "m"])
+# What fits microseconds of 64 bits.
+_MAX_MILLIS = (2**63 - 1) // 1000
+
+
+class DebeziumColumn:
+    """
+    A column of change events, over the column ``decoded`` that their envelopes are decoded into.
+
+    ``name`` is the column's, for messages. A value that has no known operation is bad.
+    """
+
+    def __init__(self, name: str, envelope: Envelope, decoded: ValueColumn) -> None:
+        self._name = name
+        self._envelope = envelope
+        self._decoded = decoded
+        self._parts: list[pa.Array] = []
+        self._bad: list[BadValue] = []
+
+    @property
+    def rows(self) -> int:
+        """
+        The number of rows.
+        """
+        return sum(map(len, self._parts))
+
+    @property
+    def nbytes(self) -> int:
+        """
+        The bytes of the rows.
+        """
+        made: int = sum(part.nbytes for part in self._parts)
+        return self._decoded.nbytes + made
+
+    def decode(
+        self, encoded: pa.Array, start: int, end: int, headers: pa.Array | None = None
+    ) -> int:
+        """
+        Decode the rows ``[start, end)``; return the next row.
+        """
+        stop = self._decoded.decode(encoded, start, end, headers)
+        bad = self._decoded.take_bad()
+        events = self._unwrapped(self._decoded.take())
+        bad += self._without_operation(events, start, {value.row for value in bad})
+        fields = dict(zip((f.name for f in events.type), events.flatten(), strict=True))
+        if MILLIS in fields and self._envelope.time_column in {f.name for f in self._envelope.type}:
+            bad += self._too_late(fields[MILLIS], start)
+        self._bad += sorted(bad)
+        self._parts.append(self._columns(events, fields))
+        return stop
+
+    def _unwrapped(self, values: pa.StructArray) -> pa.StructArray:
+        """
+        Return the envelopes, which are values or in their field ``payload``.
+        """
+        if not self._envelope.may_be_wrapped:
+            return values
+        *bare, payload = values.flatten()
+        fields = list(values.type)[:-1]
+        if payload.null_count < len(payload):
+            is_wrapped = payload.is_valid()
+            bare = [
+                pc.if_else(is_wrapped, inside, outside)
+                for inside, outside in zip(payload.flatten(), bare, strict=True)
+            ]
+        return pa.StructArray.from_arrays(bare, fields=fields, mask=values.is_null())
+
+    def _without_operation(
+        self, events: pa.StructArray, start: int, known: set[int]
+    ) -> list[BadValue]:
+        is_operation = pc.is_in(events.field(OPERATION), value_set=_OPERATIONS)
+        is_event = pc.or_(is_operation, events.is_null())
+        if pc.all(is_event, min_count=0).as_py():
+            return []
+        rows = (start + row for row in pc.indices_nonzero(pc.invert(is_event)).to_pylist())
+        reason = (
+            f"{self._name} is no change event of Debezium: {OPERATION} must be one of "
+            f"{', '.join(_OPERATIONS.to_pylist())}"
+        )
+        return [BadValue(row, reason) for row in rows if row not in known]
+
+    def _too_late(self, millis: pa.Array, start: int) -> list[BadValue]:
+        if pc.all(_fits(millis), min_count=0).as_py():
+            return []
+        reason = f"{self._name}.{MILLIS} must be TIMESTAMP, and is a number out of range"
+        rows = pc.indices_nonzero(pc.invert(_fits(millis))).to_pylist()
+        return [BadValue(start + row, reason) for row in rows]
+
+    def _columns(self, events: pa.StructArray, fields: dict[str, pa.Array]) -> pa.Array:
+        envelope = self._envelope
+        made = dict(fields)
+        if envelope.rows:
+            made = _changed_rows(fields)
+        made[envelope.operation_column] = fields[OPERATION]
+        if MILLIS in fields:
+            made[envelope.time_column] = _timestamps(fields[MILLIS])
+        columns = [made[field.name] for field in envelope.type]
+        return pa.StructArray.from_arrays(
+            columns, fields=list(envelope.type), mask=events.is_null()
+        )
+
+    def keep(self, rows: int) -> None:
+        """
+        Drop the rows after the first ``rows``.
+        """
+        excess = self.rows - rows
+        while excess > 0:
+            last = self._parts.pop()
+            if len(last) > excess:
+                self._parts.append(last.slice(0, len(last) - excess))
+            excess -= len(last)
+
+    def take_bad(self) -> list[BadValue]:
+        """
+        Return the bad values since the last call.
+        """
+        taken, self._bad = self._bad, []
+        return taken
+
+    def take(self) -> pa.Array:
+        """
+        Return the rows, and start again without any.
+        """
+        parts, self._parts = self._parts, []
+        return joined(parts, self._envelope.type)
+
+
+def _changed_rows(fields: dict[str, pa.Array]) -> dict[str, pa.Array]:
+    """
+    Return the columns of the row after each change, or before it if that deletes the row.
+    """
+    if AFTER not in fields:
+        return {}
+    before, after = fields[BEFORE], fields[AFTER]
+    names = [field.name for field in after.type]
+    columns = after.flatten()
+    is_delete = pc.fill_null(pc.equal(fields[OPERATION], "d"), fill_value=False)
+    if pc.any(is_delete, min_count=0).as_py():
+        columns = [
+            pc.if_else(is_delete, old, new)
+            for old, new in zip(before.flatten(), columns, strict=True)
+        ]
+    return dict(zip(names, columns, strict=True))
+
+
+def _fits(millis: pa.Array) -> pa.Array:
+    fits = pc.and_(pc.less_equal(millis, _MAX_MILLIS), pc.greater_equal(millis, -_MAX_MILLIS))
+    return pc.fill_null(fits, fill_value=True)
+
+
+def _timestamps(millis: pa.Array) -> pa.Array:
+    fitting = pc.if_else(_fits(millis), millis, pa.scalar(None, pa.int64()))
+    return pc.multiply(fitting, 1000).view(pa.timestamp("us", tz="UTC"))

@@ -1,0 +1,346 @@
+"""
+Change events of Debezium: unwrapped to columns, or to the rows that have changed.
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+import fastavro
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tests.support.fetching import settings
+from tests.unit.formats.test_record_decoder import batches_of
+
+from pyspark_pykafka.errors import OptionsError, RecordError
+from pyspark_pykafka.formats.default_columns import default_ddl
+from pyspark_pykafka.formats.record_decoder import decode_records
+from pyspark_pykafka.formats.record_format import RecordFormat, record_format
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.options import FormatOptions
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TP = TopicPartition("shop.orders", 0)
+ROW = pa.struct([("id", pa.int64()), ("name", pa.string())])
+TIME = pa.timestamp("us", tz="UTC")
+EVENT = pa.struct([("before", ROW), ("after", ROW), ("op", pa.string()), ("ts", TIME)])
+FLAT = pa.schema([*ROW, ("_op", pa.string()), ("_ts", TIME), ("_offset", pa.int64())])
+ANN, BOB = {"id": 1, "name": "ann"}, {"id": 1, "name": "bob"}
+ENVELOPE = json.dumps(
+    {
+        "type": "record",
+        "name": "Envelope",
+        "namespace": "shop.orders",
+        "fields": [
+            {
+                "name": "before",
+                "type": [
+                    "null",
+                    {
+                        "type": "record",
+                        "name": "Value",
+                        "fields": [
+                            {"name": "id", "type": "long"},
+                            {"name": "name", "type": ["null", "string"]},
+                        ],
+                    },
+                ],
+            },
+            {"name": "after", "type": ["null", "Value"]},
+            {"name": "op", "type": "string"},
+            {"name": "ts_ms", "type": ["null", "long"]},
+        ],
+    }
+)
+
+
+def options(*, rows: bool = False, kind: str = "json", **changes: Any) -> FormatOptions:
+    values = {"drops_tombstones": True, "flatten": rows, "debezium_rows": rows} | changes
+    return FormatOptions(value_format=f"debezium-{kind}", **values)  # type: ignore[arg-type]
+
+
+def event(operation: str | None, before: Any = None, after: Any = None, **fields: Any) -> bytes:
+    own = {"before": before, "after": after, "op": operation, "ts_ms": 1_700_000_000_123}
+    return json.dumps(own | {"source": {"name": "shop"}} | fields).encode()
+
+
+def wrapped(value: bytes) -> bytes:
+    """
+    Return an event as JSON with schemas has it.
+    """
+    return b'{"schema": {"type": "struct", "fields": []}, "payload": ' + value + b"}"
+
+
+def decoded(
+    form: RecordFormat, values: Sequence[bytes | None], sizes: Sequence[int] = ()
+) -> list[dict[str, Any]]:
+    batches = batches_of(form, [*values], [*sizes])
+    found = decode_records(batches, TP, form, settings("b:1", "wire"))
+    return [row for batch in found for row in batch.to_pylist()]
+
+
+def form_of(schema: pa.Schema, chosen: FormatOptions) -> RecordFormat:
+    return record_format(chosen, schema, include_headers=False)
+
+
+def flat_rows(values: Sequence[bytes | None], **changes: Any) -> list[tuple[Any, ...]]:
+    """
+    Return (id, name, operation, offset) of the rows for some values.
+    """
+    names = ("id", "name", "_op", "_offset")
+    rows = decoded(form_of(FLAT, options(rows=True, **changes)), values)
+    return [tuple(row[name] for name in names) for row in rows]
+
+
+CHANGES = [
+    event("r", None, ANN),
+    event("c", None, ANN),
+    event("u", ANN, BOB),
+    event("d", BOB, None),
+    event("t"),
+    event("m", message={"prefix": "p", "content": "YQ=="}),
+]
+
+
+@pytest.mark.parametrize("wrap", [bytes, wrapped], ids=["bare", "with schemas"])
+def test_an_event_is_its_parts(wrap: Any) -> None:
+    """
+    An event has before, after, op and ts, with and without the schemas of JSON.
+    """
+    form = form_of(pa.schema([("value", EVENT)]), options())
+    found = [row["value"] for row in decoded(form, [wrap(value) for value in CHANGES])]
+    at = datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=UTC)
+    assert found == [
+        {"before": None, "after": ANN, "op": "r", "ts": at},
+        {"before": None, "after": ANN, "op": "c", "ts": at},
+        {"before": ANN, "after": BOB, "op": "u", "ts": at},
+        {"before": BOB, "after": None, "op": "d", "ts": at},
+        {"before": None, "after": None, "op": "t", "ts": at},
+        {"before": None, "after": None, "op": "m", "ts": at},
+    ]
+
+
+@pytest.mark.parametrize("wrap", [bytes, wrapped], ids=["bare", "with schemas"])
+def test_an_event_is_the_row(wrap: Any) -> None:
+    """
+    With debeziumRows the row is that after the change, or that before it if it is deleted.
+    """
+    assert flat_rows([wrap(value) for value in CHANGES]) == [
+        (1, "ann", "r", 100),
+        (1, "ann", "c", 101),
+        (1, "bob", "u", 102),
+        (1, "bob", "d", 103),
+        (None, None, "t", 104),
+        (None, None, "m", 105),
+    ]
+
+
+@pytest.mark.parametrize(("keeps", "offsets"), [(True, [100, 101, 102]), (False, [100, 102])])
+def test_tombstones(keeps: bool, offsets: list[int]) -> None:
+    """
+    A tombstone is a row of NULLs, or none.
+    """
+    values = [event("d", ANN), None, event("c", None, BOB)]
+    found = flat_rows(values, drops_tombstones=not keeps)
+    assert [row[-1] for row in found] == offsets
+    assert not keeps or found[1] == (None, None, None, 101)
+
+
+def test_only_tombstones_are_no_rows() -> None:
+    """
+    A batch in which all values are tombstones has no rows.
+    """
+    assert flat_rows([None, None]) == []
+
+
+def test_some_fields_of_an_event() -> None:
+    """
+    Any field of an event may be selected, at any depth, and each of its own type.
+    """
+    kind = pa.struct(
+        [
+            ("source", pa.struct([("name", pa.string())])),
+            ("message", pa.struct([("prefix", pa.string())])),
+            ("after", pa.struct([("name", pa.string())])),
+            ("ts_ms", pa.int64()),
+        ]
+    )
+    form = form_of(pa.schema([("value", kind)]), options())
+    found = [row["value"] for row in decoded(form, [CHANGES[1], wrapped(CHANGES[5])])]
+    shop, at = {"name": "shop"}, 1_700_000_000_123
+    assert found == [
+        {"source": shop, "message": None, "after": {"name": "ann"}, "ts_ms": at},
+        {"source": shop, "message": {"prefix": "p"}, "after": None, "ts_ms": at},
+    ]
+
+
+BAD = {
+    "no event": b'{"id": 1}',
+    "no JSON": b"{",
+    "no operation": wrapped(b"null"),
+    "an unknown operation": event("x", None, ANN),
+    "a wrong field": event("c", None, {"id": "one"}),
+    "a wrong field with schemas": wrapped(event("c", None, {"id": "one"})),
+    "a late time": event("c", None, ANN, ts_ms=2**62),
+}
+REASONS = {
+    "no event": "value is no change event of Debezium: op must be one of c, u, d, r, t, m",
+    "no JSON": "value is not valid JSON: the text ends too early, at byte 1",
+    "a wrong field": "value.after.id must be BIGINT, and is a string",
+    "a wrong field with schemas": "value.payload.after.id must be BIGINT, and is a string",
+    "a late time": "value.ts_ms must be TIMESTAMP, and is a number out of range",
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_events_fail(name: str) -> None:
+    """
+    The error for a value that is no event, or does not fit its row, has the offset and the reason.
+    """
+    reason = REASONS.get(name, REASONS["no event"])
+    with pytest.raises(RecordError, match=f"at offset 102: {reason}"):
+        flat_rows([event("c", None, ANN), None, BAD[name], event("c", None, BOB)])
+
+
+def test_bad_events_are_rescued() -> None:
+    """
+    A row for each bad event has its bytes and the reason, in batches of any size.
+    """
+    schema = pa.schema([*FLAT, ("_error", pa.string()), ("_raw", pa.binary())])
+    form = form_of(schema, options(rows=True, on_bad_record="rescue"))
+    good = event("c", None, ANN)
+    values = [good, None, *(value for bad in BAD.values() for value in (bad, good))]
+    found = decoded(form, values, [1, 2, 3])
+    assert [row["_raw"] for row in found if row["_error"] is not None] == [*BAD.values()]
+    assert [row["_offset"] for row in found] == [100, *range(102, 102 + 2 * len(BAD))]
+    assert [row["name"] for row in found if row["_error"] is None] == ["ann"] * (1 + len(BAD))
+
+
+OPERATIONS = st.sampled_from("crudtm")
+ROWS = st.none() | st.fixed_dictionaries({"id": st.integers(-9, 9), "name": st.none() | st.text()})
+
+
+@given(
+    st.lists(st.none() | st.tuples(OPERATIONS, ROWS, ROWS, st.booleans())),
+    st.lists(st.integers(0, 5), max_size=4),
+)
+def test_rows_of_any_events(events: list[Any], sizes: list[int]) -> None:
+    """
+    Any mix of events, with and without schemas, and in batches of any size, becomes its rows.
+    """
+    values: list[bytes | None] = []
+    expected = []
+    for offset, change in enumerate(events, 100):
+        if change is None:
+            values.append(None)
+            continue
+        operation, before, after, is_wrapped = change
+        value = event(operation, before, after)
+        values.append(wrapped(value) if is_wrapped else value)
+        row = (before if operation == "d" else after) or {"id": None, "name": None}
+        expected.append((row["id"], row["name"], operation, offset))
+    sizes = sizes if sum(sizes) <= len(values) else []
+    found = decoded(form_of(FLAT, options(rows=True)), values, sizes)
+    assert [tuple(row[n] for n in ("id", "name", "_op", "_offset")) for row in found] == expected
+
+
+@pytest.mark.parametrize("rows", [True, False])
+def test_avro_events(rows: bool) -> None:
+    """
+    Events of Avro are decoded by the schema of their envelope.
+    """
+    writer = fastavro.parse_schema(json.loads(ENVELOPE))
+
+    def encoded(value: bytes) -> bytes:
+        memory = BytesIO()
+        fastavro.schemaless_writer(memory, writer, json.loads(value))
+        return memory.getvalue()
+
+    values = [encoded(value) for value in CHANGES]
+    kind = "avro"
+    if rows:
+        assert flat_rows(values, kind=kind, value_schema=ENVELOPE) == flat_rows([*CHANGES])
+    else:
+        schema = pa.schema([("value", EVENT)])
+        form = form_of(schema, options(kind=kind, value_schema=ENVELOPE))
+        assert decoded(form, values) == decoded(form_of(schema, options()), [*CHANGES])
+
+
+@pytest.mark.parametrize(
+    ("chosen", "expected"),
+    [
+        (
+            options(value_schema="STRUCT<id BIGINT, name STRING>"),
+            (
+                "value STRUCT<before: STRUCT<id BIGINT, name STRING>, after: STRUCT<id BIGINT, "
+                "name STRING>, op: STRING, ts: TIMESTAMP>"
+            ),
+        ),
+        (
+            options(rows=True, value_schema="STRUCT<id BIGINT, name STRING>"),
+            "STRUCT<id BIGINT, name STRING, _op: STRING, _ts: TIMESTAMP, _topic STRING",
+        ),
+        (
+            options(kind="avro", value_schema=ENVELOPE),
+            (
+                "value STRUCT<before: STRUCT<`id`: BIGINT, `name`: STRING>, after: STRUCT<`id`: "
+                "BIGINT, `name`: STRING>, op: STRING, ts: TIMESTAMP>"
+            ),
+        ),
+        (
+            options(kind="avro", rows=True, value_schema=ENVELOPE),
+            "STRUCT<`id`: BIGINT, `name`: STRING, _op: STRING, _ts: TIMESTAMP, _topic STRING",
+        ),
+    ],
+)
+def test_columns_without_a_schema(chosen: FormatOptions, expected: str) -> None:
+    """
+    The schema of JSON is the type of a row, that of Avro is the envelope's.
+    """
+    assert expected in str(default_ddl(chosen, include_headers=False))
+
+
+MISTAKES: list[tuple[FormatOptions, Any, str]] = [
+    (options(), pa.string(), "value has change events of Debezium, so its type must be: STRUCT"),
+    (options(), pa.struct([("op", pa.int64())]), "'value.op' must be: STRING"),
+    (options(), pa.struct([("ts", pa.int64())]), "'value.ts' must be: TIMESTAMP"),
+    (options(), pa.struct([("payload", EVENT)]), "'value.payload' is no field of a change event"),
+    (options(rows=True, flatten=False), ROW, "add '_op STRING'"),
+    (
+        options(kind="avro", value_schema=ENVELOPE),
+        pa.struct([("afte", ROW)]),
+        "'value.afte' is not in the Avro schema; did you mean 'after'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("chosen", "kind", "message"), MISTAKES)
+def test_mistakes_in_the_schema(chosen: FormatOptions, kind: pa.DataType, message: str) -> None:
+    """
+    A schema that events cannot become is rejected, with what it must be.
+    """
+    with pytest.raises(OptionsError, match=message):
+        form_of(pa.schema([("value", kind)]), chosen)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        (options(kind="avro", value_schema='"string"'), "it has no field 'before'"),
+        (options(rows=True, value_schema="STRING"), "it must be: a list of fields"),
+        (options(), "valueFormat is 'debezium-json' and its type is missing"),
+    ],
+)
+def test_mistakes_without_a_schema(chosen: FormatOptions, message: str) -> None:
+    """
+    What is needed for columns, and is missing, is named.
+    """
+    with pytest.raises(OptionsError, match=message):
+        default_ddl(chosen, include_headers=False)
