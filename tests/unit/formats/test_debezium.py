@@ -15,14 +15,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fetching import settings
+from tests.support.schema_registry import framed, running_registry
 from tests.unit.formats.test_record_decoder import batches_of
 
 from pyspark_pykafka.errors import OptionsError, RecordError
 from pyspark_pykafka.formats.default_columns import default_ddl
+from pyspark_pykafka.formats.json_schema import json_schema_ddl
 from pyspark_pykafka.formats.record_decoder import decode_records
 from pyspark_pykafka.formats.record_format import RecordFormat, record_format
+from pyspark_pykafka.formats.registered_schemas import with_registered_schemas
 from pyspark_pykafka.offsets import TopicPartition
-from pyspark_pykafka.options import FormatOptions
+from pyspark_pykafka.options import FormatOptions, RegistryOptions, Subscribe
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -251,19 +254,65 @@ def test_rows_of_any_events(events: list[Any], sizes: list[int]) -> None:
     assert [tuple(row[n] for n in ("id", "name", "_op", "_offset")) for row in found] == expected
 
 
+def avro(value: bytes) -> bytes:
+    memory = BytesIO()
+    writer = fastavro.parse_schema(json.loads(ENVELOPE))
+    fastavro.schemaless_writer(memory, writer, json.loads(value))
+    return memory.getvalue()
+
+
+JSON_ENVELOPE = {
+    "type": "object",
+    "properties": {
+        "before": {"oneOf": [{"type": "null"}, {"$ref": "#/definitions/Value"}]},
+        "after": {"oneOf": [{"type": "null"}, {"$ref": "#/definitions/Value"}]},
+        "op": {"type": "string"},
+    },
+    "definitions": {
+        "Value": {
+            "type": "object",
+            "properties": {"id": {"type": "integer"}, "name": {"type": "string"}},
+        }
+    },
+}
+
+
+@pytest.mark.parametrize("kind", ["avro", "json"])
+def test_registered_events(kind: str) -> None:
+    """
+    With a registry the columns are those of the envelope that the topic's subject describes.
+    """
+    with running_registry() as registry:
+        schema = ENVELOPE if kind == "avro" else JSON_ENVELOPE
+        number = registry.add("customers-value", schema, kind.upper())
+        reached = RegistryOptions((registry.url,), request_timeout_ms=9000, timeout_ms=9000)
+        chosen = with_registered_schemas(
+            options(rows=True, kind=kind, registry=reached),
+            Subscribe(("customers",)),
+            gives_columns=True,
+        )
+        encode = avro if kind == "avro" else bytes
+        values = [framed(number, encode(value)) for value in CHANGES]
+        found = decoded(form_of(FLAT, chosen), values)
+    expected = "STRUCT<`id`: BIGINT, `name`: STRING, _op: STRING, _ts: TIMESTAMP, _topic STRING"
+    assert expected in str(default_ddl(chosen, include_headers=False))
+    assert found == decoded(form_of(FLAT, options(rows=True)), CHANGES)
+
+
+def test_json_schema_of_no_event() -> None:
+    """
+    A JSON Schema without the row of a change event is rejected, with what it lacks.
+    """
+    with pytest.raises(ValueError, match="it has no property 'after'"):
+        json_schema_ddl('{"type": "object", "properties": {}}', "after")
+
+
 @pytest.mark.parametrize("rows", [True, False])
 def test_avro_events(rows: bool) -> None:
     """
     Events of Avro are decoded by the schema of their envelope.
     """
-    writer = fastavro.parse_schema(json.loads(ENVELOPE))
-
-    def encoded(value: bytes) -> bytes:
-        memory = BytesIO()
-        fastavro.schemaless_writer(memory, writer, json.loads(value))
-        return memory.getvalue()
-
-    values = [encoded(value) for value in CHANGES]
+    values = [avro(value) for value in CHANGES]
     kind = "avro"
     if rows:
         assert flat_rows(values, kind=kind, value_schema=ENVELOPE) == flat_rows([*CHANGES])
