@@ -226,6 +226,29 @@ def test_bad_events_are_rescued() -> None:
     assert [row["name"] for row in found if row["_error"] is None] == ["ann"] * (1 + len(BAD))
 
 
+@pytest.mark.parametrize(("keeps", "offsets"), [(False, [100, 103]), (True, [100, 101, 103])])
+def test_dead_letters_and_tombstones(
+    monkeypatch: pytest.MonkeyPatch, keeps: bool, offsets: list[int]
+) -> None:
+    """
+    What is no event is a dead letter; a tombstone is none, and is dropped or kept beside them.
+    """
+    sent: list[Any] = []
+
+    def produce(letters: list[pa.RecordBatch], *_: object) -> int:
+        sent.extend(value for batch in letters for value in batch.column("value").to_pylist())
+        return len(sent)
+
+    monkeypatch.setattr("pyspark_pykafka.engines.selection.produce", produce)
+    changes = {"on_bad_record": "deadletter", "dead_letter_topic": "dead"}
+    values = [event("c", None, ANN), None, b"{}", event("c", None, BOB), b"{"]
+
+    found = flat_rows(values, drops_tombstones=not keeps, **changes)
+
+    assert [row[-1] for row in found] == offsets
+    assert sent == [b"{}", b"{"]
+
+
 OPERATIONS = st.sampled_from("crudtm")
 ROWS = st.none() | st.fixed_dictionaries({"id": st.integers(-9, 9), "name": st.none() | st.text()})
 
