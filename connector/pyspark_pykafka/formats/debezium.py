@@ -17,7 +17,7 @@ from pyspark_pykafka.formats.json_types import type_mistakes
 from pyspark_pykafka.options.schema_text import struct_fields
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.formats.avro_types import AvroType
+    from pyspark_pykafka.formats.avro_schema import AvroType
 
 BEFORE, AFTER, OPERATION, MILLIS = "before", "after", "op", "ts_ms"
 #: The envelope's place in JSON that has schemas.
