@@ -159,11 +159,15 @@ class RetryingAdmin:
         """
         Create a topic, and return False if the topic existed already.
 
-        With ``validate_only`` nothing is created. Raises :class:`AuthorizationError`, and the
-        other errors of :meth:`call`.
+        A topic that exists after a request without a response counts as created: that request may
+        have created it. With ``validate_only`` nothing is created. Raises
+        :class:`AuthorizationError`, and the other errors of :meth:`call`.
         """
+        requests = 0
 
         def create(client: AdminClient, seconds: float) -> Futures[str, None]:
+            nonlocal requests
+            requests += 1
             topic = NewTopic(name, partitions, replication_factor, config=dict(config))
             futures: Futures[str, None] = client.create_topics(
                 [topic], request_timeout=seconds, validate_only=validate_only
@@ -175,7 +179,7 @@ class RetryingAdmin:
         except KafkaClientError as error:
             if error.name != "TOPIC_ALREADY_EXISTS":
                 raise
-            return False
+            return requests > 1 and not validate_only
         return True
 
     def delete_topic(self, name: str) -> bool:

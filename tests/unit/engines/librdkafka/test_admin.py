@@ -5,13 +5,18 @@ The request timeouts of librdkafka's admin client, and its end.
 from __future__ import annotations
 
 from concurrent.futures import Future
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import pytest
+from confluent_kafka import KafkaError, KafkaException
 from tests.support.fresh_process import output_of
 
 from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
+
+if TYPE_CHECKING:
+    from confluent_kafka.admin import NewTopic
 
 
 def test_the_last_request_has_a_minimum_timeout() -> None:
@@ -30,6 +35,41 @@ def test_the_last_request_has_a_minimum_timeout() -> None:
 
     assert admin.call(request, "the request", Deadline.after(0.002)) == {"all": "done"}
     assert timeouts[0] >= 1.0
+
+
+class _Creating:
+    """
+    A client whose requests to create a topic get these errors, one after another.
+    """
+
+    def __init__(self, *codes: int) -> None:
+        self._codes = iter(codes)
+
+    def create_topics(self, topics: list[NewTopic], **_: object) -> dict[str, Future[None]]:
+        future: Future[None] = Future()
+        future.set_exception(KafkaException(KafkaError(next(self._codes))))
+        return {topics[0].topic: future}
+
+
+@pytest.mark.parametrize(
+    ("codes", "validate_only", "created"),
+    [
+        ((KafkaError.TOPIC_ALREADY_EXISTS,), False, False),
+        ((KafkaError._TIMED_OUT, KafkaError.TOPIC_ALREADY_EXISTS), False, True),
+        ((KafkaError._TIMED_OUT, KafkaError.TOPIC_ALREADY_EXISTS), True, False),
+    ],
+)
+def test_a_request_without_a_response_may_have_created_the_topic(
+    codes: tuple[int, ...], validate_only: bool, created: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A retried request that finds the topic does not report it as one that existed before.
+    """
+    admin = RetryingAdmin(KafkaSettings.of({"bootstrap.servers": "127.0.0.1:1"}))
+    client = _Creating(*codes)
+    monkeypatch.setattr(admin, "client", lambda: client)
+
+    assert admin.create_topic("t", {}, "creating", validate_only=validate_only) is created
 
 
 # A silent broker, and a request that its caller leaves because of a refused login. The error is
