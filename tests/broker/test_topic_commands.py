@@ -11,7 +11,10 @@ import sys
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+import fastavro
 import pytest
+from tests.broker.test_protobuf_topics import described, messages
+from tests.support.schema_registry import framed, running_registry
 
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.cli.exit_codes import ExitCode
@@ -20,6 +23,7 @@ from pyspark_pykafka.testing.plugin import unique_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from pyspark_pykafka.testing import KafkaCluster
     from pyspark_pykafka.testing.plugin import TopicFactory
@@ -271,3 +275,92 @@ def test_schema_of_a_topic(run: Run, kafka_cluster: KafkaCluster, topic: TopicFa
     }
     empty = run("schema", "infer", name, "--from", "3", "--max", "4", code=ExitCode.FAILED)
     assert "no JSON was found in 2 records" in empty
+
+
+ORDER = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "long"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "tags", "type": {"type": "map", "values": "bytes"}},
+    ],
+}
+
+
+def avro_order(number: int) -> bytes:
+    file = io.BytesIO()
+    order = {"id": number, "at": T0, "tags": {"k": b"\xff"}}
+    fastavro.schemaless_writer(file, fastavro.parse_schema(ORDER), order)
+    return file.getvalue()
+
+
+def test_peek_decodes_avro(
+    run: Run, kafka_cluster: KafkaCluster, topic: TopicFactory, tmp_path: Path
+) -> None:
+    """
+    Values are decoded by the registry's schemas, as in a query; a bad one is shown with the reason
+    and its bytes, and the others are decoded.
+    """
+    name = topic()
+    with running_registry() as registry:
+        number = registry.add(f"{name}-value", ORDER)
+        values = [framed(number, avro_order(1)), b"bad", None, framed(number, avro_order(2))]
+        kafka_cluster.produce(name, [Record(value, b"k") for value in values])
+        config = tmp_path / "client.properties"
+        config.write_text(f"schema.registry.url={registry.url}\n")
+        decoding = ("--topic", name, "--value-format", "avro", "--command-config", str(config))
+
+        shown = lines(run("peek", *decoding, "--json"))
+        table = run("peek", *decoding, "--max", "1")
+
+    order = {"id": 1, "at": T0.isoformat(), "tags": {"k": {"base64": "/w=="}}}
+    nothing = dict.fromkeys(order)
+    assert [record["value"] for record in shown] == [order, nothing, None, {**order, "id": 2}]
+    assert [record.get("raw") for record in shown] == [None, "bad", None, None]
+    assert "value" in shown[1]["error"]
+    tags = json.dumps({**order, "tags": {"k": "\\xff"}}, ensure_ascii=False)
+    assert table.split("  ", 2)[2] == f"k  {tags}\n"
+
+
+def test_peek_decodes_protobuf(
+    run: Run, kafka_cluster: KafkaCluster, topic: TopicFactory, tmp_path: Path
+) -> None:
+    """
+    Without a registry the message is that of a descriptor file; with --hex, bytes in it are
+    hexadecimal, too.
+    """
+    name = topic()
+    kafka_cluster.produce(name, [Record(messages()[1], b"\xff")])
+    (tmp_path / "orders.desc").write_bytes(described().SerializeToString())
+    options = (f"valueSchema={tmp_path / 'orders.desc'}", "valueMessageName=shop.Order")
+    decoding = [argument for option in options for argument in ("--option", option)]
+
+    (shown,) = lines(
+        run("peek", "--topic", name, "--value-format", "protobuf", *decoding, "--json", "--hex")
+    )
+
+    assert shown["key"] == "ff"
+    value = shown["value"]
+    assert (value["f12"], value["f4"], value["counts"]["k"]["x"]) == ("00ff", str(2**64 - 1), 3)
+
+
+def test_mistakes_in_options_of_peek(run: Run, topic: TopicFactory) -> None:
+    """
+    An option without a format, and a format without a schema, are errors that name what is missing.
+    """
+    name, wrong = topic(), ExitCode.WRONG_ARGUMENTS
+
+    option = run("peek", "--topic", name, "--option", "valueSchema=x", code=wrong)
+    assert "set --value-format or --key-format" in option
+    avro = ("peek", "--topic", name, "--value-format", "avro")
+    assert "valueSchema" in run(*avro, code=wrong)
+    flat = run(
+        *avro,
+        "--option",
+        f"valueSchema={json.dumps(ORDER)}",
+        "--option",
+        "flatten=true",
+        code=wrong,
+    )
+    assert "flatten is true; leave it out" in flat

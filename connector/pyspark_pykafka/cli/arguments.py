@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.options import Position
 
 MIN_SECONDS, MAX_SECONDS = 1, 86_400
+_REGISTRY = "schema.registry."
 _TIMEOUTS = ("default.api.timeout.ms", "max.block.ms", "delivery.timeout.ms")
 
 
@@ -52,8 +53,18 @@ def broker_options(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the brokers, the login and the time limit as options of a reader."""
     settings = client_settings(arguments)
     require_brokers(settings)
-    options = {f"kafka.{name}": setting.value for name, setting in settings.items()}
+    options = {
+        f"kafka.{name}": setting.value
+        for name, setting in settings.items()
+        if not name.startswith(_REGISTRY)
+    }
     return {**options, **timeout_options(arguments)}
+
+
+def registry_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the schema registry and its login, which may be beside the brokers' settings."""
+    settings = client_settings(arguments)
+    return {name: setting.value for name, setting in settings.items() if name.startswith(_REGISTRY)}
 
 
 def timeout_options(arguments: argparse.Namespace) -> dict[str, str]:

@@ -12,12 +12,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
 
-from pyspark_pykafka.cli.arguments import add_brokers, broker_options, position
+from pyspark_pykafka.cli.arguments import (
+    add_brokers,
+    broker_options,
+    name_and_value,
+    position,
+    registry_options,
+)
 from pyspark_pykafka.cli.command import Command
+from pyspark_pykafka.cli.decoded_records import DECODED_FORMATS, decoded_format, document
 from pyspark_pykafka.cli.output import bytes_to_json, printable
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import fetch, metadata_backend
 from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.formats.record_decoder import decode_records
 from pyspark_pykafka.offsets import OffsetRange
 from pyspark_pykafka.options import Subscribe, parse_stream_source
 from pyspark_pykafka.schema import SOURCE_TYPES
@@ -28,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyspark_pykafka.engines.contract import FetchSettings
+    from pyspark_pykafka.formats.record_format import RecordFormat
     from pyspark_pykafka.offsets import Offsets, TopicPartition
 
     Record = dict[str, Any]
@@ -43,19 +52,34 @@ class _Topic(NamedTuple):
     client: MetadataClient
     settings: FetchSettings
     tps: tuple[TopicPartition, ...]
+    format: RecordFormat | None
 
     def read(self, starts: Offsets, ends: Offsets) -> Iterator[Record]:
         """Yield the records between two offsets of each partition."""
         for tp in self.tps:
             start, end = starts.get(tp, 0), ends.get(tp, 0)
             if start < end:
-                for batch in fetch(OffsetRange(tp, start, end), self.settings):
-                    yield from batch.to_pylist()
+                for batch in self._batches(OffsetRange(tp, start, end)):
+                    decoded = {name: document(batch.column(name)) for name in ("key", "value")}
+                    columns = batch.to_pydict() | decoded
+                    for row in zip(*columns.values(), strict=True):
+                        yield dict(zip(columns, row, strict=True))
+
+    def _batches(self, offset_range: OffsetRange) -> Iterator[pa.RecordBatch]:
+        batches = fetch(offset_range, self.settings)
+        if self.format is None:
+            return batches
+        return decode_records(batches, offset_range.tp, self.format, self.settings)
 
 
 def _open(arguments: argparse.Namespace) -> _Topic:
     options = parse_stream_source(
-        {**broker_options(arguments), "subscribe": arguments.topic, "includeHeaders": "true"}
+        {
+            **broker_options(arguments),
+            "subscribe": arguments.topic,
+            "includeHeaders": "true",
+            **_format_options(arguments),
+        }
     )
     backend = metadata_backend(options.kafka, options.isolation_level, options.engine)
     client = MetadataClient(backend, options.fetch_offset_retry)
@@ -64,7 +88,23 @@ def _open(arguments: argparse.Namespace) -> _Topic:
     if not chosen:
         msg = f"--partition is {arguments.partition}; it must be: less than {len(tps)}"
         raise OptionsError((msg,))
-    return _Topic(client, fetch_settings(options, _SCHEMA), chosen)
+    format_ = decoded_format(options)
+    schema = _SCHEMA if format_ is None else format_.record_schema
+    return _Topic(client, fetch_settings(options, schema), chosen, format_)
+
+
+def _format_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """Return the options that decode, as those of a query."""
+    formats = {"valueFormat": arguments.value_format, "keyFormat": arguments.key_format}
+    chosen = {name: kind for name, kind in formats.items() if kind is not None}
+    options = {**chosen, **dict(arguments.option)}
+    if not chosen:
+        if options:
+            msg = f"--option is {next(iter(options))}=...; set --value-format or --key-format, too"
+            raise OptionsError((msg,))
+        return {}
+    # A bad record is shown with its bytes, and the others are decoded.
+    return {**registry_options(arguments), **options, "onBadRecord": "rescue"}
 
 
 def _peek(arguments: argparse.Namespace) -> int:
@@ -140,23 +180,35 @@ def _print(record: Record, arguments: argparse.Namespace) -> None:
             "value": _present(record["value"], as_json),
             "headers": headers,
         }
-        print(json.dumps(shown), flush=True)
+        if record.get("_error") is not None:
+            shown |= {"error": record["_error"], "raw": _present(record["_raw"], as_json)}
+        print(json.dumps(shown, default=as_json), flush=True)
         return
     cells = [
         f"{record['partition']}@{record['offset']}",
         record["timestamp"].isoformat(timespec="milliseconds"),
-        _present(record["key"], text) or "-",
-        "null" if record["value"] is None else text(record["value"]),
+        "-" if record["key"] in (None, b"") else _cell(record["key"], text),
+        _cell(record["value"], text),
     ]
+    if record.get("_error") is not None:
+        cells.append(f"{printable(record['_error'].encode())}: {_cell(record['_raw'], text)}")
     cells += [
-        f"{printable(header['key'].encode())}={_present(header['value'], text)}"
+        f"{printable(header['key'].encode())}={_cell(header['value'], text)}"
         for header in islice(record["headers"] or [], _MAX_RECORDS)
     ]
     print("  ".join(cells), flush=True)
 
 
-def _present(data: bytes | None, convert: Callable[[bytes], Any]) -> Any:
-    return None if data is None else convert(data)
+def _present(data: Any, convert: Callable[[bytes], Any]) -> Any:
+    """Convert bytes; what is decoded stays."""
+    return convert(data) if isinstance(data, bytes) else data
+
+
+def _cell(data: Any, convert: Callable[[bytes], str]) -> str:
+    """Return bytes as text, and what is decoded as JSON in one line."""
+    if isinstance(data, bytes):
+        return convert(data)
+    return printable(json.dumps(data, default=convert, ensure_ascii=False).encode())
 
 
 def _add_peek_arguments(parser: argparse.ArgumentParser) -> None:
@@ -181,6 +233,18 @@ def _add_peek_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--follow", action="store_true", help="show new records until Ctrl-C")
     parser.add_argument("--hex", action="store_true", help="show keys and values in hexadecimal")
+    for column in ("value", "key"):
+        parser.add_argument(
+            f"--{column}-format", choices=DECODED_FORMATS, help=f"decode the {column}, as a query"
+        )
+    parser.add_argument(
+        "--option",
+        action="append",
+        type=name_and_value,
+        default=[],
+        metavar="NAME=VALUE",
+        help="an option that decodes, such as schema.registry.url=http://registry:8081",
+    )
     add_brokers(parser)
     parser.add_argument("--json", action="store_true", help="print a JSON object for each record")
 
