@@ -233,9 +233,13 @@ def test_clients_of_librdkafka_that_find_the_stale_leader(
     others take its place as long as the leader's log has the records.
     """
     addresses: list[str] = []
-    with StubCluster(StaleLog(brokers=3, topics={"t": 1}, high_watermark=200)) as cluster:
+    # At first all brokers name the stale leader: a client chooses by itself whose metadata it uses.
+    stubs = StaleLog(brokers=3, topics={"t": 1}, high_watermark=200, stale=(0, 1, 2))
+    with StubCluster(stubs) as cluster:
 
         def confirm(*_: object) -> ConfirmedLog:
+            if len(addresses) == 3:
+                cluster.set(stale=(STALE,))
             addresses.append(bootstrap(cluster, STALE if len(addresses) < 3 else 2))
             return ConfirmedLog(Watermarks(0, 200), addresses[-1])
 
