@@ -89,9 +89,11 @@ class BatchReads:
         Read all records; if one broker alone responds, and a warning says so, some may be missing.
         """
         warned = Mock()
-        cluster = self._history.connector.module("engines.wire.network.cluster").Cluster
+        reader_of_metadata = self._history.connector.module(
+            "engines.wire.network.metadata_reader"
+        ).MetadataReader
         source = self._history.connector.source(options)
-        with patch.object(cluster, "_warn_of_one_broker", warned):
+        with patch.object(reader_of_metadata, "_warn_of_one_broker", warned):
             reader = source.reader(source.schema())
             rows = [
                 row
