@@ -55,12 +55,14 @@ def test_the_wire_engine_writes_each_record_once(moving: SimulatedAccess) -> Non
 
 def await_stable(moving: SimulatedAccess) -> None:
     """
-    Wait until the markers of the last transaction are written.
+    Wait until the markers of the last transaction are written, and replicated: until then readers
+    see the log up to that transaction only.
     """
 
     def blocker() -> str | None:
-        open_ = [r for r in moving.call(lambda c: c.records("t", 0)) if r.state == "open"]
-        return f"{len(open_)} records are in open transactions" if open_ else None
+        end = moving.call(lambda c: c.records("t", 0))[-1].offset + 1
+        stable = moving.call(lambda c: c.last_stable_offset("t", 0))
+        return None if stable == end else f"stable up to {stable} of {end}"
 
     wait_until(blocker, SECONDS)
 
