@@ -125,6 +125,7 @@ def own_growth(spark: SparkSession, failing: Fail) -> Callable[[int], Footprint]
     return grown
 
 
+@pytest.mark.soak
 @HOW_MANY
 def test_failing_and_restarted_queries(
     spark: SparkSession, failing: Fail, own_growth: Callable[[int], Footprint], rounds: int

@@ -59,7 +59,7 @@ def limited(kafka_cluster: KafkaCluster) -> Callable[[str, str], str]:
     return limiting
 
 
-@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+@pytest.mark.parametrize("engine", ["wire", pytest.param("librdkafka", marks=pytest.mark.soak)])
 def test_a_throttled_reader_waits(
     kafka_cluster: KafkaCluster,
     topic: TopicFactory,

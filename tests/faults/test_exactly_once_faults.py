@@ -92,6 +92,7 @@ def test_retried_tasks_write_once(cluster: KafkaCluster, tmp_path: Path, fault: 
     assert open_ids(cluster, topic) == []
 
 
+@pytest.mark.soak
 def test_without_transactions_rows_are_duplicated(cluster: KafkaCluster, tmp_path: Path) -> None:
     """
     The same job under at-least-once shows that the check above can fail.

@@ -321,6 +321,7 @@ def test_the_check_finds_reordered_batches(
 # --- Brokers that go, and come back ---------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_killed_leaders(three: KafkaCluster, victims: Victims) -> None:
     """
     The current leader is killed (-9) and restarted repeatedly while rows flow (F01).
