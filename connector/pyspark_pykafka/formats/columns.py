@@ -57,14 +57,13 @@ class ValueColumn(Protocol):
         """
 
 
-class TextColumn:
+class ArrayColumn:
     """
-    Keys or values as strings, which must be UTF-8.
+    The rows of a column as Arrow arrays of one type, and the bad values among them.
     """
 
-    def __init__(self, name: str, policy: BadRecordPolicy) -> None:
-        self._name = name
-        self._stops = policy.fails
+    def __init__(self, kind: pa.DataType) -> None:
+        self._type = kind
         self._parts: list[pa.Array] = []
         self._bad: list[BadValue] = []
 
@@ -81,6 +80,42 @@ class TextColumn:
         The bytes of the rows.
         """
         return sum(part.nbytes for part in self._parts)
+
+    def keep(self, rows: int) -> None:
+        """
+        Drop the rows after the first ``rows``.
+        """
+        excess = self.rows - rows
+        while excess > 0:
+            last = self._parts.pop()
+            if len(last) > excess:
+                self._parts.append(last.slice(0, len(last) - excess))
+            excess -= len(last)
+
+    def take_bad(self) -> list[BadValue]:
+        """
+        Return the bad values since the last call.
+        """
+        taken, self._bad = self._bad, []
+        return taken
+
+    def take(self) -> pa.Array:
+        """
+        Return the rows, and start again without any.
+        """
+        parts, self._parts = self._parts, []
+        return joined(parts, self._type)
+
+
+class TextColumn(ArrayColumn):
+    """
+    Keys or values as strings, which must be UTF-8.
+    """
+
+    def __init__(self, name: str, policy: BadRecordPolicy) -> None:
+        super().__init__(pa.string())
+        self._name = name
+        self._stops = policy.fails
 
     def decode(
         self,
@@ -114,31 +149,6 @@ class TextColumn:
                 texts.append(None)
         self._parts.append(pa.array(texts, pa.string()))
         return end
-
-    def keep(self, rows: int) -> None:
-        """
-        Drop the rows after the first ``rows``.
-        """
-        excess = self.rows - rows
-        while excess > 0:
-            last = self._parts.pop()
-            if len(last) > excess:
-                self._parts.append(last.slice(0, len(last) - excess))
-            excess -= len(last)
-
-    def take_bad(self) -> list[BadValue]:
-        """
-        Return the values that are not UTF-8.
-        """
-        taken, self._bad = self._bad, []
-        return taken
-
-    def take(self) -> pa.Array:
-        """
-        Return the rows, and start again without any.
-        """
-        parts, self._parts = self._parts, []
-        return joined(parts, pa.string())
 
 
 def joined(parts: list[pa.Array], kind: pa.DataType) -> pa.Array:

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from pyspark_pykafka.formats.bad_records import BadValue
-from pyspark_pykafka.formats.columns import joined
+from pyspark_pykafka.formats.columns import ArrayColumn
 from pyspark_pykafka.formats.debezium import AFTER, BEFORE, MILLIS, OPERATION
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ _OPERATIONS = pa.array(["c", "u", "d", "r", "t", "m"])
 _MAX_MILLIS = (2**63 - 1) // 1000
 
 
-class DebeziumColumn:
+class DebeziumColumn(ArrayColumn):
     """
     A column of change events, over the column ``decoded`` that their envelopes are decoded into.
 
@@ -31,26 +31,17 @@ class DebeziumColumn:
     """
 
     def __init__(self, name: str, envelope: Envelope, decoded: ValueColumn) -> None:
+        super().__init__(envelope.type)
         self._name = name
         self._envelope = envelope
         self._decoded = decoded
-        self._parts: list[pa.Array] = []
-        self._bad: list[BadValue] = []
-
-    @property
-    def rows(self) -> int:
-        """
-        The number of rows.
-        """
-        return sum(map(len, self._parts))
 
     @property
     def nbytes(self) -> int:
         """
-        The bytes of the rows.
+        The bytes of the rows, and of the envelopes.
         """
-        made: int = sum(part.nbytes for part in self._parts)
-        return self._decoded.nbytes + made
+        return self._decoded.nbytes + super().nbytes
 
     def decode(
         self, encoded: pa.Array, start: int, end: int, headers: pa.Array | None = None
@@ -118,31 +109,6 @@ class DebeziumColumn:
         return pa.StructArray.from_arrays(
             columns, fields=list(envelope.type), mask=events.is_null()
         )
-
-    def keep(self, rows: int) -> None:
-        """
-        Drop the rows after the first ``rows``.
-        """
-        excess = self.rows - rows
-        while excess > 0:
-            last = self._parts.pop()
-            if len(last) > excess:
-                self._parts.append(last.slice(0, len(last) - excess))
-            excess -= len(last)
-
-    def take_bad(self) -> list[BadValue]:
-        """
-        Return the bad values since the last call.
-        """
-        taken, self._bad = self._bad, []
-        return taken
-
-    def take(self) -> pa.Array:
-        """
-        Return the rows, and start again without any.
-        """
-        parts, self._parts = self._parts, []
-        return joined(parts, self._envelope.type)
 
 
 def _changed_rows(fields: dict[str, pa.Array]) -> dict[str, pa.Array]:
