@@ -251,9 +251,10 @@ def _impossible(soak: Sequence[SoakRun]) -> Iterator[str]:
 
 def _resources(soak: Sequence[SoakRun]) -> Iterator[str]:
     counts = [len(run["footprints"]) for run in soak]
+    times = ["once" if count == 1 else f"{count} times" for count in counts]
     yield (
         "One driver is never killed. Between rounds it is measured, after a garbage collection in "
-        f"its Python and its JVM: {' and '.join(map(str, counts))} times.\n"
+        f"its Python and its JVM: {' and '.join(times)}.\n"
     )
     judged = [run for run in soak if len(run["footprints"]) >= ENOUGH_SAMPLES]
     if not judged:
