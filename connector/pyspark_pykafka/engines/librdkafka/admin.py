@@ -18,7 +18,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from pyspark_pykafka.engines import first_contact
 from pyspark_pykafka.engines.error_mapping import FatalErrors, map_kafka_error
 from pyspark_pykafka.engines.librdkafka.first_error import bootstrap_error
-from pyspark_pykafka.errors import KafkaClientError, TimeoutExceededError
+from pyspark_pykafka.errors import KafkaClientError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.retry import NEVER, Deadline
 from pyspark_pykafka.settings.librdkafka_config import admin_config
 
@@ -54,6 +54,11 @@ _BROKER_DEFAULT = -1
 
 # The clients of requests that nobody waits for any more, with their process and their futures.
 _unfinished: list[tuple[int, AdminClient, Collection[Future[Any]]]] = []
+
+# The broker that has the role now is found by a new client only: librdkafka 2.16 asks the same one
+# again for as long as it is asked more often than every five minutes (seen).
+_MOVED = frozenset({"NOT_COORDINATOR", "NOT_CONTROLLER"})
+_MOVED_PAUSE_SECONDS = 0.5
 
 _MISSING = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "GROUP_ID_NOT_FOUND")
 
@@ -113,38 +118,62 @@ class RetryingAdmin:
         Return the results by subject, leaving out what does not exist.
 
         ``request`` gets a client and a request timeout in seconds. It is called again, each time
-        with a new client and twice the timeout, until the deadline (by default
-        ``timeout_seconds`` from now). Raises the errors of :mod:`pyspark_pykafka.errors`;
-        ``action`` is for their text.
+        with a new client, until the deadline (by default ``timeout_seconds`` from now): with twice
+        the timeout if there was no response, and also if the coordinator or the controller has
+        moved. Raises the errors of :mod:`pyspark_pykafka.errors`; ``action`` is for their text.
         """
         deadline = deadline or self.new_deadline()
         log_at = Deadline.after(_LONG_WAIT_SECONDS, self._now)
         request_seconds = _FIRST_REQUEST_SECONDS
         while True:
             seconds = max(deadline.remaining(max_seconds=request_seconds), _MIN_REQUEST_SECONDS)
-            futures = request(self.client(), seconds)
             try:
-                limit = Deadline.after(seconds + _GRACE_SECONDS, self._now)
-                with _kept_until_done(self.client(), futures.values()):
-                    results = self._results(futures, limit, action)
+                results = self._request(request, seconds, action)
             except TimeoutExceededError as error:
-                reason = bootstrap_error(self._kafka)
-                if reason is not None and not reason.retriable:
-                    raise reason from error
-                wait(futures.values(), timeout=_GRACE_SECONDS)
-                self.reset()
+                self._raise_at_end(error, deadline, action)
+                request_seconds *= 2
+            except _MovedError as moved:
                 if deadline.expired:
-                    if reason is None:
-                        raise
-                    msg = f"{action}: no broker answered in time: {reason}"
-                    raise TimeoutExceededError(msg) from error
+                    raise moved.error from moved
+                deadline.pause(_MOVED_PAUSE_SECONDS)
             else:
                 first_contact.record_contact(self._kafka)
                 return results
             if log_at.expired:
                 log_at, seconds = NEVER, deadline.remaining()
                 logger.warning("%s: no response yet; retrying for %.0f s more", action, seconds)
-            request_seconds *= 2
+
+    def _request(
+        self, request: Callable[[AdminClient, float], Futures[K, R]], seconds: float, action: str
+    ) -> dict[K, R]:
+        """
+        Send the request once; the next one uses a new client if this one has no use any more.
+        """
+        futures = request(self.client(), seconds)
+        limit = Deadline.after(seconds + _GRACE_SECONDS, self._now)
+        try:
+            with _kept_until_done(self.client(), futures.values()):
+                return self._results(futures, limit, action)
+        except TimeoutExceededError:
+            wait(futures.values(), timeout=_GRACE_SECONDS)
+            self.reset()
+            raise
+        except _MovedError:
+            self.reset()
+            raise
+
+    def _raise_at_end(self, error: TimeoutExceededError, deadline: Deadline, action: str) -> None:
+        """
+        Raise why no response came, if another request would be of no use or comes too late.
+        """
+        reason = bootstrap_error(self._kafka)
+        if reason is not None and not reason.retriable:
+            raise reason from error
+        if deadline.expired:
+            if reason is None:
+                raise error
+            msg = f"{action}: no broker answered in time: {reason}"
+            raise TimeoutExceededError(msg) from error
 
     def create_topic(
         self,
@@ -213,7 +242,10 @@ class RetryingAdmin:
             try:
                 results[subject] = self._result(future, deadline, action)
             except KafkaException as error:
-                if error.args[0].name() not in _MISSING:
+                name = error.args[0].name()
+                if name in _MOVED:
+                    raise _MovedError(map_kafka_error(error.args[0], action)) from error
+                if name not in _MISSING:
                     raise map_kafka_error(error.args[0], action) from error
         return results
 
@@ -228,6 +260,16 @@ class RetryingAdmin:
                     msg = f"{action}: no broker responded in time"
                     raise TimeoutExceededError(msg) from error
                 self.client().poll(0)
+
+
+class _MovedError(Exception):
+    """
+    The broker that was asked is no longer the coordinator or the controller.
+    """
+
+    def __init__(self, error: PykafkaError) -> None:
+        super().__init__(str(error))
+        self.error = error
 
 
 @contextmanager

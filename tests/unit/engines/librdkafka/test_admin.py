@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
+from tests.support.clock import Clock
 from tests.support.fresh_process import output_of
 
 from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
+from pyspark_pykafka.errors import BrokerUnavailableError
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
 
 if TYPE_CHECKING:
-    from confluent_kafka.admin import NewTopic
+    from confluent_kafka.admin import AdminClient, NewTopic
 
 
 def test_the_last_request_has_a_minimum_timeout() -> None:
@@ -70,6 +72,44 @@ def test_a_request_without_a_response_may_have_created_the_topic(
     monkeypatch.setattr(admin, "client", lambda: client)
 
     assert admin.create_topic("t", {}, "creating", validate_only=validate_only) is created
+
+
+@pytest.mark.parametrize("code", [KafkaError.NOT_COORDINATOR, KafkaError.NOT_CONTROLLER])
+def test_a_moved_coordinator_or_controller_is_looked_up_by_a_new_client(code: int) -> None:
+    """
+    The old client would send its requests to the broker that had the role before.
+    """
+    admin = RetryingAdmin(KafkaSettings.of({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}))
+    clients: list[AdminClient] = []
+
+    def describe(client: AdminClient, _: float) -> dict[str, Future[str]]:
+        future: Future[str] = Future()
+        if client in clients or not clients:
+            future.set_exception(KafkaException(KafkaError(code)))
+        else:
+            future.set_result("described")
+        clients.append(client)
+        return {"group": future}
+
+    assert admin.call(describe, "describing", Deadline.after(30)) == {"group": "described"}
+    assert len(clients) == 2
+
+
+def test_a_role_that_no_broker_takes_is_an_error_at_the_deadline() -> None:
+    """
+    Requests that reach no coordinator end with its error.
+    """
+    clock = Clock()
+    settings = KafkaSettings.of({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"})
+
+    def describe(_: AdminClient, __: float) -> dict[str, Future[str]]:
+        future: Future[str] = Future()
+        future.set_exception(KafkaException(KafkaError(KafkaError.NOT_COORDINATOR)))
+        return {"group": future}
+
+    deadline = Deadline.after(5, clock.now, clock.sleep)
+    with pytest.raises(BrokerUnavailableError, match="NOT_COORDINATOR"):
+        RetryingAdmin(settings, clock.now).call(describe, "describing", deadline)
 
 
 # A silent broker, and a request that its caller leaves because of a refused login. The error is
