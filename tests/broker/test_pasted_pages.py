@@ -157,7 +157,13 @@ def prepared(reader: PageReader, kafka_cluster: KafkaCluster) -> PageReader:
     }
     for topic, values in rows.items():
         kafka_cluster.create_topic(topic)
-        kafka_cluster.produce(topic, [Record(json.dumps(value).encode()) for value in values])
+        kafka_cluster.produce(
+            topic,
+            [
+                Record(json.dumps(value).encode(), key=value.get("carrier", "").encode())
+                for value in values
+            ],
+        )
     return reader
 
 

@@ -75,6 +75,13 @@ def parse_batch_source(options: Mapping[str, str | None]) -> SourceOptions:
     for where in partitions_at(source.starting_offsets, LATEST):
         reader.mistakes.append(f"startingOffsets for {where} is {LATEST}; {_NOT_LATEST}")
     check_end(reader, source, _NOT_EARLIEST)
+    if source.latest_per_key:
+        reader.mistakes += [
+            f"{option.name} and latestPerKey are set together; remove {option.name}: one task must "
+            "see all records of a partition to find the latest of each key"
+            for option in (table.MIN_PARTITIONS, table.MAX_RECORDS_PER_PARTITION)
+            if reader.has(option)
+        ]
     reader.raise_mistakes()
     return source
 
@@ -157,6 +164,7 @@ def _source(reader: OptionReader) -> SourceOptions:
         max_timestamp_delay_ms=reader.find(table.MAX_TIMESTAMP_DELAY),
         min_partitions=reader.find(table.MIN_PARTITIONS),
         max_records_per_partition=reader.find(table.MAX_RECORDS_PER_PARTITION),
+        latest_per_key=reader.get(table.LATEST_PER_KEY),
         group_id_prefix=reader.get(table.GROUP_ID_PREFIX),
         include_headers=reader.get(table.INCLUDE_HEADERS),
         kafka=(kafka := reader.kafka_settings(Role.CONSUMER)),

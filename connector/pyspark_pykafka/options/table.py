@@ -223,6 +223,15 @@ MAX_TIMESTAMP_DELAY = Option(
     "ends the read early. Records that break the guarantee are missing from the result.",
     Scope.BATCH_READ,
 )
+LATEST_PER_KEY = Option(
+    "latestPerKey",
+    BOOLEAN,
+    "Read the latest record of each key of a partition, and no row where that record is a tombstone"
+    " (its value is NULL). Each partition is read twice by one task, whose memory grows with its "
+    "distinct keys. A record without a key is an error.",
+    Scope.BATCH_READ,
+    default="false",
+)
 GROUP_ID_PREFIX = Option(
     "groupIdPrefix",
     TEXT,
@@ -496,6 +505,7 @@ OPTIONS: tuple[Option[Any], ...] = (
     MIN_PARTITIONS,
     MAX_RECORDS_PER_PARTITION,
     MAX_TIMESTAMP_DELAY,
+    LATEST_PER_KEY,
     GROUP_ID_PREFIX,
     INCLUDE_HEADERS,
     VALUE_FORMAT,

@@ -102,6 +102,7 @@ class SourceOptions:
     max_timestamp_delay_ms: int | None
     min_partitions: int | None
     max_records_per_partition: int | None
+    latest_per_key: bool
     group_id_prefix: str
     include_headers: bool
     kafka: KafkaSettings

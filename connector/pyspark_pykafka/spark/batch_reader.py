@@ -12,8 +12,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark_pykafka.engines.selection import check_topic, fetch
 from pyspark_pykafka.formats.record_decoder import decode_records
 from pyspark_pykafka.formats.record_format import record_format
+from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.source.factory import fetch_settings, metadata_client
 from pyspark_pykafka.source.filter_pushdown import FilterPushdown
+from pyspark_pykafka.source.latest_per_key import latest_records
 from pyspark_pykafka.source.offset_limits import resolve_end, resolve_sentinels, resolve_start
 from pyspark_pykafka.source.plan_log import log_plan
 from pyspark_pykafka.source.planner import SplitPolicy, plan_batch
@@ -22,7 +24,7 @@ from pyspark_pykafka.spark.error_report import reports_errors
 from pyspark_pykafka.spark.worker import freeze_loaded_modules, micro_batch_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     import pyarrow as pa
     from pyspark.sql.datasource import Filter
@@ -83,7 +85,8 @@ class KafkaBatchReader(DataSourceReader):
         """
         Yield the records of one offset range, on an executor.
         """
-        return read_range(partition, self._settings, self._format)
+        read = latest_records if self._options.latest_per_key else fetch
+        return read_range(partition, self._settings, self._format, read)
 
 
 @reports_errors
@@ -101,6 +104,9 @@ class FilteringBatchReader(KafkaBatchReader):
             for comparison in supported_filters(filters)
             if (column := self._format.record_column(comparison.column)) is not None
         )
+        if self._options.latest_per_key:
+            # Which record is a key's latest depends on all records of its partition.
+            comparisons = tuple(c for c in comparisons if c.column in TopicPartition._fields)
         self._filters = FilterPushdown(comparisons, self._options.max_timestamp_delay_ms)
         return filters
 
@@ -114,7 +120,10 @@ def check_dead_letter_topic(record_format: RecordFormat, settings: FetchSettings
 
 
 def read_range(
-    partition: InputPartition | None, settings: FetchSettings, record_format: RecordFormat
+    partition: InputPartition | None,
+    settings: FetchSettings,
+    record_format: RecordFormat,
+    read: Callable[[OffsetRange, FetchSettings], Iterator[pa.RecordBatch]] = fetch,
 ) -> Iterator[pa.RecordBatch]:
     """
     Yield the rows of an input partition, whose value is an :class:`OffsetRange`.
@@ -125,6 +134,6 @@ def read_range(
         return iter(())
     freeze_loaded_modules()
     requested: OffsetRange = partition.value
-    batches = fetch(requested, settings)
+    batches = read(requested, settings)
     batch_id = -1 if record_format.dead_letter_topic is None else micro_batch_id()
     return decode_records(batches, requested.tp, record_format, settings, batch_id)

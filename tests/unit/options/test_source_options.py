@@ -454,6 +454,27 @@ def test_counts_must_be_positive(name: str, text: str) -> None:
     assert mistake == f"{name} is '{text}'; it must be: a whole number, at least 1"
 
 
+@pytest.mark.parametrize("name", ["minPartitions", "maxRecordsPerPartition"])
+def test_latest_per_key_needs_whole_partitions(name: str) -> None:
+    """
+    A split partition would have a latest record of a key in each of its parts.
+    """
+    (mistake,) = mistakes_of_batch({**MINIMAL, "latestPerKey": "true", name: "2"})
+
+    assert mistake.startswith(f"{name} and latestPerKey are set together; remove {name}")
+    assert batch(latestPerKey="true").latest_per_key
+    assert not batch(minPartitions="2").latest_per_key
+
+
+def test_a_stream_has_no_latest_per_key() -> None:
+    """
+    A stream would need the state of all its earlier micro-batches.
+    """
+    (mistake,) = mistakes_of_stream({**MINIMAL, "latestPerKey": "true"})
+
+    assert "latestPerKey" in mistake
+
+
 def test_min_offsets_must_not_exceed_max_offsets() -> None:
     """
     S36: minOffsetsPerTrigger above maxOffsetsPerTrigger is reported.
