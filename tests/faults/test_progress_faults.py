@@ -20,6 +20,7 @@ from pyspark_pykafka.errors import ProgressError
 from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.progress.factory import make_progress_store, read_records
+from pyspark_pykafka.progress.group_store import GroupStore
 from pyspark_pykafka.progress.recorder import Recorder
 from pyspark_pykafka.progress.store import ClaimLostError
 from pyspark_pykafka.progress.store_session import StoreSession
@@ -243,12 +244,15 @@ def three() -> Iterator[KafkaCluster]:
 def test_killed_coordinator_is_replaced(three: KafkaCluster, zookeeper: ZooKeeper) -> None:
     """
     Group and commits move to another broker; if that takes too long for the membership, the group
-    is claimed again.
+    is claimed again. The broker that was the coordinator is not asked again, once it is back.
     """
     three.create_topic("moves")
     config = options("consumerGroup", three.bootstrap, "moves", zookeeper)
     session = StoreSession(make_progress_store(parse_stream_source(config)), "the test")
     session.record(at("moves", 1, "q"))
+    onlooker = make_progress_store(parse_stream_source(config))
+    assert isinstance(onlooker, GroupStore)
+    assert onlooker.has_writer()
 
     admin = three.admin()
     described = admin.describe_consumer_groups(["moves"])["moves"].result(SECONDS)
@@ -257,6 +261,7 @@ def test_killed_coordinator_is_replaced(three: KafkaCluster, zookeeper: ZooKeepe
     record(session, at("moves", 2, "q"))
     three.restart(coordinator)
 
+    assert onlooker.has_writer()
     assert offset_of(config) == 2
     session.close()
 
