@@ -289,10 +289,7 @@ ORDER = {
 
 
 def avro_order(number: int) -> bytes:
-    file = io.BytesIO()
-    order = {"id": number, "at": T0, "tags": {"k": b"\xff"}}
-    fastavro.schemaless_writer(file, fastavro.parse_schema(ORDER), order)
-    return file.getvalue()
+    return avro(ORDER, {"id": number, "at": T0, "tags": {"k": b"\xff"}})
 
 
 def test_peek_decodes_avro(
@@ -321,6 +318,62 @@ def test_peek_decodes_avro(
     assert "value" in shown[1]["error"]
     tags = json.dumps({**order, "tags": {"k": "\\xff"}}, ensure_ascii=False)
     assert table.split("  ", 2)[2] == f"k  {tags}\n"
+
+
+CUSTOMER = {
+    "type": "record",
+    "name": "Value",
+    "fields": [{"name": "id", "type": "long"}, {"name": "name", "type": "string"}],
+}
+CHANGE = {
+    "type": "record",
+    "name": "Envelope",
+    "fields": [
+        {"name": "before", "type": ["null", CUSTOMER]},
+        {"name": "after", "type": ["null", "Value"]},
+        {"name": "op", "type": "string"},
+        {"name": "ts_ms", "type": ["null", "long"]},
+    ],
+}
+KEY = {"type": "record", "name": "Key", "fields": [{"name": "id", "type": "long"}]}
+
+
+def avro(schema: dict[str, Any], value: dict[str, Any]) -> bytes:
+    file = io.BytesIO()
+    fastavro.schemaless_writer(file, fastavro.parse_schema(schema), value)
+    return file.getvalue()
+
+
+def test_peek_decodes_keys_and_change_events(
+    run: Run, kafka_cluster: KafkaCluster, topic: TopicFactory, tmp_path: Path
+) -> None:
+    """
+    A key has the format that --key-format names, and an event of Debezium its rows and operation.
+    """
+    name = topic()
+    with running_registry() as registry:
+        key = framed(registry.add(f"{name}-key", KEY), avro(KEY, {"id": 7}))
+        events: list[dict[str, Any]] = [
+            {"before": None, "after": {"id": 7, "name": "ann"}, "op": "c", "ts_ms": 1000},
+            {"before": {"id": 7, "name": "ann"}, "after": None, "op": "d", "ts_ms": None},
+        ]
+        number = registry.add(f"{name}-value", CHANGE)
+        values = [framed(number, avro(CHANGE, event)) for event in events]
+        kafka_cluster.produce(name, [Record(value, key) for value in (*values, None)])
+        config = tmp_path / "client.properties"
+        config.write_text(f"schema.registry.url={registry.url}\n")
+        decoding = ("--topic", name, "--command-config", str(config), "--json")
+
+        shown = lines(
+            run("peek", *decoding, "--key-format", "avro", "--value-format", "debezium-avro")
+        )
+        keys = lines(run("peek", *decoding, "--key-format", "avro", "--max", "1"))
+
+    assert [record["key"] for record in (*shown, *keys)] == [{"id": 7}] * 4
+    created, deleted, tombstone = (record["value"] for record in shown)
+    assert (created["op"], created["after"]["name"], created["before"]) == ("c", "ann", None)
+    assert (deleted["op"], deleted["before"]["name"], deleted["after"]) == ("d", "ann", None)
+    assert tombstone is None
 
 
 def test_peek_decodes_protobuf(

@@ -103,6 +103,9 @@ def _format_options(arguments: argparse.Namespace) -> dict[str, str]:
             msg = f"--option is {next(iter(options))}=...; set --value-format or --key-format, too"
             raise OptionsError((msg,))
         return {}
+    if chosen.get("valueFormat") == "debezium-avro":
+        # Each record is shown; the option of a query is about its rows.
+        options = {"debeziumTombstones": "keep", **options}
     # A bad record is shown with its bytes, and the others are decoded.
     return {**registry_options(arguments), **options, "onBadRecord": "rescue"}
 
