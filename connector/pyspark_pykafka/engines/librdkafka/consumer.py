@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark_pykafka.engines.client_pool import ClientPool
 from pyspark_pykafka.engines.contract import FetchSettings, resolve_range
 from pyspark_pykafka.engines.error_mapping import translating_errors
+from pyspark_pykafka.engines.librdkafka.assigned_range import AssignedRange
 from pyspark_pykafka.engines.librdkafka.client import Client, request_watermarks
 from pyspark_pykafka.engines.librdkafka.confirmed_log import ConfirmedLog, confirm_log
 from pyspark_pykafka.engines.librdkafka.range_reader import RangeReader
@@ -94,20 +95,19 @@ def _fetch(
         _pool.borrow(key, lambda: Client(config)) as client,
         translating_errors(f"reading {requested}"),
     ):
-        reader = RangeReader(
-            client, settings, _resolve(requested, client, settings, confirmed), is_lost
-        )
+        resolved = _resolve(requested, client, settings, confirmed)
+        assigned = AssignedRange(client, settings, resolved, is_lost)
         try:
-            yield from reader.batches()
+            yield from RangeReader(assigned).batches()
         finally:
             client.consumer.unassign()
-        if reader.unconfirmed_loss is None:
+        if assigned.unconfirmed_loss is None:
             return None
         client.is_stale = True
         confirmed = confirm_log(settings.kafka, requested.tp, settings.isolation_level)
         if confirmed is not None:
-            return _Rest(reader.rest, confirmed)
-        reader.report_unconfirmed_loss()
+            return _Rest(assigned.rest, confirmed)
+        assigned.report_unconfirmed_loss()
         return None
 
 

@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 from tests.support.fetching import settings
 
 from pyspark_pykafka.engines.error_mapping import FatalErrors
+from pyspark_pykafka.engines.librdkafka.assigned_range import AssignedRange
 from pyspark_pykafka.engines.librdkafka.range_reader import RangeReader
 from pyspark_pykafka.errors import DataLossError, StalledReadError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
@@ -58,13 +59,12 @@ def make_reader(consumer: SilentConsumer, **changes: Any) -> RangeReader:
     """
     Return the reader of ten offsets.
     """
-    return RangeReader(
+    assigned = AssignedRange(
         SimpleNamespace(consumer=consumer, fatal=FatalErrors()),  # type: ignore[arg-type]
         settings("b:1", "librdkafka", poll_timeout_ms=7_000, **changes),
         OffsetRange(TP, 0, 10),
-        now=consumer.now,
-        sleep=consumer.sleep,
     )
+    return RangeReader(assigned, now=consumer.now, sleep=consumer.sleep)
 
 
 def known(*partitions: int) -> dict[str, Any]:
@@ -132,9 +132,9 @@ def test_short_log_is_awaited_for_each_retry() -> None:
     reader = make_reader(consumer, end_retries=3, end_retry_ms=1_000)
 
     for _ in range(3):
-        reader._on_end_of_log(4)
+        reader._events._on_end_of_log(4)
     assert consumer.seconds == 3.0
 
     with pytest.raises(DataLossError, match="the log ends at offset 4"):
-        reader._on_end_of_log(4)
+        reader._events._on_end_of_log(4)
     assert consumer.seconds == 3.0
