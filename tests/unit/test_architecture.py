@@ -39,6 +39,7 @@ LIBRDKAFKA_EDGES = {
     *(
         "engines.librdkafka",
         "engines.error_mapping",
+        "progress.group_member",
         "progress.group_store",
         "progress.group_offsets",
         "testing",

@@ -30,7 +30,15 @@ MAX_BROKERS = 9
 _TASK_CONTEXT = -1
 _TOPIC_ALREADY_EXISTS = 36
 # Not loaded: other programs, another engine, and stores whose clients bring their own threads.
-_LEFT_OUT = ("cli", "testing", "librdkafka", "__main__", "group_store", "zookeeper_store")
+_LEFT_OUT = (
+    "cli",
+    "testing",
+    "librdkafka",
+    "__main__",
+    "group_member",
+    "group_store",
+    "zookeeper_store",
+)
 
 
 class TaskContext:

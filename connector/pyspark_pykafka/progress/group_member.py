@@ -1,0 +1,238 @@
+"""
+The static member of a consumer group (KIP-345) through which one process commits its offsets.
+
+The coordinator checks every commit: of two members with the same ``group.instance.id`` it accepts
+only the later one, it removes a member that was silent for longer than its session, and it rejects
+commits of clients that are not members.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, KafkaError
+from confluent_kafka import TopicPartition as KafkaPartition
+
+from pyspark_pykafka.engines.error_mapping import FatalErrors, map_kafka_error, translating_errors
+from pyspark_pykafka.errors import ProgressError, TimeoutExceededError
+from pyspark_pykafka.offsets import TopicPartition, format_partitions
+from pyspark_pykafka.progress.record import to_metadata
+from pyspark_pykafka.progress.store import ClaimLostError
+from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.settings.librdkafka_config import consumer_config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark_pykafka.progress.record import Owner, Record
+    from pyspark_pykafka.settings import KafkaSettings
+
+logger = logging.getLogger("pyspark_pykafka")
+
+#: The ``group.instance.id`` of the process that writes progress.
+INSTANCE = "pykafka-progress"
+
+_SESSION_TIMEOUT_MS = 10_000
+# A member that does not poll is removed; this one has nothing to poll for. The maximum in Kafka.
+_MAX_POLL_INTERVAL_MS = 86_400_000
+
+_POLL_SECONDS = 0.1
+
+_NOT_A_MEMBER = frozenset(
+    {"FENCED_INSTANCE_ID", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "_FATAL"}
+)
+_NO_TOPIC = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"})
+
+
+class GroupMember:
+    """
+    A member from :meth:`join` to :meth:`close`, after which it can join again.
+
+    Raises :class:`ClaimLostError` once the coordinator no longer knows it as the member.
+    """
+
+    def __init__(
+        self,
+        kafka: KafkaSettings,
+        group: str,
+        timeout_seconds: float,
+        now: Callable[[], float],
+    ) -> None:
+        self._kafka = kafka
+        self._group = group
+        self._timeout_seconds = timeout_seconds
+        self._now = now
+        self._fatal = FatalErrors()
+        #: The client, while it has joined the group.
+        self.consumer: Consumer | None = None
+        self._assignments = 0
+        self._claimed_at = 0
+        self._expelled: KafkaError | None = None
+        self._commit_result: tuple[KafkaError | None, list[KafkaPartition]] | None = None
+
+    @property
+    def session_ms(self) -> int:
+        """
+        The time after which the coordinator removes a silent member.
+        """
+        return int(self._kafka.get("session.timeout.ms", str(_SESSION_TIMEOUT_MS)))
+
+    def client_id(self, owner: Owner) -> str:
+        """
+        Return the ``client.id`` of the member of an owner's query.
+        """
+        return f"{self._kafka.get('client.id', 'pykafka')}-{owner.query}"
+
+    def join(self, owner: Owner, topics: list[str]) -> None:
+        """
+        Join the group, and return once the coordinator has assigned the member's part.
+        """
+        self.consumer, self._expelled = Consumer(self._config(owner)), None
+        # Called at the first assignment and at every later one, which a member only gets after its
+        # session has expired. Nothing is ever read.
+        self.consumer.subscribe(
+            topics,
+            on_assign=self._on_assign,
+            on_revoke=_ignore_revocation,
+            on_lost=_ignore_revocation,
+        )
+        before = self._assignments
+        deadline = Deadline.after(self._timeout_seconds, self._now)
+        action = f"joining the consumer group {self._group}"
+        while self._assignments == before:
+            self._poll(_POLL_SECONDS, action)
+            if deadline.expired:
+                msg = (
+                    f"{action}: no assignment from the coordinator within {self._timeout_seconds} s"
+                )
+                raise TimeoutExceededError(msg)
+
+    def start_claim(self) -> None:
+        """
+        Let :meth:`keep_alive` hold the member to its present session.
+        """
+        self._claimed_at = self._assignments
+
+    def keep_alive(self) -> None:
+        """
+        Poll, as a member must, and check that the membership is still that of the claim.
+        """
+        self._poll(0, f"keeping the membership in the consumer group {self._group}")
+        if self._assignments != self._claimed_at:
+            msg = f"the consumer group {self._group} was rejoined after the session had expired"
+            raise ClaimLostError(msg)
+
+    def commit(self, chunk: list[tuple[TopicPartition, Record]]) -> None:
+        """
+        Commit the records in one request, without those of partitions that no longer exist.
+        """
+        assert self.consumer is not None
+        action = f"committing to the consumer group {self._group}"
+        positions = [
+            KafkaPartition(*tp, record.offset, metadata=to_metadata(record)) for tp, record in chunk
+        ]
+        self._commit_result = None
+        with translating_errors(action):
+            # A synchronous commit has no timeout: it waits until there is a coordinator.
+            self.consumer.commit(offsets=positions, asynchronous=True)
+        error, results = self._wait_for_commit(action)
+        if error is not None:
+            self._raise_membership_error(error)
+            raise map_kafka_error(error, action)
+        deleted = []
+        for result in results:
+            if result.error is None:
+                continue
+            if result.error.name() not in _NO_TOPIC:
+                self._raise_membership_error(result.error)
+                raise map_kafka_error(result.error, action)
+            deleted.append(TopicPartition(result.topic, result.partition))
+        if deleted:
+            logger.info(
+                "No offsets are committed for partitions that no longer exist: %s",
+                format_partitions(deleted),
+            )
+
+    def close(self) -> None:
+        """
+        Close the client; the static member stays in the group until its session expires.
+        """
+        if self.consumer is not None:
+            consumer, self.consumer = self.consumer, None
+            consumer.close()
+
+    def _poll(self, seconds: float, action: str) -> None:
+        """
+        Poll the client, and raise the errors that it has reported.
+        """
+        assert self.consumer is not None
+        message = self.consumer.poll(seconds)
+        if message is not None and message.error() is not None:
+            self._raise_membership_error(message.error())
+        if self._expelled is not None:
+            self._raise_membership_error(self._expelled)
+        self._fatal.raise_pending(action)
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.name() in _NOT_A_MEMBER:
+            self._expelled = error
+        else:
+            self._fatal.record(error)
+
+    def _on_assign(self, consumer: Consumer, _: list[KafkaPartition]) -> None:
+        consumer.assign([])
+        self._assignments += 1
+
+    def _wait_for_commit(self, action: str) -> tuple[KafkaError | None, list[KafkaPartition]]:
+        deadline = Deadline.after(self._timeout_seconds, self._now)
+        while self._commit_result is None:
+            if deadline.expired:
+                # The commit may still arrive: a new claim makes sure that later commits follow it.
+                msg = f"{action}: no response within {self._timeout_seconds} s"
+                raise ClaimLostError(msg)
+            self._poll(_POLL_SECONDS, action)
+        return self._commit_result
+
+    def _on_commit(self, error: KafkaError | None, positions: list[KafkaPartition]) -> None:
+        self._commit_result = (error, positions)
+
+    def _raise_membership_error(self, error: KafkaError) -> None:
+        """
+        Raise the error if it concerns the membership; the caller handles all others.
+        """
+        if error.name() in _NOT_A_MEMBER:
+            msg = f"no longer the member of the consumer group {self._group}: {error.str()}"
+            raise ClaimLostError(msg)
+        if error.name() == "INCONSISTENT_GROUP_PROTOCOL":
+            msg = (
+                f"the consumer group '{self._group}' is in use by consumers of another protocol; "
+                "stop them, or set another kafka.group.id"
+            )
+            raise ProgressError("PROGRESS_OWNED", msg)
+        if error.name() == "GROUP_AUTHORIZATION_FAILED":
+            raise map_kafka_error(error, f"using the consumer group {self._group}")
+
+    def _config(self, owner: Owner) -> dict[str, Any]:
+        config = consumer_config(self._kafka, group_id=self._group)
+        session = self.session_ms
+        return {
+            **config,
+            "client.id": self.client_id(owner),
+            # In the protocol of KIP-848 the later of two processes would be rejected.
+            "group.protocol": "classic",
+            # A cooperative assignor would need incremental assignments; there is nothing to share.
+            "partition.assignment.strategy": "range",
+            "group.instance.id": INSTANCE,
+            "session.timeout.ms": str(session),
+            "heartbeat.interval.ms": str(max(session // 4, 1)),
+            "max.poll.interval.ms": str(_MAX_POLL_INTERVAL_MS),
+            "error_cb": self._on_error,
+            "on_commit": self._on_commit,
+        }
+
+
+def _ignore_revocation(_: Consumer, __: list[KafkaPartition]) -> None:
+    """
+    Do nothing: no partition is ever assigned.
+    """
