@@ -1,22 +1,16 @@
 """
-One connection to one broker: requests go out, responses come back in the same order.
+One connection to one broker: API versions, login and throttling around its requests.
 """
 
 from __future__ import annotations
 
 import struct
 import time
-from collections import deque
 from typing import TYPE_CHECKING, TypeVar
 
+from pyspark_pykafka.engines.wire.network.channel import Channel
 from pyspark_pykafka.engines.wire.network.connect import HandshakeEndedError, connect
-from pyspark_pykafka.engines.wire.network.frame_reader import (
-    FETCH,
-    PLAINTEXT_HINT,
-    FrameReader,
-    InFlightRequest,
-)
-from pyspark_pykafka.engines.wire.network.reachability import REACHABILITY
+from pyspark_pykafka.engines.wire.network.frame_reader import FETCH, PLAINTEXT_HINT
 from pyspark_pykafka.engines.wire.network.sasl_session import SaslSession
 from pyspark_pykafka.engines.wire.network.throttle import Throttle
 from pyspark_pykafka.engines.wire.protocol.api_versions import (
@@ -24,7 +18,6 @@ from pyspark_pykafka.engines.wire.protocol.api_versions import (
     BrokerApiVersions,
     negotiate_versions,
 )
-from pyspark_pykafka.engines.wire.protocol.request import encode_request
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError
 
 if TYPE_CHECKING:
@@ -46,10 +39,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _INT32 = struct.Struct(">i")
-
-# A connection counts as silent once a response has taken this share of its timeout: a wait that is
-# shared with other connections ends a little before the timeout.
-_SILENT_SHARE = 0.9
 
 _TLS_HINT = "; does the listener require a client certificate (kafka.ssl.certificate.location)?"
 _LOGIN_HINT = "; the broker closed it without answering the login, as it may when it shuts down"
@@ -73,15 +62,10 @@ class Connection:
         self.address = address
         self._config = config
         self._transport = transport
-        self._now = now
         self._throttle = Throttle(address, now)
-        self._log: WireLog | None = None
-        self._frames = FrameReader(address, config, transport)
-        self._in_flight: deque[InFlightRequest] = deque()
-        self._correlation_id = 0
+        self._channel = Channel(address, config, transport, now)
         self._versions = BrokerApiVersions(address, {})
         self._login = SaslSession(address, config.sasl, now)
-        self._last_used_at = self._last_response_at = self._waiting_since = now()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else f"{self.in_flight} in flight"
@@ -105,8 +89,8 @@ class Connection:
             raise _plaintext_listener_error(address, config) or ended.error from ended
         connection = cls(address, config, transport, now)
         if config.debug:
-            connection._log = _wire_log(address, config)
-            connection._log.connected(config.protocol, now() - started_at)
+            connection._channel.log = log = _wire_log(address, config)
+            log.connected(config.protocol, now() - started_at)
         try:
             connection._negotiate(setup)
             connection._log_in(setup)
@@ -122,7 +106,7 @@ class Connection:
         """
         The number of requests that were sent and not answered yet.
         """
-        return len(self._in_flight)
+        return len(self._channel.in_flight)
 
     @property
     def throttled_until(self) -> float:
@@ -145,10 +129,7 @@ class Connection:
 
         With nothing in flight this also notices that the broker has closed the connection.
         """
-        if self._in_flight or self._transport.closed:
-            return not self._transport.closed
-        idle = self._now() - self._last_used_at
-        return not 0 < self._config.idle_seconds <= idle and self._transport.has_no_input()
+        return self._channel.is_usable
 
     @property
     def closed(self) -> bool:
@@ -162,7 +143,7 @@ class Connection:
         """
         The monotonic time of the last response, or of the connection's start.
         """
-        return self._last_response_at
+        return self._channel.last_response_at
 
     @property
     def has_buffered_input(self) -> bool:
@@ -209,16 +190,17 @@ class Connection:
         """
         self._throttle.wait(deadline)
         # Invariant R14 (re-authentication).
-        if not self._in_flight and self.is_login_due:
+        if not self._channel.in_flight and self.is_login_due:
             self._log_in(deadline)
-        return self._write(request, deadline)
+        return self._channel.send(request, deadline)
 
     def receive(self, api: ApiSpec[T], deadline: Deadline) -> T:
         """
         Return the decoded response to the oldest request in flight, which is one of ``api``.
         """
-        if self._in_flight and self._in_flight[0].response is not api.response:
-            oldest = self._in_flight[0].action
+        in_flight = self._channel.in_flight
+        if in_flight and in_flight[0].response is not api.response:
+            oldest = in_flight[0].action
             msg = f"the oldest request to {self.address} is {oldest}, not {api.name}"
             raise ValueError(msg)
         return self._receive(api.response, deadline)
@@ -236,26 +218,13 @@ class Connection:
 
         Later responses do not overwrite the frame while any view of it exists.
         """
-        if not self._in_flight:
-            msg = f"no request to {self.address} is in flight; send a request first"
-            raise ValueError(msg)
         try:
-            frame = self._frames.read(self._in_flight[0], self._limit(deadline))
+            frame = self._channel.receive(deadline)
         except BrokerUnavailableError as error:
-            self.close()
             raise self._unavailable_error(error) from error
-        except PykafkaError:
-            self.close()
-            raise
-        request = self._in_flight.popleft()
-        self._last_used_at = self._last_response_at = self._waiting_since = self._now()
         self._transport.hint = ""
         if frame.schema.API_KEY == FETCH and len(frame.body) >= _INT32.size:
             self._throttle.record(frame, *_INT32.unpack(frame.body[: _INT32.size]))
-        if self._log is not None:
-            seconds = self._last_response_at - request.sent_at
-            log, size = self._log, self._frames.last_size
-            log.received(request.action, request.version, request.correlation_id, size, seconds)
         return frame
 
     def request(self, request: Request[T] | KafkaPythonRequest[T], deadline: Deadline) -> T:
@@ -274,12 +243,7 @@ class Connection:
         """
         Close the connection; responses to requests in flight are lost.
         """
-        if self._in_flight and self._is_silent():
-            REACHABILITY.record_silence(self._last_response_at, self._waiting_since)
-        if self._log is not None:
-            self._log.closed(len(self._in_flight))
-        self._in_flight.clear()
-        self._transport.close()
+        self._channel.close()
 
     def _unavailable_error(self, error: BrokerUnavailableError) -> PykafkaError:
         """
@@ -299,22 +263,13 @@ class Connection:
         )
         return login_error or error
 
-    def _is_silent(self) -> bool:
-        """
-        Whether a response has taken all its time, and nothing has arrived.
-        """
-        waited = self._now() - self._waiting_since
-        if waited < _SILENT_SHARE * self._config.request_seconds:
-            return False
-        return self._transport.closed or self._transport.has_no_input()
-
     def _negotiate(self, deadline: Deadline) -> None:
         hint = PLAINTEXT_HINT if self._config.tls is None else _TLS_HINT
         limit = deadline.within(self._config.api_versions_seconds)
         self._versions = negotiate_versions(
             lambda request: self._request(request, limit, hint), self.address
         )
-        self._frames.expects_kafka = bool(self._versions.ranges)
+        self._channel.frames.expects_kafka = bool(self._versions.ranges)
 
     def _log_in(self, deadline: Deadline) -> None:
         try:
@@ -324,14 +279,15 @@ class Connection:
         except PykafkaError:
             self.close()
             raise
-        if self._log is not None and self._config.sasl is not None:
-            self._log.logged_in(self._config.sasl.mechanism, lifetime)
+        log = self._channel.log
+        if log is not None and self._config.sasl is not None:
+            log.logged_in(self._config.sasl.mechanism, lifetime)
 
     def _request(
         self, request: Request[T] | KafkaPythonRequest[T], deadline: Deadline, hint: str
     ) -> T:
         self._transport.hint = hint
-        return self._receive(self._write(request, deadline), deadline)
+        return self._receive(self._channel.send(request, deadline), deadline)
 
     def _receive(self, schema: ResponseDecoder[T], deadline: Deadline) -> T:
         """
@@ -347,29 +303,6 @@ class Connection:
             raise
         self._throttle.record(frame, getattr(response, "throttle_time_ms", 0))
         return response
-
-    def _write(
-        self, request: Request[T] | KafkaPythonRequest[T], deadline: Deadline
-    ) -> ResponseDecoder[T]:
-        self._correlation_id = (self._correlation_id + 1) & 0x7FFF_FFFF
-        sent = encode_request(request, self._correlation_id, self._config.client_id)
-        action = sent.name.removesuffix("Request")
-        self._transport.send(sent.buffers, self._limit(deadline), action)
-        self._last_used_at = sent_at = self._now()
-        if sent.expects_response:
-            if not self._in_flight:
-                self._waiting_since = sent_at
-            self._in_flight.append(
-                InFlightRequest(self._correlation_id, sent.response, sent.version, action, sent_at)
-            )
-        if self._log is not None:
-            self._log.sent(action, sent.version, self._correlation_id, sent.buffers)
-        return sent.response
-
-    def _limit(self, deadline: Deadline) -> Deadline:
-        # The timeout starts when we begin to wait, not when we sent: the response may already be
-        # in the socket buffer.
-        return deadline.within(self._config.request_seconds)
 
 
 def _plaintext_listener_error(address: Address, config: WireConfig) -> PykafkaError | None:
