@@ -57,6 +57,26 @@ class Accumulator:
         """
         return self._queues[tp]
 
+    def drain(
+        self, queues: list[PartitionQueue], now: float
+    ) -> dict[TopicPartition, ProducerBatch]:
+        """
+        Take a batch from each queue, up to the request's size limit.
+
+        Removes the queues without a sendable batch from the list.
+        """
+        taken: dict[TopicPartition, ProducerBatch] = {}
+        size = 0
+        for queue in list(queues):
+            if not queue.is_sendable(now):
+                queues.remove(queue)
+                continue
+            size += queue.waiting[0].size_bytes
+            if taken and size > self._config.request_bytes:
+                break
+            taken[queue.tp] = queue.send()
+        return taken
+
     def acknowledge(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """
         Release an acknowledged batch.

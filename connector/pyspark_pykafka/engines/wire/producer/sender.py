@@ -15,6 +15,7 @@ from pyspark_pykafka.engines.wire.network.poll import readable
 from pyspark_pykafka.engines.wire.producer import delivery_errors
 from pyspark_pykafka.engines.wire.producer.accumulator import Accumulator
 from pyspark_pykafka.engines.wire.producer.in_flight import InFlight
+from pyspark_pykafka.engines.wire.producer.ready_brokers import ReadyBrokers
 from pyspark_pykafka.engines.wire.producer.response_handler import ResponseHandler
 from pyspark_pykafka.engines.wire.producer.retries import ProducerRetryPolicy
 from pyspark_pykafka.engines.wire.producer.stopwatch import Stopwatch
@@ -74,6 +75,9 @@ class Sender:
         self._retry_policy = ProducerRetryPolicy(config, now)
         self._responses = ResponseHandler(
             cluster, config, self._accumulator, self._retry_policy, now
+        )
+        self._ready = ReadyBrokers(
+            cluster, self._accumulator, self._retry_policy, config.request_seconds, now
         )
         # When the first throttling broker accepts requests again.
         self._throttled_until = math.inf
@@ -144,8 +148,8 @@ class Sender:
 
     def _send(self) -> None:
         self._throttled_until = math.inf
-        for node, queues in self._ready().items():
-            connection = self._connection(node, queues)
+        for node, queues in self._ready.queues().items():
+            connection = self._ready.connection(node, queues)
             while connection is not None and queues and self._has_room(connection):
                 if not self._send_one(connection, queues):
                     break
@@ -164,57 +168,11 @@ class Sender:
             return False
         return in_flight < self._config.in_flight
 
-    def _ready(self) -> dict[int, list[PartitionQueue]]:
-        """
-        Return the queues with a sendable batch by leader (node id).
-        """
-        now = self._now()
-        ready: dict[int, list[PartitionQueue]] = {}
-        failed: dict[str, PykafkaError] = {}
-        for queue in self._accumulator.active.values():
-            if queue.is_sendable(now):
-                node = self._leader(queue, failed)
-                if node is not None:
-                    ready.setdefault(node, []).append(queue)
-        for topic in failed:
-            self._cluster.invalidate_metadata(topic)
-        return ready
-
-    def _leader(self, queue: PartitionQueue, failed: dict[str, PykafkaError]) -> int | None:
-        """
-        Return the leader's node id, or None if it is not known at the moment.
-
-        ``failed`` holds the topics whose metadata could not be read in this poll. They are not
-        requested again, since a hanging broker would take its timeout for each partition.
-        """
-        topic = queue.tp.topic
-        try:
-            if topic in failed and not self._cluster.has_metadata(topic):
-                raise failed[topic]
-            node = self._cluster.leader(queue.tp, self._request_deadline()).node
-        except PykafkaError as error:
-            self._retry_policy.raise_if_fatal(error, queue.tp)
-            failed[topic] = error
-            queue.back_off(self._retry_policy.retry_at(queue.tp), error)
-            return None
-        self._retry_policy.on_leader_found(queue.tp)
-        return node
-
-    def _connection(self, node: int, queues: list[PartitionQueue]) -> Connection | None:
-        try:
-            return self._cluster.connection(node, self._request_deadline())
-        except PykafkaError as error:
-            self._retry_policy.raise_if_fatal(error)
-            for queue in queues:
-                self._cluster.invalidate_metadata(queue.tp.topic)
-                queue.back_off(self._retry_policy.retry_at(queue.tp), error)
-            return None
-
     def _send_one(self, connection: Connection, queues: list[PartitionQueue]) -> bool:
         """
         Send one batch of each queue, up to the request's size limit; return False on failure.
         """
-        batches = self._take(queues)
+        batches = self._accumulator.drain(queues, self._now())
         if not batches:
             return False
         session = self._session
@@ -236,22 +194,6 @@ class Sender:
             self._disconnect(connection, self._name_timeout(error))
             return False
         return True
-
-    def _take(self, queues: list[PartitionQueue]) -> dict[TopicPartition, ProducerBatch]:
-        """
-        Take a batch from each queue; remove the queues without a sendable batch from the list.
-        """
-        taken: dict[TopicPartition, ProducerBatch] = {}
-        size, now = 0, self._now()
-        for queue in list(queues):
-            if not queue.is_sendable(now):
-                queues.remove(queue)
-                continue
-            size += queue.waiting[0].size_bytes
-            if taken and size > self._config.request_bytes:
-                break
-            taken[queue.tp] = queue.send()
-        return taken
 
     # --- Responses --------------------------------------------------------------------------------
 
