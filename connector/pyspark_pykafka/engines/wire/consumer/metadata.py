@@ -20,7 +20,7 @@ from pyspark_pykafka.engines.wire.consumer.list_offsets import (
     request_from_leaders,
 )
 from pyspark_pykafka.engines.wire.consumer.topics import existing_topics, to_topic
-from pyspark_pykafka.engines.wire.network.cluster import borrowed_cluster
+from pyspark_pykafka.engines.wire.network.cluster_pool import borrowed_cluster
 from pyspark_pykafka.engines.wire.network.racing import LONG_WAIT_SECONDS
 from pyspark_pykafka.engines.wire.protocol.list_offsets import ISOLATION, ListOffsetsPartition
 from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import OffsetForLeaderPartition

@@ -29,7 +29,7 @@ from pyspark_pykafka.engines.wire.consumer.stall_causes import (
     explain_out_of_range,
 )
 from pyspark_pykafka.engines.wire.consumer.truncation_check import LogCheck, LogTruncatedError
-from pyspark_pykafka.engines.wire.network.cluster import borrowed_cluster
+from pyspark_pykafka.engines.wire.network.cluster_pool import borrowed_cluster
 from pyspark_pykafka.engines.wire.records._decoder import (
     MalformedBatch,
     OldFormat,

@@ -13,7 +13,7 @@ from pyspark_pykafka.engines.wire.consumer.partition_fetcher import (
     PartitionFetcher,
 )
 from pyspark_pykafka.engines.wire.consumer.retrying_fetcher import RetryingFetcher
-from pyspark_pykafka.engines.wire.network.cluster import borrowed_cluster
+from pyspark_pykafka.engines.wire.network.cluster_pool import borrowed_cluster
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

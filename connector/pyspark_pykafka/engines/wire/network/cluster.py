@@ -8,21 +8,18 @@ import logging
 import random
 import time
 from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from pyspark_pykafka.engines.client_pool import ClientPool
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.wire.network.broker_selector import BrokerSelector
 from pyspark_pykafka.engines.wire.network.metadata_reader import MetadataReader
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, UnknownTopicError
 from pyspark_pykafka.retry import Deadline
-from pyspark_pykafka.settings.wire_config import Address, wire_config
+from pyspark_pykafka.settings.wire_config import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator
-    from contextlib import AbstractContextManager
     from typing import Unpack
     from uuid import UUID
 
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.protocol.metadata import MetadataResponse
     from pyspark_pykafka.engines.wire.protocol.request import Request
     from pyspark_pykafka.offsets import TopicPartition
-    from pyspark_pykafka.settings import KafkaSettings
     from pyspark_pykafka.settings.wire_config import WireConfig
 
 T = TypeVar("T")
@@ -321,20 +317,3 @@ def _shared_address_error(address: Address, node: int, other: int) -> PykafkaErr
         "advertised.listeners"
     )
     return BrokerUnavailableError(msg)
-
-
-_pool: ClientPool[Cluster] = ClientPool(Cluster.close)
-
-
-def borrowed_cluster(kafka: KafkaSettings) -> AbstractContextManager[Cluster]:
-    """
-    Lend the cluster of these settings; its connections stay open afterwards.
-    """
-    config = _config(kafka)
-    return _pool.borrow(config, lambda: Cluster(config))
-
-
-# Cached: translating the settings takes up to half a millisecond per task.
-@lru_cache(maxsize=16)
-def _config(kafka: KafkaSettings) -> WireConfig:
-    return wire_config(kafka)
