@@ -197,7 +197,7 @@ def test_expired_session_is_claimed_again(
     recorder.record_completed(at(name, 1, "q"))
     wait_until(lambda: None if offset_of(config) == 1 else "not recorded yet", SECONDS)
 
-    other = KazooClient(zookeeper.hosts, client_id=store._client.client_id)  # type: ignore[attr-defined]
+    other = KazooClient(zookeeper.hosts, client_id=store._session.client.client_id)  # type: ignore[attr-defined]
     other.start()
     other.stop()
     other.close()

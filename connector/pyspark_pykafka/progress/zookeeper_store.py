@@ -8,31 +8,12 @@ that checks this version, so the server rejects a replaced process however long 
 from __future__ import annotations
 
 import time
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from kazoo.client import KazooClient, KazooState
-from kazoo.exceptions import (
-    AuthFailedError,
-    ConnectionClosedError,
-    ConnectionLoss,
-    KazooException,
-    NoAuthError,
-    NoNodeError,
-    RolledBackError,
-    RuntimeInconsistency,
-    SessionExpiredError,
-)
-from kazoo.handlers.threading import KazooTimeoutError
-from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
+from kazoo.exceptions import NoNodeError
 
-from pyspark_pykafka.errors import (
-    AuthenticationError,
-    AuthorizationError,
-    BrokerUnavailableError,
-    ProgressError,
-)
+from pyspark_pykafka.errors import ProgressError
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.progress.leader_cache import LeaderCache
 from pyspark_pykafka.progress.record import (
@@ -43,12 +24,17 @@ from pyspark_pykafka.progress.record import (
     to_node,
 )
 from pyspark_pykafka.progress.store import Claim, ClaimLostError, chunks, next_owner
+from pyspark_pykafka.progress.zookeeper_session import (
+    ZooKeeperSession,
+    response,
+    transaction_failures,
+)
 from pyspark_pykafka.retry import Deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
-    from kazoo.client import TransactionRequest
+    from kazoo.client import KazooClient, TransactionRequest
 
     from pyspark_pykafka.options import ZooKeeperNodes
     from pyspark_pykafka.progress.leader_cache import Leaders
@@ -59,18 +45,8 @@ if TYPE_CHECKING:
 HOLDER = "@owner"
 
 _PARTITION = "partition_"
-_RESPONSE_SECONDS = 5.0
 _RECHECK_SECONDS = 0.5
 _GRACE_SECONDS = 2.0
-
-_ACLS = {
-    "open": OPEN_ACL_UNSAFE,
-    "creator": CREATOR_ALL_ACL,
-    "readable": [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE],
-}
-
-# Lost connections and timeouts: the server may or may not have executed the request.
-_TRANSIENT = (KazooTimeoutError, ConnectionLoss, ConnectionClosedError, SessionExpiredError)
 
 # The owner while records are deleted.
 _DELETER = Owner("nobody", "none", 0)
@@ -98,13 +74,12 @@ class ZooKeeperStore:
         self._leaders = LeaderCache(leaders, now)
         self._now = now
         self._sleep = sleep
-        self._client: KazooClient | None = None
-        self._session: int | None = None
+        self._session = ZooKeeperSession(nodes, self._base)
         self._token = 0
         self._existing: set[str] = set()
 
     def __repr__(self) -> str:
-        connected = self._client is not None
+        connected = self._session.client is not None
         return f"ZooKeeperStore({self._nodes.hosts!r}, {self._base!r}, connected={connected})"
 
     def claim(self, owner: Owner, topics: Iterable[str]) -> Claim:  # noqa: ARG002 (the contract's)
@@ -112,8 +87,8 @@ class ZooKeeperStore:
         Write the owner into the id's node, once no live process of another query holds it.
         """
         owner = self._take_ownership(owner)
-        with self._translating_errors("reading"):
-            return Claim(owner, self._read(self._connected()))
+        with self._session.translating_errors("reading"):
+            return Claim(owner, self._read(self._session.connected()))
 
     def write(self, records: Mapping[TopicPartition, Record]) -> None:
         """
@@ -122,7 +97,7 @@ class ZooKeeperStore:
         self.keep_alive()
         leaders = self._leaders.get(records)
         located = [(tp, replace(record, broker=leaders.get(tp))) for tp, record in records.items()]
-        with self._translating_errors("writing to"):
+        with self._session.translating_errors("writing to"):
             for chunk in chunks(sorted(located), _MAX_TRANSACTION_SIZE):
                 self._write(chunk)
 
@@ -130,17 +105,14 @@ class ZooKeeperStore:
         """
         Check that the session is still that of the claim; kazoo keeps it alive by itself.
         """
-        assert self._client is not None
-        if self._client.state == KazooState.LOST or _session_of(self._client) != self._session:
-            msg = f"the session with ZooKeeper at {self._nodes.hosts} was lost"
-            raise ClaimLostError(msg)
+        self._session.check_claim()
 
     def read(self, topics: Iterable[str] | None = None) -> Records:
         """
         Return the records of the partitions' nodes.
         """
-        with self._translating_errors("reading"):
-            records = self._read(self._connected())
+        with self._session.translating_errors("reading"):
+            records = self._read(self._session.connected())
         requested = None if topics is None else set(topics)
         return {
             tp: record
@@ -153,9 +125,9 @@ class ZooKeeperStore:
         Delete the nodes of all partitions, whatever they contain; the id's own node stays.
         """
         self._take_ownership(_DELETER)
-        with self._translating_errors("deleting records from"):
+        with self._session.translating_errors("deleting records from"):
             for chunk in chunks(
-                self._recorded_partitions(self._connected()), _MAX_TRANSACTION_SIZE
+                self._recorded_partitions(self._session.connected()), _MAX_TRANSACTION_SIZE
             ):
                 transaction = self._begin()
                 for tp in chunk:
@@ -167,22 +139,19 @@ class ZooKeeperStore:
         """
         End the session, which deletes the ephemeral node of the owner.
         """
-        if self._client is not None:
-            client, self._client = self._client, None
-            client.stop()
-            client.close()
+        self._session.close()
 
     def _take_ownership(self, owner: Owner) -> Owner:
         self.close()
         try:
-            with self._translating_errors("claiming"):
-                client = self._connected()
-                _response(client.ensure_path_async(self._base))
+            with self._session.translating_errors("claiming"):
+                client = self._session.connected()
+                response(client.ensure_path_async(self._base))
                 owner = self._replace_owner(client, owner)
         except BaseException:
             self.close()
             raise
-        self._session = _session_of(client)
+        self._session.start_claim()
         return owner
 
     def _replace_owner(self, client: KazooClient, owner: Owner) -> Owner:
@@ -191,14 +160,14 @@ class ZooKeeperStore:
         while True:
             holder, holder_version = self._holder(client)
             if holder is None or holder.query == owner.query:
-                data, stat = _response(client.get_async(self._base))
+                data, stat = response(client.get_async(self._base))
                 new = next_owner(owner, owner_from_node(data))
                 transaction = client.transaction()
                 transaction.set_data(self._base, owner_to_node(new), version=stat.version)
                 if holder is not None:
                     transaction.delete(self._holder_path, version=holder_version)
                 transaction.create(self._holder_path, owner_to_node(new), ephemeral=True)
-                if not _failures(_response(transaction.commit_async())):
+                if not transaction_failures(response(transaction.commit_async())):
                     self._token = stat.version + 1
                     return new
                 # Another process was faster; the next iteration sees its node.
@@ -216,7 +185,7 @@ class ZooKeeperStore:
 
     def _holder(self, client: KazooClient) -> tuple[Owner | None, int]:
         try:
-            data, stat = _response(client.get_async(self._holder_path))
+            data, stat = response(client.get_async(self._holder_path))
         except NoNodeError:
             return None, -1
         return owner_from_node(data), stat.version
@@ -226,11 +195,11 @@ class ZooKeeperStore:
         # All requests are sent before the first response is awaited.
         pending_nodes = {tp: client.get_async(self._path(tp)) for tp in tps}
         self._existing = {self._path(tp) for tp in pending_nodes}
-        return {tp: from_node(tp, _response(pending)[0]) for tp, pending in pending_nodes.items()}
+        return {tp: from_node(tp, response(pending)[0]) for tp, pending in pending_nodes.items()}
 
     def _recorded_partitions(self, client: KazooClient) -> list[TopicPartition]:
         try:
-            names = _response(client.get_children_async(self._base))
+            names = response(client.get_children_async(self._base))
         except NoNodeError:
             return []
         partition_names = {
@@ -241,14 +210,14 @@ class ZooKeeperStore:
         return sorted(
             TopicPartition(topic, int(name.removeprefix(_PARTITION)))
             for topic, pending in partition_names.items()
-            for name in _response(pending)
+            for name in response(pending)
             if name.removeprefix(_PARTITION).isdigit()
         )
 
     def _write(self, chunk: list[tuple[TopicPartition, Record]]) -> None:
-        assert self._client is not None
+        assert self._session.client is not None
         for topic in {tp.topic for tp, _ in chunk if self._path(tp) not in self._existing}:
-            _response(self._client.ensure_path_async(f"{self._base}/{topic}"))
+            response(self._session.client.ensure_path_async(f"{self._base}/{topic}"))
         transaction = self._begin()
         for tp, record in chunk:
             path, data = self._path(tp), to_node(tp, record)
@@ -260,68 +229,16 @@ class ZooKeeperStore:
         self._existing |= {self._path(tp) for tp, _ in chunk}
 
     def _begin(self) -> TransactionRequest:
-        assert self._client is not None
-        transaction = self._client.transaction()
+        assert self._session.client is not None
+        transaction = self._session.client.transaction()
         transaction.check(self._base, version=self._token)
         return transaction
 
     def _commit(self, transaction: TransactionRequest) -> None:
-        failures = _failures(_response(transaction.commit_async()))
+        failures = transaction_failures(response(transaction.commit_async()))
         if failures:
             msg = f"another process changed the nodes below {self._base} in ZooKeeper: {failures}"
             raise ClaimLostError(msg)
 
     def _path(self, tp: TopicPartition) -> str:
         return f"{self._base}/{tp.topic}/{_PARTITION}{tp.partition}"
-
-    def _connected(self) -> KazooClient:
-        if self._client is None:
-            digest = self._nodes.digest
-            client = KazooClient(
-                self._nodes.hosts,
-                timeout=self._nodes.session_timeout_ms / 1000,
-                auth_data=None if digest is None else [("digest", ":".join(digest))],
-                default_acl=_ACLS[self._nodes.acl],
-            )
-            client.start(_RESPONSE_SECONDS)
-            self._client = client
-        return self._client
-
-    @contextmanager
-    def _translating_errors(self, action: str) -> Iterator[None]:
-        """
-        Translate kazoo's errors into the connector's.
-        """
-        where = f"{action} {self._base} in ZooKeeper at {self._nodes.hosts}"
-        try:
-            yield
-        except _TRANSIENT as cause:
-            msg = f"{where}: no response ({cause or type(cause).__name__}); are its servers up?"
-            raise BrokerUnavailableError(msg) from cause
-        except NoAuthError as cause:
-            msg = f"{where}: not allowed; zookeeperDigest must be a user in the ACL of the nodes"
-            raise AuthorizationError(msg) from cause
-        except AuthFailedError as cause:
-            msg = f"{where}: the user or password in zookeeperDigest was rejected"
-            raise AuthenticationError(msg) from cause
-        except KazooException as cause:
-            msg = f"{where}: {type(cause).__name__} {cause}"
-            raise ProgressError("ZOOKEEPER_REFUSED", msg) from cause
-
-
-def _session_of(client: KazooClient) -> int | None:
-    # None between the end of one session and the start of the next.
-    return client.client_id[0] if client.client_id else None
-
-
-def _response(pending: Any) -> Any:
-    return pending.get(timeout=_RESPONSE_SECONDS)
-
-
-def _failures(results: list[Any]) -> str:
-    """
-    Return the errors of a transaction, without those of steps that were merely rolled back.
-    """
-    errors = [result for result in results if isinstance(result, Exception)]
-    causes = [e for e in errors if not isinstance(e, RolledBackError | RuntimeInconsistency)]
-    return ", ".join(sorted({type(error).__name__ for error in causes or errors}))

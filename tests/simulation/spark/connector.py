@@ -37,6 +37,7 @@ _LEFT_OUT = (
     "__main__",
     "group_member",
     "group_store",
+    "zookeeper_session",
     "zookeeper_store",
 )
 

@@ -1,0 +1,144 @@
+"""
+A session with ZooKeeper: the client, its responses within a timeout, and its errors in our terms.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from kazoo.client import KazooClient, KazooState
+from kazoo.exceptions import (
+    AuthFailedError,
+    ConnectionClosedError,
+    ConnectionLoss,
+    KazooException,
+    NoAuthError,
+    RolledBackError,
+    RuntimeInconsistency,
+    SessionExpiredError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
+
+from pyspark_pykafka.errors import (
+    AuthenticationError,
+    AuthorizationError,
+    BrokerUnavailableError,
+    ProgressError,
+)
+from pyspark_pykafka.progress.store import ClaimLostError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pyspark_pykafka.options import ZooKeeperNodes
+
+_RESPONSE_SECONDS = 5.0
+
+_ACLS = {
+    "open": OPEN_ACL_UNSAFE,
+    "creator": CREATOR_ALL_ACL,
+    "readable": [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE],
+}
+
+# Lost connections and timeouts: the server may or may not have executed the request.
+_TRANSIENT = (KazooTimeoutError, ConnectionLoss, ConnectionClosedError, SessionExpiredError)
+
+
+class ZooKeeperSession:
+    """
+    The session of one store, opened by the first :meth:`connected` and after each :meth:`close`.
+    """
+
+    def __init__(self, nodes: ZooKeeperNodes, base: str) -> None:
+        self._nodes = nodes
+        self._base = base
+        #: The client, while the session is open.
+        self.client: KazooClient | None = None
+        self._claimed: int | None = None
+
+    def __repr__(self) -> str:
+        return f"<ZooKeeperSession {self._nodes.hosts}, connected={self.client is not None}>"
+
+    def connected(self) -> KazooClient:
+        """
+        Return the client, which is connected now if it was not.
+        """
+        if self.client is None:
+            digest = self._nodes.digest
+            client = KazooClient(
+                self._nodes.hosts,
+                timeout=self._nodes.session_timeout_ms / 1000,
+                auth_data=None if digest is None else [("digest", ":".join(digest))],
+                default_acl=_ACLS[self._nodes.acl],
+            )
+            client.start(_RESPONSE_SECONDS)
+            self.client = client
+        return self.client
+
+    def start_claim(self) -> None:
+        """
+        Let :meth:`check_claim` hold the client to its present session.
+        """
+        self._claimed = _session_id(self.connected())
+
+    def check_claim(self) -> None:
+        """
+        Raise :class:`ClaimLostError` if the session is not that of the claim any more.
+        """
+        assert self.client is not None
+        if self.client.state == KazooState.LOST or _session_id(self.client) != self._claimed:
+            msg = f"the session with ZooKeeper at {self._nodes.hosts} was lost"
+            raise ClaimLostError(msg)
+
+    def close(self) -> None:
+        """
+        End the session, which deletes its ephemeral nodes.
+        """
+        if self.client is not None:
+            client, self.client = self.client, None
+            client.stop()
+            client.close()
+
+    @contextmanager
+    def translating_errors(self, action: str) -> Iterator[None]:
+        """
+        Translate kazoo's errors into the connector's.
+        """
+        where = f"{action} {self._base} in ZooKeeper at {self._nodes.hosts}"
+        try:
+            yield
+        except _TRANSIENT as cause:
+            msg = f"{where}: no response ({cause or type(cause).__name__}); are its servers up?"
+            raise BrokerUnavailableError(msg) from cause
+        except NoAuthError as cause:
+            msg = f"{where}: not allowed; zookeeperDigest must be a user in the ACL of the nodes"
+            raise AuthorizationError(msg) from cause
+        except AuthFailedError as cause:
+            msg = f"{where}: the user or password in zookeeperDigest was rejected"
+            raise AuthenticationError(msg) from cause
+        except KazooException as cause:
+            msg = f"{where}: {type(cause).__name__} {cause}"
+            raise ProgressError("ZOOKEEPER_REFUSED", msg) from cause
+
+
+def response(pending: Any) -> Any:
+    """
+    Return the response to a request that was sent, once it has arrived.
+    """
+    return pending.get(timeout=_RESPONSE_SECONDS)
+
+
+def transaction_failures(results: list[Any]) -> str:
+    """
+    Return the errors of a transaction, without those of steps that were merely rolled back.
+    """
+    errors = [result for result in results if isinstance(result, Exception)]
+    causes = [e for e in errors if not isinstance(e, RolledBackError | RuntimeInconsistency)]
+    return ", ".join(sorted({type(error).__name__ for error in causes or errors}))
+
+
+def _session_id(client: KazooClient) -> int | None:
+    # None between the end of one session and the start of the next.
+    return client.client_id[0] if client.client_id else None
