@@ -15,13 +15,8 @@ from libc.stdint cimport (
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove, memset
 
-cdef extern from *:
-    """
-    typedef unsigned __int128 pykafka_uint128;
-    """
-    ctypedef unsigned long long uint128 "pykafka_uint128"
-
 include "_columns.pxi"
+include "_binary.pxi"
 
 # Avro's types, as avro_types.py numbers them.
 cdef enum:
@@ -80,15 +75,6 @@ cdef struct Writer:
     # The symbols of an enum, and where each ends.
     uint8_t* symbols
     int32_t* symbol_ends
-
-
-cdef inline int64_t left(Parser* parser) noexcept nogil:
-    return parser.end - parser.at
-
-
-cdef inline int ended(Parser* parser) noexcept nogil:
-    parser.at = parser.end
-    return malformed(parser, ENDED)
 
 
 cdef inline int read_long(Parser* parser, int64_t* value) noexcept nogil:
@@ -493,18 +479,6 @@ cdef int decode_blocks(Parser* parser, Writer* writer) noexcept nogil:
         return UNFIT
     status = add_end(parser, node, node.children[0].rows)
     return status if status else add_valid(parser, node, 1)
-
-
-cdef Node* find_node(Node* node, int number) noexcept:
-    cdef int i
-    cdef Node* found
-    if node.number == number:
-        return node
-    for i in range(node.child_count):
-        found = find_node(&node.children[i], number)
-        if found != NULL:
-            return found
-    return NULL
 
 
 cdef int build_writer(Writer* writer, object plan, Node* root) except -1:

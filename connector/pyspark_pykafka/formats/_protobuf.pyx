@@ -19,13 +19,8 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
-cdef extern from *:
-    """
-    typedef unsigned __int128 pykafka_uint128;
-    """
-    ctypedef unsigned long long uint128 "pykafka_uint128"
-
 include "_columns.pxi"
+include "_binary.pxi"
 
 # Protobuf's types, by the numbers of its descriptors.
 cdef enum:
@@ -124,15 +119,6 @@ cdef struct Field:
 
 
 # --- The wire format ------------------------------------------------------------------------------
-
-cdef inline int64_t left(Parser* parser) noexcept nogil:
-    return parser.end - parser.at
-
-
-cdef inline int ended(Parser* parser) noexcept nogil:
-    parser.at = parser.end
-    return malformed(parser, ENDED)
-
 
 cdef int read_long_varint(Parser* parser, uint64_t* value) noexcept nogil:
     cdef uint64_t bits = 0
@@ -867,18 +853,6 @@ cdef void free_entries(Parser* parser, Message* message) noexcept nogil:
 
 
 # --- Plans ----------------------------------------------------------------------------------------
-
-cdef Node* find_node(Node* node, int number) noexcept:
-    cdef int i
-    cdef Node* found
-    if node.number == number:
-        return node
-    for i in range(node.child_count):
-        found = find_node(&node.children[i], number)
-        if found != NULL:
-            return found
-    return NULL
-
 
 cdef uint8_t* copied(bytes value) except NULL:
     cdef uint8_t* copy = <uint8_t*>malloc(max(len(value), 1))
