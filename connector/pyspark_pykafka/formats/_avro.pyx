@@ -16,6 +16,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcpy, memmove, memset
 
 include "_columns.pxi"
+include "_decimals.pxi"
 include "_binary.pxi"
 
 # Avro's types, as avro_types.py numbers them.
@@ -50,19 +51,6 @@ cdef enum:
     TO_MEMBERS = 3
     CONVERSIONS = 4
 
-cdef uint128[39] INTEGER_POWERS
-
-
-def _fill_powers():
-    cdef uint128 power = 1
-    cdef int i
-    for i in range(39):
-        INTEGER_POWERS[i] = power
-        power = power * 10
-
-
-_fill_powers()
-
 
 cdef struct Writer:
     # A type of the writer's schema, and where its values go; NULL is nowhere.
@@ -93,7 +81,7 @@ cdef inline int read_long(Parser* parser, int64_t* value) noexcept nogil:
         parser.at += 1
         bits |= <uint64_t>(byte & 0x7F) << shift
         if byte < 0x80:
-            value[0] = <int64_t>(bits >> 1) ^ -<int64_t>(bits & 1)
+            value[0] = from_zigzag(bits)
             return OK
         shift += 7
     return malformed(parser, BAD_NUMBER)
@@ -596,16 +584,11 @@ cdef class AvroDecoder(ColumnDecoder):
         Add a schema by its key, or None for one that cannot be used: its values are bad.
         """
         cdef Writer* built = NULL
-        cdef Known* moved
         cdef Py_ssize_t at = self._place(key)
         if at < self.known_count and self.known[at].key == key:
             raise ValueError(f"the schema {key} is there already")
         if self.known_count == self.known_room:
-            moved = <Known*>realloc(self.known, (2 * self.known_room + 8) * sizeof(Known))
-            if moved == NULL:
-                raise MemoryError
-            self.known = moved
-            self.known_room = 2 * self.known_room + 8
+            self.known = <Known*>with_more_room(self.known, &self.known_room, sizeof(Known))
         if writer is not None:
             built = <Writer*>calloc(1, sizeof(Writer))
             if built == NULL:
@@ -655,9 +638,7 @@ cdef class AvroDecoder(ColumnDecoder):
         cdef Py_ssize_t row = self.root.rows
         cdef Writer* writer = &self.writer
         cdef int status = OK
-        parser.reason = 0
-        parser.wrong_at = NULL
-        parser.node = -1
+        begin_record(parser)
         if self.id_bytes:
             status = self.find_writer(&writer)
         if status == OK:

@@ -1,12 +1,5 @@
 # What the decoders of binary encodings share; they include it after _columns.pxi.
 
-cdef extern from *:
-    """
-    typedef unsigned __int128 pykafka_uint128;
-    """
-    ctypedef unsigned long long uint128 "pykafka_uint128"
-
-
 cdef inline int64_t left(Parser* parser) noexcept nogil:
     return parser.end - parser.at
 
@@ -14,6 +7,10 @@ cdef inline int64_t left(Parser* parser) noexcept nogil:
 cdef inline int ended(Parser* parser) noexcept nogil:
     parser.at = parser.end
     return malformed(parser, ENDED)
+
+
+cdef inline int64_t from_zigzag(uint64_t bits) noexcept nogil:
+    return <int64_t>(bits >> 1) ^ -<int64_t>(bits & 1)
 
 
 cdef Node* find_node(Node* node, int number) noexcept:
@@ -26,3 +23,15 @@ cdef Node* find_node(Node* node, int number) noexcept:
         if found != NULL:
             return found
     return NULL
+
+
+cdef void* with_more_room(void* entries, Py_ssize_t* room, size_t size) except NULL:
+    """
+    Return a table of entries of a size with about twice the room, moved if it has to be.
+    """
+    cdef Py_ssize_t more = 2 * room[0] + 8
+    cdef void* moved = realloc(entries, more * size)
+    if moved == NULL:
+        raise MemoryError
+    room[0] = more
+    return moved

@@ -265,6 +265,15 @@ cdef void cut(Node* node, Py_ssize_t rows) noexcept nogil:
         node.data.used = inner
 
 
+cdef inline void begin_record(Parser* parser) noexcept nogil:
+    """
+    Forget what was wrong with the last record.
+    """
+    parser.reason = 0
+    parser.wrong_at = NULL
+    parser.node = -1
+
+
 cdef inline int malformed(Parser* parser, int reason) noexcept nogil:
     parser.reason = reason
     parser.node = -1

@@ -19,8 +19,6 @@ cdef extern from *:
     #include <stdint.h>
     #include <string.h>
 
-    typedef unsigned __int128 pykafka_uint128;
-
     #if defined(__SSE2__)
     #include <emmintrin.h>
     #endif
@@ -73,7 +71,7 @@ cdef extern from *:
 
     /* The high and low half of a product. */
     static inline void wide_product(uint64_t a, uint64_t b, uint64_t* high, uint64_t* low) {
-        pykafka_uint128 product = (pykafka_uint128)a * b;
+        unsigned __int128 product = (unsigned __int128)a * b;
         *high = (uint64_t)(product >> 64);
         *low = (uint64_t)product;
     }
@@ -82,7 +80,6 @@ cdef extern from *:
         return __builtin_clzll(bits);
     }
     """
-    ctypedef unsigned long long uint128 "pykafka_uint128"
     const uint8_t* find_special(
         const uint8_t* at, const uint8_t* end, uint32_t* high
     ) noexcept nogil
@@ -107,6 +104,7 @@ cdef enum:
     MAX_DIGITS = 19
 
 include "_columns.pxi"
+include "_decimals.pxi"
 
 cdef struct Slot:
     # A key with its closing quote, if it is short, and the index of its field or -1.
@@ -123,7 +121,6 @@ cdef struct Lookup:
 
 
 cdef double[23] POWERS_OF_TEN
-cdef uint128[39] INTEGER_POWERS
 # The upper 128 bits of 5**q, from q = -342 on (Lemire, "Number Parsing at a Gigabyte per Second").
 cdef enum:
     MIN_POWER = -342
@@ -134,12 +131,8 @@ cdef uint64_t[651] FIVES_LOW
 
 def _fill_powers():
     cdef int i
-    cdef uint128 power = 1
     for i in range(23):
         POWERS_OF_TEN[i] = float(10 ** i)
-    for i in range(39):
-        INTEGER_POWERS[i] = power
-        power = power * 10
     for q in range(MIN_POWER, MAX_POWER + 1):
         bits = _five_to_the(q)
         FIVES_HIGH[q - MIN_POWER] = bits >> 64
@@ -351,6 +344,14 @@ cdef struct Number:
     bint whole
 
 
+cdef int no_digit(Parser* parser, const uint8_t* at) noexcept nogil:
+    """
+    Report the end of the text, or a byte in the place of a digit.
+    """
+    parser.at = at
+    return malformed(parser, ENDED if at >= parser.end else BAD_NUMBER)
+
+
 cdef inline int read_number(Parser* parser, Number* number) noexcept nogil:
     cdef const uint8_t* at = parser.at
     cdef const uint8_t* end = parser.end
@@ -359,8 +360,7 @@ cdef inline int read_number(Parser* parser, Number* number) noexcept nogil:
     if at[0] == 45:
         at += 1
     if at >= end or not is_digit(at[0]):
-        parser.at = at
-        return malformed(parser, ENDED if at >= end else BAD_NUMBER)
+        return no_digit(parser, at)
     if at[0] == 48:
         at += 1
         if at < end and is_digit(at[0]):
@@ -373,8 +373,7 @@ cdef inline int read_number(Parser* parser, Number* number) noexcept nogil:
         number.whole = False
         at += 1
         if at >= end or not is_digit(at[0]):
-            parser.at = at
-            return malformed(parser, ENDED if at >= end else BAD_NUMBER)
+            return no_digit(parser, at)
         while at < end and is_digit(at[0]):
             at += 1
     if at < end and (at[0] | 0x20) == 101:
@@ -383,8 +382,7 @@ cdef inline int read_number(Parser* parser, Number* number) noexcept nogil:
         if at < end and (at[0] == 43 or at[0] == 45):
             at += 1
         if at >= end or not is_digit(at[0]):
-            parser.at = at
-            return malformed(parser, ENDED if at >= end else BAD_NUMBER)
+            return no_digit(parser, at)
         while at < end and is_digit(at[0]):
             at += 1
     number.size = at - number.start
@@ -1220,12 +1218,18 @@ cdef inline int add_whole(
     return add_fixed(parser, node, &value)
 
 
-cdef inline int enter(Parser* parser) noexcept nogil:
+cdef inline int enter(Parser* parser, uint8_t closing, bint* ended) noexcept nogil:
+    """
+    Pass the start of an object or array, and its end too if it is empty.
+    """
     if parser.depth >= MAX_DEPTH:
         return malformed(parser, TOO_DEEP)
     parser.depth += 1
     parser.at += 1
     skip_spaces(parser)
+    ended[0] = parser.at < parser.end and parser.at[0] == closing
+    if ended[0]:
+        parser.at += 1
     return OK
 
 
@@ -1252,13 +1256,10 @@ cdef int decode_list(Parser* parser, Node* node) noexcept nogil:
     cdef Node* child = node.children
     cdef Py_ssize_t first = child.rows
     cdef bint fits = True
-    cdef bint ended = False
-    cdef int status = enter(parser)
+    cdef bint ended
+    cdef int status = enter(parser, 93, &ended)
     if status:
         return status
-    if parser.at < parser.end and parser.at[0] == 93:
-        parser.at += 1
-        ended = True
     while not ended:
         # After an unfit element the whole list is unfit, as in Spark.
         status = decode_value(parser, child) if fits else skip_value(parser)
@@ -1282,13 +1283,10 @@ cdef int decode_map(Parser* parser, Node* node) noexcept nogil:
     cdef Node* values = &node.children[1]
     cdef Py_ssize_t first = keys.rows
     cdef bint fits = True
-    cdef bint ended = False
-    cdef int status = enter(parser)
+    cdef bint ended
+    cdef int status = enter(parser, 125, &ended)
     if status:
         return status
-    if parser.at < parser.end and parser.at[0] == 125:
-        parser.at += 1
-        ended = True
     while not ended:
         if parser.at >= parser.end or parser.at[0] != 34:
             return unexpected(parser)
@@ -1399,13 +1397,10 @@ cdef int decode_struct(Parser* parser, Node* node) noexcept nogil:
     cdef int32_t child
     cdef int i
     cdef int slot = 0
-    cdef bint ended = False
-    cdef int status = enter(parser)
+    cdef bint ended
+    cdef int status = enter(parser, 125, &ended)
     if status:
         return status
-    if parser.at < parser.end and parser.at[0] == 125:
-        parser.at += 1
-        ended = True
     while not ended:
         if parser.at >= parser.end or parser.at[0] != 34:
             return unexpected(parser)
@@ -1442,9 +1437,7 @@ cdef int decode_record(Parser* parser, Node* root) noexcept nogil:
     cdef Py_ssize_t row = root.rows
     cdef int status
     parser.depth = 0
-    parser.reason = 0
-    parser.wrong_at = NULL
-    parser.node = -1
+    begin_record(parser)
     skip_spaces(parser)
     if parser.at == parser.end:
         return add_null(parser, root)

@@ -20,6 +20,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 include "_columns.pxi"
+include "_decimals.pxi"
 include "_binary.pxi"
 
 # Protobuf's types, by the numbers of its descriptors.
@@ -146,10 +147,6 @@ cdef inline int read_varint(Parser* parser, uint64_t* value) noexcept nogil:
         parser.at += 1
         return OK
     return read_long_varint(parser, value)
-
-
-cdef inline int64_t from_zigzag(uint64_t bits) noexcept nogil:
-    return <int64_t>(bits >> 1) ^ -<int64_t>(bits & 1)
 
 
 cdef inline int read_tag(Parser* parser, uint32_t* number, int* wire_type) noexcept nogil:
@@ -1038,14 +1035,9 @@ cdef class ProtobufDecoder(ColumnDecoder):
         """
         Add the missing schema, and return its number; values of one that is not usable are bad.
         """
-        cdef Known* moved
         cdef Known* added
         if self.known_count == self.known_room:
-            moved = <Known*>realloc(self.known, (2 * self.known_room + 8) * sizeof(Known))
-            if moved == NULL:
-                raise MemoryError
-            self.known = moved
-            self.known_room = 2 * self.known_room + 8
+            self.known = <Known*>with_more_room(self.known, &self.known_room, sizeof(Known))
         added = &self.known[self.known_count]
         added.key = self.parser.schema
         added.path_size = self.path_size
@@ -1116,9 +1108,7 @@ cdef class ProtobufDecoder(ColumnDecoder):
         cdef const uint8_t* end = parser.end
         cdef Py_ssize_t row = self.root.rows
         cdef int status = OK
-        parser.reason = 0
-        parser.wrong_at = NULL
-        parser.node = -1
+        begin_record(parser)
         if self.id_bytes:
             status = self.find_schema()
         if status == OK:
