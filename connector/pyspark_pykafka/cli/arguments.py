@@ -10,6 +10,8 @@ from pyspark_pykafka.cli.client_config import client_settings, require_brokers
 from pyspark_pykafka.options.json_offsets import parse_position
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark_pykafka.options import Position
 
 MIN_SECONDS, MAX_SECONDS = 1, 86_400
@@ -105,6 +107,18 @@ def name_and_value(text: str) -> tuple[str, str]:
         msg = f"{text!r} is not valid; it must be NAME=VALUE"
         raise argparse.ArgumentTypeError(msg)
     return name, value
+
+
+def add_settings(
+    parser: argparse.ArgumentParser,
+    flag: str,
+    description: str,
+    parse: Callable[[str], tuple[str, object]] = name_and_value,
+) -> None:
+    """Add an argument NAME=VALUE that may be repeated."""
+    parser.add_argument(
+        flag, type=parse, action="append", default=[], metavar="NAME=VALUE", help=description
+    )
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from pyspark_pykafka.cli.arguments import (
     add_brokers,
     add_json,
+    add_settings,
     broker_options,
-    name_and_value,
 )
 from pyspark_pykafka.cli.client_config import BOOTSTRAP, client_settings
 from pyspark_pykafka.cli.command import Command
@@ -82,13 +82,8 @@ def _add_doctor_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--group", help="a query's kafka.group.id")
     parser.add_argument("--prefix", help="an exactly-once write's transactionalIdPrefix")
-    parser.add_argument(
-        "--conf",
-        type=name_and_value,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a Spark setting of the query, in addition to spark-defaults.conf",
+    add_settings(
+        parser, "--conf", "a Spark setting of the query, in addition to spark-defaults.conf"
     )
     add_brokers(parser)
     add_json(parser)

@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from pyspark_pykafka.cli.arguments import (
     add_brokers,
+    add_settings,
     broker_options,
-    name_and_value,
     position,
     registry_options,
 )
@@ -240,13 +240,10 @@ def _add_peek_arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(
             f"--{column}-format", choices=DECODED_FORMATS, help=f"decode the {column}, as a query"
         )
-    parser.add_argument(
+    add_settings(
+        parser,
         "--option",
-        action="append",
-        type=name_and_value,
-        default=[],
-        metavar="NAME=VALUE",
-        help="an option that decodes, such as schema.registry.url=http://registry:8081",
+        "an option that decodes, such as schema.registry.url=http://registry:8081",
     )
     add_brokers(parser)
     parser.add_argument("--json", action="store_true", help="print a JSON object for each record")

@@ -13,6 +13,7 @@ import pyarrow as pa
 from pyspark_pykafka.cli.arguments import (
     add_brokers,
     add_json,
+    add_settings,
     broker_options,
 )
 from pyspark_pykafka.cli.command import Command
@@ -93,14 +94,7 @@ def _add_produce_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--null", action="store_true", help="write null values, as tombstones")
     parser.add_argument("--partition", type=int, help="default: chosen by the key")
-    parser.add_argument(
-        "--header",
-        type=_header,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a header of all records; may be repeated",
-    )
+    add_settings(parser, "--header", "a header of all records; may be repeated", _header)
     add_brokers(parser)
     add_json(parser)
 

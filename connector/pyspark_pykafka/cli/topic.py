@@ -9,8 +9,8 @@ from pyspark_pykafka.cli.arguments import (
     add_brokers,
     add_execute,
     add_json,
+    add_settings,
     broker_options,
-    name_and_value,
 )
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_json, print_table
@@ -117,13 +117,10 @@ def _add_creation(parser: argparse.ArgumentParser) -> None:
         default=_BROKER_DEFAULT,
         help="default: that of the brokers",
     )
-    parser.add_argument(
+    add_settings(
+        parser,
         "--config",
-        type=name_and_value,
-        action="append",
-        default=[],
-        metavar="NAME=VALUE",
-        help="a setting of the topic, such as retention.ms=3600000; may be repeated",
+        "a setting of the topic, such as retention.ms=3600000; may be repeated",
     )
 
 
