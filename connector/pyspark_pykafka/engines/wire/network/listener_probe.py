@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 _PROBE_SECONDS = 2.0
 
+_WITH_TLS, _WITHOUT_TLS = "a TLS listener", "a listener without TLS"
+
 
 def tls_listener_error(address: Address, config: WireConfig) -> PykafkaError | None:
     """
@@ -65,10 +67,7 @@ def tls_listener_error(address: Address, config: WireConfig) -> PykafkaError | N
     else:
         transport.close()
     secured = "SSL" if config.sasl is None else "SASL_SSL"
-    return TlsError(
-        f"{address} is a TLS listener, and kafka.security.protocol is {config.protocol}; set it to "
-        f"{secured}, or use the port of a listener without TLS"
-    )
+    return _protocol_error(address, config, _WITH_TLS, secured, _WITHOUT_TLS)
 
 
 def plaintext_listener_error(
@@ -83,10 +82,7 @@ def plaintext_listener_error(
     except PykafkaError:
         return None
     plain = "PLAINTEXT" if config.sasl is None else "SASL_PLAINTEXT"
-    return TlsError(
-        f"{address} is a listener without TLS, and kafka.security.protocol is {config.protocol}; "
-        f"set it to {plain}, or use the port of a TLS listener"
-    )
+    return _protocol_error(address, config, _WITHOUT_TLS, plain, _WITH_TLS)
 
 
 def login_required_error(
@@ -114,4 +110,13 @@ def login_required_error(
         f"{address} is a listener that requires a login, and kafka.security.protocol is "
         f"{config.protocol}; set it to {secured}, kafka.sasl.mechanism to one of "
         f"{', '.join(mechanisms)}, and the credentials"
+    )
+
+
+def _protocol_error(
+    address: Address, config: WireConfig, listener: str, protocol: str, other: str
+) -> PykafkaError:
+    return TlsError(
+        f"{address} is {listener}, and kafka.security.protocol is {config.protocol}; set it to "
+        f"{protocol}, or use the port of {other}"
     )
