@@ -71,8 +71,6 @@ class RegisteredAvroColumn(DecodedColumn):
         self._names = SchemaNames(name)
         self._writers = writers
         self._unusable: dict[int, str] = {}
-        self._headers: pa.Array | None = None
-        self._keys: tuple[pa.Buffer, pa.Buffer] | None = None
         self._avro = AvroDecoder(plan(name, kind), max_bytes, policy.fails, None, id_bytes)
         super().__init__(name, kind, self._avro)
 
@@ -82,11 +80,9 @@ class RegisteredAvroColumn(DecodedColumn):
         """
         Decode the rows ``[start, end)``, and fetch their schemas if they are new.
         """
-        if headers is not self._headers:
-            self._headers = headers
-            self._keys = None if headers is None else self._names.keys(headers)
+        keys = self._names.keys(headers)
         while True:
-            start = self.decode_rows(encoded, start, end, self._keys)
+            start = self.decode_rows(encoded, start, end, keys)
             key = self._avro.missing
             if key is None:
                 return start

@@ -54,8 +54,6 @@ class RegisteredProtobufColumn(ProtobufColumn):
         self._names = SchemaNames(name, has_paths=True)
         self._writers = writers
         self._unusable: dict[int, str] = {}
-        self._headers: pa.Array | None = None
-        self._keys: tuple[pa.Buffer, pa.Buffer] | None = None
         super().__init__(name, kind, schema, max_bytes, policy, id_bytes=id_bytes)
 
     def decode(
@@ -64,11 +62,9 @@ class RegisteredProtobufColumn(ProtobufColumn):
         """
         Decode the rows ``[start, end)``, and check their schema ids and indexes if they are new.
         """
-        if headers is not self._headers:
-            self._headers = headers
-            self._keys = None if headers is None else self._names.keys(headers)
+        keys = self._names.keys(headers)
         while True:
-            start = self.decode_rows(encoded, start, end, self._keys)
+            start = self.decode_rows(encoded, start, end, keys)
             key = self._protobuf.missing
             if key is None:
                 return start

@@ -56,6 +56,7 @@ class SchemaNames:
         self._keys: dict[SchemaName, int] = {}
         self._names: dict[int, SchemaName] = {}
         self._next = -1
+        self._last: tuple[pa.Array | None, tuple[pa.Buffer, pa.Buffer] | None] = (None, None)
 
     def name(self, key: int) -> SchemaName:
         """
@@ -63,10 +64,17 @@ class SchemaNames:
         """
         return SchemaName("id", key) if key >= 0 else self._names[key]
 
-    def keys(self, headers: pa.Array) -> tuple[pa.Buffer, pa.Buffer] | None:
+    def keys(self, headers: pa.Array | None) -> tuple[pa.Buffer, pa.Buffer] | None:
         """
         Return ascending rows and their 64-bit keys; None if no row has such a header.
+
+        An array that was the last one too is not searched again.
         """
+        if headers is not self._last[0]:
+            self._last = (headers, None if headers is None else self._search(headers))
+        return self._last[1]
+
+    def _search(self, headers: pa.Array) -> tuple[pa.Buffer, pa.Buffer] | None:
         pairs = headers.flatten()
         if not len(pairs):
             return None
