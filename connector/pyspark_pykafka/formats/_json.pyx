@@ -1252,6 +1252,22 @@ cdef inline int next_item(Parser* parser, uint8_t closing, bint* ended) noexcept
     return OK
 
 
+cdef inline int decode_item(
+    Parser* parser, Node* node, uint8_t closing, bint* fits, bint* ended
+) noexcept nogil:
+    """
+    Append a value of a list or map, and pass what follows it.
+
+    After an unfit value the whole list or map is unfit, as in Spark, and the rest is skipped.
+    """
+    cdef int status = decode_value(parser, node) if fits[0] else skip_value(parser)
+    if status == UNFIT:
+        fits[0] = False
+    elif status:
+        return status
+    return next_item(parser, closing, ended)
+
+
 cdef int decode_list(Parser* parser, Node* node) noexcept nogil:
     cdef Node* child = node.children
     cdef Py_ssize_t first = child.rows
@@ -1261,13 +1277,7 @@ cdef int decode_list(Parser* parser, Node* node) noexcept nogil:
     if status:
         return status
     while not ended:
-        # After an unfit element the whole list is unfit, as in Spark.
-        status = decode_value(parser, child) if fits else skip_value(parser)
-        if status == UNFIT:
-            fits = False
-        elif status:
-            return status
-        status = next_item(parser, 93, &ended)
+        status = decode_item(parser, child, 93, &fits, &ended)
         if status:
             return status
     parser.depth -= 1
@@ -1301,12 +1311,7 @@ cdef int decode_map(Parser* parser, Node* node) noexcept nogil:
             status = skip_key(parser)
         if status:
             return status
-        status = decode_value(parser, values) if fits else skip_value(parser)
-        if status == UNFIT:
-            fits = False
-        elif status:
-            return status
-        status = next_item(parser, 125, &ended)
+        status = decode_item(parser, values, 125, &fits, &ended)
         if status:
             return status
     parser.depth -= 1
