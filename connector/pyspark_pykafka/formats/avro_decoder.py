@@ -34,6 +34,7 @@ class AvroColumn(DecodedColumn):
         8: "more bytes after its end",
         9: "more items than bytes, or too large for half of maxFetchMemory",
         11: "a number out of range",
+        16: "an enum's symbol that is empty",
     }
 
     def __init__(

@@ -263,6 +263,18 @@ def test_bad_values_are_named(text: bytes, message: str) -> None:
     assert value["price"] is None
 
 
+def test_an_empty_symbol_is_a_bad_value() -> None:
+    """
+    A value whose symbol is empty, which Avro does not allow, is bad; other values are decoded.
+    """
+    schema = {"type": "enum", "name": "State", "symbols": ["", "NEW"]}
+
+    values, (bad,) = decoded(schema, pa.string(), b"\x02", b"\x00")
+
+    assert values == ["NEW", None]
+    assert bad.reason == "value must be STRING, and is an enum's symbol that is empty, at byte 0"
+
+
 def test_numbers_that_do_not_fit() -> None:
     """
     A decimal of too many digits, or a timestamp beyond Spark's, is out of range.
