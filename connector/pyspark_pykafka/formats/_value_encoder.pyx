@@ -1,7 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
 # cython: initializedcheck=False, embedsignature=True
 """
-Encodes Arrow columns as JSON texts or in Avro's binary encoding, without a Python object per value.
+Encodes Arrow columns as JSON texts, or in the binary encodings of Avro and Protobuf, without a
+Python object per value.
 
 The addresses of the columns are trusted: they must be those of Arrow arrays that are alive.
 """
@@ -12,7 +13,7 @@ from libc.stdint cimport (
     INT32_MAX, INT64_MAX, int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t, uintptr_t
 )
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy, memmove, memset
 
 cdef extern from *:
     """
@@ -63,6 +64,32 @@ cdef enum:
     A_MEMBERS = 16
     # The same bytes in every record.
     A_CONSTANT = 17
+    # Whole numbers of Protobuf: int, uint, sint, fixed and sfixed.
+    P_INT = 18
+    P_UINT = 19
+    P_SINT = 20
+    P_FIXED = 21
+    P_SFIXED = 22
+    P_BOOL = 23
+    P_FLOAT = 24
+    P_DOUBLE = 25
+    P_STRING = 26
+    P_BYTES = 27
+    # An enum, from a symbol or from its number.
+    P_ENUM = 28
+    P_ENUM_NUMBER = 29
+    P_TIMESTAMP = 30
+    P_DURATION = 31
+    P_MESSAGE = 32
+    P_GROUP = 33
+    P_REPEATED = 34
+    P_PACKED = 35
+    P_MAP = 36
+
+# Which values of a field Protobuf does not write, as protobuf_encoder_plan.py numbers it.
+cdef enum:
+    OMITS_NULL = 0
+    OMITS_ZERO = 1
 
 cdef enum:
     OK = 0
@@ -79,6 +106,7 @@ cdef enum:
     OUT_OF_RANGE = 6
     NOT_FINITE = 7
     TOO_LARGE = 8
+    SECOND_OF_ONEOF = 9
 
 cdef struct Column:
     const uint8_t* validity
@@ -91,6 +119,7 @@ cdef struct Column:
 cdef struct Symbol:
     uint8_t* text
     Py_ssize_t size
+    int64_t number
 
 
 cdef struct Node:
@@ -712,8 +741,7 @@ cdef int json_value(State* state, const Node* node, Py_ssize_t row) noexcept nog
 # --- Avro -----------------------------------------------------------------------------------------
 
 
-cdef inline int put_long(State* state, int64_t value) noexcept nogil:
-    cdef uint64_t bits = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+cdef inline int put_varint(State* state, uint64_t bits) noexcept nogil:
     cdef int status = reserve(state, 10)
     if status:
         return status
@@ -726,22 +754,31 @@ cdef inline int put_long(State* state, int64_t value) noexcept nogil:
     return OK
 
 
-cdef int avro_text(State* state, const Node* node, const uint8_t* at, Py_ssize_t size) noexcept nogil:
-    cdef const uint8_t* next_at = at
+cdef inline int put_long(State* state, int64_t value) noexcept nogil:
+    return put_varint(state, (<uint64_t>value << 1) ^ <uint64_t>(value >> 63))
+
+
+cdef bint is_utf8(const uint8_t* at, Py_ssize_t size) noexcept nogil:
     cdef const uint8_t* end = at + size
     cdef uint64_t word
     cdef Py_ssize_t step
-    cdef int status
-    while next_at < end:
-        if end - next_at >= 8:
-            memcpy(&word, next_at, 8)
+    while at < end:
+        if end - at >= 8:
+            memcpy(&word, at, 8)
             if not word & <uint64_t>0x8080808080808080:
-                next_at += 8
+                at += 8
                 continue
-        step = utf8_size(next_at, end)
+        step = utf8_size(at, end)
         if step < 0:
-            return unfit(state, node, NOT_UTF8)
-        next_at += step
+            return False
+        at += step
+    return True
+
+
+cdef int avro_text(State* state, const Node* node, const uint8_t* at, Py_ssize_t size) noexcept nogil:
+    cdef int status
+    if not is_utf8(at, size):
+        return unfit(state, node, NOT_UTF8)
     status = put_long(state, size)
     return status if status else put(state, at, size)
 
@@ -885,6 +922,10 @@ cdef int avro_value(State* state, const Node* node, Py_ssize_t row) noexcept nog
     return OK
 
 
+# --- Protobuf -------------------------------------------------------------------------------------
+
+include "_protobuf_encoder.pxi"
+
 # --- Python ---------------------------------------------------------------------------------------
 
 
@@ -930,7 +971,7 @@ cdef class ValueEncoder:
     Encodes rows as one plan says; ``prefix`` precedes each value.
 
     ``plan`` is (kind, output, column, null branch, branch, size, precision, scale, text, symbols,
-    children), and a column the index in what :meth:`encode` gets. JSON has the fields of structs
+    numbers of the symbols, children), and a column the index in what :meth:`encode` gets. JSON has the fields of structs
     that are null if ``keeps_nulls``, and no NaN and infinity if ``needs_finite``.
     """
 
@@ -953,7 +994,8 @@ cdef class ValueEncoder:
 
     cdef int _build(self, Node* node, tuple plan) except -1:
         cdef int i
-        kind, output, column, null_branch, branch, size, precision, scale, text, symbols, inner = plan
+        kind, output, column, null_branch, branch, size, precision, scale, text = plan[:9]
+        symbols, numbers, inner = plan[9:]
         node.kind, node.output, node.column = kind, output, column
         node.null_branch, node.branch, node.size = null_branch, branch, size
         node.precision, node.scale = precision, scale
@@ -962,6 +1004,10 @@ cdef class ValueEncoder:
         copy_text(&node.text, text)
         if not 0 <= precision <= 38 or not 0 <= scale <= 38 or column < -1:
             raise ValueError("a plan has an impossible number")
+        if P_INT <= output <= P_SFIXED and size not in (32, 64):
+            raise ValueError("a plan has a number of an impossible size")
+        if output == P_GROUP and len(symbols) != 1:
+            raise ValueError("a plan has a group without an end")
         if column >= self.state.column_count:
             self.state.column_count = column + 1
         if symbols:
@@ -970,6 +1016,8 @@ cdef class ValueEncoder:
                 raise MemoryError
             for symbol in symbols:
                 copy_text(&node.symbols[node.symbol_count], symbol)
+                if numbers:
+                    node.symbols[node.symbol_count].number = numbers[node.symbol_count]
                 node.symbol_count += 1
         if inner:
             node.children = <Node*>calloc(len(inner), sizeof(Node))
@@ -1066,6 +1114,8 @@ cdef class ValueEncoder:
                     return status
                 if self.root.output == JSON:
                     status = json_value(state, &self.root, row[0])
+                elif self.root.output == P_MESSAGE:
+                    status = pb_fields(state, &self.root, row[0])
                 else:
                     status = avro_value(state, &self.root, row[0])
                 if status:

@@ -11,7 +11,9 @@ import pyarrow as pa
 from pyspark_pykafka.formats._value_encoder import EncodingError, ValueEncoder
 from pyspark_pykafka.formats.avro_encoder_plan import avro_plan
 from pyspark_pykafka.formats.avro_schema import parse_avro
-from pyspark_pykafka.formats.encoder_plan import json_plan
+from pyspark_pykafka.formats.encoder_plan import EncoderPlan, json_plan
+from pyspark_pykafka.formats.protobuf_encoder_plan import protobuf_encoder_plan
+from pyspark_pykafka.formats.protobuf_schemas import parsed_schema
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +31,7 @@ _REASONS = {
     6: "is out of range for {expected}",
     7: "is NaN or infinite, which JSON Schema does not allow for a number",
     8: "has more than 2147483647 bytes",
+    9: "is not null, and neither is another field of its oneof; at most one of them may be",
 }
 
 
@@ -39,10 +42,7 @@ class EncodedColumn:
 
     def __init__(self, column: WrittenColumn) -> None:
         self._type = column.type
-        if column.format == "avro":
-            plan, _ = avro_plan(column.name, column.type, parse_avro(column.schema))
-        else:
-            plan = json_plan(column.name, column.type)
+        plan = _plan(column)
         self._nodes = list(plan.nodes())
         self._encoder = ValueEncoder(
             plan.compiled(),
@@ -73,6 +73,15 @@ class EncodedColumn:
             expected=node.expected, precision=node.precision, size=node.size
         )
         return f"{node.path} {reason}"
+
+
+def _plan(column: WrittenColumn) -> EncoderPlan:
+    if column.format == "avro":
+        return avro_plan(column.name, column.type, parse_avro(column.schema))[0]
+    if column.format == "protobuf":
+        schema = parsed_schema(column.schema)
+        return protobuf_encoder_plan(column.name, column.type, schema, column.message)[0]
+    return json_plan(column.name, column.type)
 
 
 def _nested(values: pa.Array, kind: pa.DataType) -> Iterator[pa.Array]:

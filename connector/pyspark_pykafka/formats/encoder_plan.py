@@ -17,10 +17,14 @@ from pyspark_pykafka.formats.json_types import MAX_TYPE_DEPTH, inner_fields, kin
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-#: (kind, output, column, null branch, branch, size, precision, scale, text, symbols, children)
-CompiledPlan = tuple[int, int, int, int, int, int, int, int, bytes, tuple[bytes, ...], list[Any]]
+#: (kind, output, column, null branch, branch, size, precision, scale, text, symbols, numbers of the
+#: symbols, children)
+CompiledPlan = tuple[
+    int, int, int, int, int, int, int, int, bytes, tuple[bytes, ...], tuple[int, ...], list[Any]
+]
 
-# Any value becomes JSON, as the compiled encoder numbers it; Avro's are in avro_encoder_plan.
+# Any value becomes JSON, as the compiled encoder numbers it; Avro's outputs are in
+# avro_encoder_plan, and Protobuf's in protobuf_encoder_plan.
 _JSON = 0
 
 NO_BRANCH = -1
@@ -32,7 +36,8 @@ class EncoderPlan:
     The encoding of one value; ``path`` and ``expected`` are for messages.
 
     ``column`` is the number of the Arrow column, or -1 if ``text`` is written into every record.
-    The branches are the union branches of null and of other values, or -1.
+    The branches are the union branches of null and of other values, or -1; protobuf_encoder_plan
+    says what they and the other values are for Protobuf.
     """
 
     path: str
@@ -47,6 +52,7 @@ class EncoderPlan:
     scale: int = 0
     text: bytes = b""
     symbols: tuple[bytes, ...] = ()
+    numbers: tuple[int, ...] = ()
     children: tuple[EncoderPlan, ...] = ()
 
     def compiled(self) -> CompiledPlan:
@@ -55,7 +61,7 @@ class EncoderPlan:
         """
         return (
             *(self.kind, self.output, self.column, self.null_branch, self.branch),
-            *(self.size, self.precision, self.scale, self.text, self.symbols),
+            *(self.size, self.precision, self.scale, self.text, self.symbols, self.numbers),
             [child.compiled() for child in self.children],
         )
 
@@ -107,7 +113,7 @@ def encodable_mistakes(field: pa.Field, path: str, depth: int = 1) -> list[str]:
         if kind.key_type != pa.string():
             own.append(f"the keys of '{path}' must be: STRING; cast them")
     elif pa.types.is_struct(kind):
-        own += _repeated([f.name for f in inner], path)
+        own += repeated_names([f.name for f in inner], path)
     elif not pa.types.is_list(kind) and kind_number(kind) < 0:
         metadata = (field.metadata or {}).get(b"type", str(kind).encode()).decode()
         own.append(
@@ -117,6 +123,9 @@ def encodable_mistakes(field: pa.Field, path: str, depth: int = 1) -> list[str]:
     return own + [m for f in inner for m in encodable_mistakes(f, f"{path}.{f.name}", depth + 1)]
 
 
-def _repeated(names: Sequence[str], path: str) -> list[str]:
+def repeated_names(names: Sequence[str], path: str) -> list[str]:
+    """
+    Return a mistake for each name that a struct's fields have twice.
+    """
     twice = sorted({name for name in names if names.count(name) > 1})
     return [f"'{path}' has the field '{name}' twice; rename one of them" for name in twice]

@@ -10,6 +10,27 @@ from dataclasses import dataclass, field
 DOUBLE, FLOAT, BOOL, STRING, BYTES = 1, 2, 8, 9, 12
 MESSAGE, ENUM = 11, 14
 
+#: The names of field types, for messages.
+TYPE_NAMES = {
+    DOUBLE: "double",
+    FLOAT: "float",
+    3: "int64",
+    4: "uint64",
+    5: "int32",
+    6: "fixed64",
+    7: "fixed32",
+    BOOL: "bool",
+    STRING: "string",
+    MESSAGE: "message",
+    BYTES: "bytes",
+    13: "uint32",
+    ENUM: "enum",
+    15: "sfixed32",
+    16: "sfixed64",
+    17: "sint32",
+    18: "sint64",
+}
+
 
 class ProtobufSchemaError(ValueError):
     """
@@ -25,6 +46,10 @@ class ProtobufField:
 
     ``oneof`` is the index of the field's oneof, or -1. ``default`` is the text of an explicit
     default, or None.
+
+    The rest only matters for writing. ``has_presence`` says that zero differs from no value,
+    ``is_packed`` that a list is written after one tag, and ``is_group`` that a message ends with a
+    tag.
     """
 
     name: str
@@ -34,6 +59,10 @@ class ProtobufField:
     repeated: bool = False
     oneof: int = -1
     default: str | None = None
+    has_presence: bool = False
+    is_packed: bool = False
+    is_required: bool = False
+    is_group: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +81,14 @@ class ProtobufMessage:
 class ProtobufEnum:
     """
     An enum with its (number, symbol) pairs. A closed enum allows no number without a symbol.
+
+    ``aliases`` are further symbols of these numbers.
     """
 
     name: str
     symbols: tuple[tuple[int, str], ...]
     is_closed: bool
+    aliases: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(slots=True)

@@ -7,11 +7,13 @@ user's generated code needs.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.formats.protobuf_definitions import (
+    BYTES,
     MESSAGE,
+    STRING,
     ProtobufEnum,
     ProtobufField,
     ProtobufMessage,
@@ -20,11 +22,14 @@ from pyspark_pykafka.formats.protobuf_definitions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 _GROUP = 10
 
-_REPEATED, _CLOSED_ENUM = 3, 2
+_REQUIRED, _REPEATED, _CLOSED_ENUM = 2, 3, 2
+# The features of editions that matter for writing, and the values that differ from the defaults.
+_PRESENCE, _ENCODING_OF_LISTS, _ENCODING_OF_MESSAGES = 1, 3, 5
+_IMPLICIT, _LEGACY_REQUIRED, _PACKED, _DELIMITED = 2, 3, 1, 2
 _PROTO3, _FIRST_EDITION = "proto3", 1000
 _VARINT, _EIGHT_BYTES, _SIZED, _FOUR_BYTES = 0, 1, 2, 5
 _MAX_VARINT_BITS = 70
@@ -32,6 +37,30 @@ _MAX_VARINT_BITS = 70
 _MAX_NESTING = 100
 
 Value = int | bytes
+
+
+class DescribedFile(NamedTuple):
+    """
+    The name of a ``.proto`` file, the names of its imports, and its encoded FileDescriptorProto.
+    """
+
+    name: str
+    imports: tuple[str, ...]
+    data: bytes
+
+
+def described_files(data: bytes) -> list[DescribedFile]:
+    """
+    Return the files of a FileDescriptorSet in their order. Raises :class:`ProtobufSchemaError`.
+    """
+    files = [_bytes(value) for number, value in _fields(data) if number == 1]
+    return [_described(file) for file in files]
+
+
+def _described(data: bytes) -> DescribedFile:
+    parts = list(_fields(data))
+    name = "".join(_text(value) for number, value in parts if number == 1)
+    return DescribedFile(name, tuple(_text(value) for n, value in parts if n == 3), data)
 
 
 def parse_descriptor_set(data: bytes) -> ProtobufSchema:
@@ -136,6 +165,39 @@ def _number(value: Value) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
+@dataclass(frozen=True, slots=True)
+class _Features:
+    """
+    How fields are written, as a file, a message, or a field itself decides.
+    """
+
+    has_presence: bool = True
+    is_packed: bool = False
+    is_required: bool = False
+    is_delimited: bool = False
+
+    def overridden(self, options: Iterable[tuple[int, Value]], number: int) -> _Features:
+        """
+        Return these features with those of options, in which ``number`` is their field.
+        """
+        found = {
+            n: _number(v)
+            for at, part in options
+            if at == number
+            for n, v in _fields(_bytes(part))
+            if n in {_PRESENCE, _ENCODING_OF_LISTS, _ENCODING_OF_MESSAGES}
+        }
+        changed = self
+        if presence := found.get(_PRESENCE):
+            required = presence == _LEGACY_REQUIRED
+            changed = replace(changed, has_presence=presence != _IMPLICIT, is_required=required)
+        if lists := found.get(_ENCODING_OF_LISTS):
+            changed = replace(changed, is_packed=lists == _PACKED)
+        if messages := found.get(_ENCODING_OF_MESSAGES):
+            changed = replace(changed, is_delimited=messages == _DELIMITED)
+        return changed
+
+
 @dataclass(slots=True)
 class _File:
     """
@@ -143,12 +205,13 @@ class _File:
     """
 
     schema: ProtobufSchema
-    is_proto3: bool = False
+    features: _Features = _Features()
     has_closed_enums: bool = True
 
     def read(self, data: bytes) -> None:
         package = syntax = ""
         edition = enums = 0
+        options: list[tuple[int, Value]] = []
         parts: list[tuple[int, bytes]] = []
         for number, value in _fields(data):
             if number == 2:
@@ -157,6 +220,7 @@ class _File:
                 parts.append((number, _bytes(value)))
             elif number == 8:
                 enums = _enum_feature(_bytes(value), 50)
+                options += _fields(_bytes(value))
             elif number == 12:
                 syntax = _text(value)
             elif number == 14:
@@ -164,26 +228,32 @@ class _File:
         self.has_closed_enums = enums == _CLOSED_ENUM
         if not enums:
             self.has_closed_enums = syntax != _PROTO3 and edition < _FIRST_EDITION
-        roots = [self.message(part, package, 1) for number, part in parts if number == 4]
+        self.features = _Features(
+            has_presence=syntax != _PROTO3, is_packed=syntax == _PROTO3 or edition >= _FIRST_EDITION
+        ).overridden(options, 50)
+        roots = [
+            self.message(part, package, 1, self.features) for number, part in parts if number == 4
+        ]
         for number, part in parts:
             if number == 5:
                 self.enum(part, package)
         self.schema.roots = tuple(roots)
 
-    def message(self, data: bytes, scope: str, depth: int) -> ProtobufMessage:
+    def message(self, data: bytes, scope: str, depth: int, features: _Features) -> ProtobufMessage:
         parts = list(_fields(data))
         name = _full(scope, "".join(_text(value) for number, value in parts if number == 1))
         if depth > _MAX_NESTING:
             msg = f"it defines messages within messages for more than {_MAX_NESTING} levels"
             raise ProtobufSchemaError(msg)
-        nested = [self.message(_bytes(v), name, depth + 1) for n, v in parts if n == 3]
+        options = [pair for n, value in parts if n == 7 for pair in _fields(_bytes(value))]
+        features = features.overridden(options, 12)
+        nested = [self.message(_bytes(v), name, depth + 1, features) for n, v in parts if n == 3]
         for number, value in parts:
             if number == 4:
                 self.enum(_bytes(value), name)
-        options = [pair for n, value in parts if n == 7 for pair in _fields(_bytes(value))]
         message = ProtobufMessage(
             name,
-            tuple(_field(_bytes(value)) for number, value in parts if number == 2),
+            tuple(_field(_bytes(value), features) for number, value in parts if number == 2),
             tuple(nested),
             is_map_entry=any(number == 7 and value for number, value in options),
         )
@@ -193,17 +263,22 @@ class _File:
     def enum(self, data: bytes, scope: str) -> None:
         name, enums = "", 0
         symbols: dict[int, str] = {}
+        aliases: list[tuple[int, str]] = []
         for number, value in _fields(data):
             if number == 1:
                 name = _full(scope, _text(value))
             elif number == 2:
                 parts = dict(_fields(_bytes(value)))
                 # If several symbols have one number, the first is used.
-                symbols.setdefault(_number(parts.get(2, 0)), _text(parts.get(1, b"")))
+                symbol, at = _text(parts.get(1, b"")), _number(parts.get(2, 0))
+                if symbols.setdefault(at, symbol) != symbol:
+                    aliases.append((at, symbol))
             elif number == 3:
                 enums = _enum_feature(_bytes(value), 7)
         is_closed = enums == _CLOSED_ENUM if enums else self.has_closed_enums
-        self.schema.enums[name] = ProtobufEnum(name, tuple(symbols.items()), is_closed)
+        self.schema.enums[name] = ProtobufEnum(
+            name, tuple(symbols.items()), is_closed, tuple(aliases)
+        )
 
 
 def _enum_feature(options: bytes, number: int) -> int:
@@ -218,16 +293,25 @@ def _full(scope: str, name: str) -> str:
     return f"{scope}.{name}" if scope else name
 
 
-def _field(data: bytes) -> ProtobufField:
+def _field(data: bytes, features: _Features) -> ProtobufField:
     parts = dict(_fields(data))
     kind = _number(parts.get(5, 0))
     is_synthetic = bool(parts.get(17, 0))
+    in_oneof = 9 in parts
+    label = _number(parts.get(4, 0))
+    options = dict(_fields(_bytes(parts.get(8, b""))))
+    features = features.overridden(options.items(), 21)
+    can_be_packed = kind not in {STRING, BYTES, MESSAGE, _GROUP}
     return ProtobufField(
         _text(parts.get(1, b"")),
         _number(parts.get(3, 0)),
         MESSAGE if kind == _GROUP else kind,
         _text(parts.get(6, b"")).removeprefix("."),
-        _number(parts.get(4, 0)) == _REPEATED,
+        label == _REPEATED,
         -1 if is_synthetic else _number(parts.get(9, (1 << 64) - 1)),
         _text(parts[7]) if 7 in parts else None,
+        has_presence=features.has_presence or in_oneof or kind in {MESSAGE, _GROUP},
+        is_packed=can_be_packed and bool(options.get(2, features.is_packed)),
+        is_required=label == _REQUIRED or (features.is_required and label != _REPEATED),
+        is_group=kind == _GROUP or (kind == MESSAGE and features.is_delimited),
     )

@@ -20,6 +20,7 @@ from pyspark_pykafka.formats.protobuf_definitions import (
     FLOAT,
     MESSAGE,
     STRING,
+    TYPE_NAMES,
     WRAPPERS,
     ProtobufSchemaError,
 )
@@ -49,25 +50,6 @@ EnumPlan = tuple[bool, str, list[tuple[int, str]]]
 _TIME, _UNWRAPPED, _REMOVING = 19, 20, 21
 _FIXED_BYTES = {DOUBLE: 8, FLOAT: 4, 6: 8, 7: 4, 15: 4, 16: 8}
 _ZIGZAG = frozenset({17, 18})
-_NAMES = {
-    DOUBLE: "double",
-    FLOAT: "float",
-    3: "int64",
-    4: "uint64",
-    5: "int32",
-    6: "fixed64",
-    7: "fixed32",
-    BOOL: "bool",
-    STRING: "string",
-    MESSAGE: "message",
-    BYTES: "bytes",
-    13: "uint32",
-    ENUM: "enum",
-    15: "sfixed32",
-    16: "sfixed64",
-    17: "sint32",
-    18: "sint64",
-}
 
 
 def message_plan(
@@ -212,7 +194,7 @@ class _Matching:
         )
 
     def _refuse(self, member: ProtobufField, kind: pa.DataType, path: str, ddl: str) -> None:
-        name = member.type_name or _NAMES[member.kind]
+        name = member.type_name or TYPE_NAMES[member.kind]
         self.mistakes.append(
             f"'{path}' is {kind} in the schema, and Protobuf's {name} in the records; it must be: "
             f"{ddl}"

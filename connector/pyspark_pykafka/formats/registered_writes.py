@@ -15,6 +15,9 @@ from pyspark_pykafka.errors import (
 )
 from pyspark_pykafka.formats.avro_references import inline
 from pyspark_pykafka.formats.avro_schema import AvroSchemaError, parse_avro
+from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
+from pyspark_pykafka.formats.protobuf_schemas import registered_schema
+from pyspark_pykafka.formats.registered_messages import ask_for_files, message_index
 from pyspark_pykafka.formats.write_format import schema_mistakes
 from pyspark_pykafka.registry.client import schema_registry
 from pyspark_pykafka.registry.errors import SchemaNotFoundError, SchemaRegistryError
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.registry.client import SchemaRegistry
     from pyspark_pykafka.registry.schemas import RegisteredSchema, SchemaKind
 
-_KINDS: dict[str, SchemaKind] = {"avro": "AVRO", "json": "JSON"}
+_KINDS: dict[str, SchemaKind] = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
 _MAGIC = b"\x00"
 
 
@@ -77,7 +80,7 @@ def _subject(column: WrittenColumn, options: EncodedColumnOptions, topic: str | 
     subject = options.subject
     if subject.name is not None:
         return subject.name
-    record = subject.record_name or _record_name(column)
+    record = subject.record_name or _record_name(column, options)
     if subject.strategy == "RecordNameStrategy":
         return record
     if topic is None:
@@ -90,7 +93,9 @@ def _subject(column: WrittenColumn, options: EncodedColumnOptions, topic: str | 
     return f"{topic}-{suffix}"
 
 
-def _record_name(column: WrittenColumn) -> str:
+def _record_name(column: WrittenColumn, options: EncodedColumnOptions) -> str:
+    if column.format == "protobuf":
+        return column.message or options.message or ""
     if column.format != "avro" or not column.schema:
         return ""
     return parse_avro(column.schema).name
@@ -102,21 +107,38 @@ def _registered(
     chosen = options.by_column[column.name]
     if chosen.is_registered_already:
         version = chosen.subject.version
-        found = registry.latest(subject) if version is None else registry.version(subject, version)
-        column = column._replace(schema=_text(column, subject, found))
+        form = "serialized" if column.format == "protobuf" else ""
+        if version is None:
+            found = registry.latest(subject, form=form)
+        else:
+            found = registry.version(subject, version, form=form)
+        column = _with_schema(column, chosen, subject, found)
         if mistakes := schema_mistakes(column):
             raise OptionsError(tuple(mistakes))
     else:
-        schema = Schema(column.schema, _KINDS[column.format])
         ask = registry.register if options.auto_register else registry.look_up
-        found = ask(subject, schema)
+        if column.format == "protobuf":
+            found = ask_for_files(column.schema, subject, ask, registry.look_up)
+        else:
+            found = ask(subject, Schema(column.schema, _KINDS[column.format]))
     if not 0 <= found.id < 1 << 31:
         msg = f"the schema registry's response for subject '{subject}' has no id of 4 bytes"
         raise SchemaRegistryError(msg)
-    return column._replace(prefix=_MAGIC + found.id.to_bytes(4, "big"))
+    index = b""
+    if column.format == "protobuf":
+        index = message_index(column.name, column.schema, column.message)
+    return column._replace(prefix=_MAGIC + found.id.to_bytes(4, "big") + index)
 
 
-def _text(column: WrittenColumn, subject: str, registered: RegisteredSchema) -> str:
+def _with_schema(
+    column: WrittenColumn,
+    options: EncodedColumnOptions,
+    subject: str,
+    registered: RegisteredSchema,
+) -> WrittenColumn:
+    """
+    Return a column with the schema of the registry.
+    """
     schema = registered.schema
     if schema.kind != _KINDS[column.format]:
         msg = (
@@ -126,9 +148,16 @@ def _text(column: WrittenColumn, subject: str, registered: RegisteredSchema) -> 
         )
         raise OptionsError((msg,))
     if column.format == "json":
-        return schema.text
+        return column._replace(schema=schema.text)
     try:
-        return inline(schema.text, tuple(other.text for _, other in registered.imports))
-    except AvroSchemaError as cause:
+        if column.format == "protobuf":
+            imports = [(name, other.text) for name, other in registered.imports]
+            message = options.message or options.subject.record_name
+            return column.with_message(
+                registered_schema(column.name, schema.text, imports, message)
+            )
+        text = inline(schema.text, tuple(other.text for _, other in registered.imports))
+        return column._replace(schema=text)
+    except (AvroSchemaError, ProtobufSchemaError) as cause:
         msg = f"the schema of the subject '{subject}' cannot be used: {cause}"
         raise OptionsError((msg,)) from cause

@@ -14,10 +14,19 @@ from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.avro_encoder_plan import avro_plan
 from pyspark_pykafka.formats.avro_schema import AvroSchemaError, parse_avro
 from pyspark_pykafka.formats.encoder_plan import encodable_mistakes
+from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
+from pyspark_pykafka.formats.protobuf_encoder_plan import protobuf_encoder_plan
+from pyspark_pykafka.formats.protobuf_schemas import given_schema, parsed_schema
+from pyspark_pykafka.formats.written_protobuf import (
+    protobuf_schema,
+    protobuf_type_mistakes,
+    record_name_mistakes,
+)
 from pyspark_pykafka.formats.written_schemas import avro_name_mistakes, avro_schema, json_schema
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.options import EncodingOptions
+    from pyspark_pykafka.formats.protobuf_schemas import ResolvedSchema
+    from pyspark_pykafka.options import EncodedColumnOptions, EncodingOptions
 
 _MODULE = "pyspark_pykafka.formats._value_encoder"
 _TEXTS = (pa.string(), pa.binary())
@@ -27,8 +36,9 @@ class WrittenColumn(NamedTuple):
     """
     An encoded key or value: its name, its format, and its type in rows.
 
-    ``schema`` is the text of its Avro schema or JSON Schema; it is empty if the schema is not
-    looked up yet, or if none is needed. ``prefix`` precedes each value.
+    ``schema`` is the text of its Avro schema or JSON Schema, or the descriptors of its Protobuf
+    ``message``; it is empty if the schema is not looked up yet, or if none is needed. ``prefix``
+    precedes each value.
     """
 
     name: str
@@ -37,6 +47,13 @@ class WrittenColumn(NamedTuple):
     schema: str = ""
     prefix: bytes = b""
     keeps_nulls: bool = False
+    message: str = ""
+
+    def with_message(self, schema: ResolvedSchema) -> WrittenColumn:
+        """
+        Return the same column, encoded as a Protobuf message.
+        """
+        return self._replace(schema=schema.text, message=schema.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +85,16 @@ def write_format(options: EncodingOptions, schema: pa.Schema) -> WriteFormat:
         if chosen.format == "raw" or name not in schema.names:
             continue
         field = schema.field(schema.names.index(name))
-        found = _type_mistakes(field, chosen.format)
+        found = _type_mistakes(field, chosen)
         mistakes += found
         if chosen.format == "text":
             continue
-        text = "" if found else _schema_text(options, name, field.type)
         column = WrittenColumn(
-            name, chosen.format, field.type, text, keeps_nulls=not options.ignore_null_fields
+            name, chosen.format, field.type, keeps_nulls=not options.ignore_null_fields
         )
-        if text:
+        if not found:
+            column = _with_schema(column, options)
+        if column.schema:
             mistakes += schema_mistakes(column)
         columns.append(column)
     if mistakes:
@@ -86,8 +104,8 @@ def write_format(options: EncodingOptions, schema: pa.Schema) -> WriteFormat:
     return WriteFormat(pa.schema(fields), tuple(columns))
 
 
-def _type_mistakes(field: pa.Field, kind: str) -> list[str]:
-    name = field.name
+def _type_mistakes(field: pa.Field, chosen: EncodedColumnOptions) -> list[str]:
+    name, kind = field.name, chosen.format
     if kind == "text":
         text = f"{name}Format is 'text', so the column '{name}' must be: STRING"
         return [] if field.type == pa.string() else [text]
@@ -99,6 +117,11 @@ def _type_mistakes(field: pa.Field, kind: str) -> list[str]:
                 f"install from source; or write the bytes of to_{kind}"
             )
         ]
+    if kind == "protobuf":
+        if chosen.schema is not None or chosen.is_registered_already:
+            return []
+        named = record_name_mistakes(chosen.subject.record_name, name)
+        return [*named, *protobuf_type_mistakes(field, name)]
     if kind == "json" and field.type in _TEXTS:
         return [
             (
@@ -109,26 +132,35 @@ def _type_mistakes(field: pa.Field, kind: str) -> list[str]:
     return encodable_mistakes(field, name)
 
 
-def _schema_text(options: EncodingOptions, name: str, kind: pa.DataType) -> str:
+def _with_schema(column: WrittenColumn, options: EncodingOptions) -> WrittenColumn:
     """
-    Return the text of a column's schema, or "" if it is in the registry or not needed.
+    Return a column with its schema, unless this is in the registry or not needed.
+
+    Raises :class:`OptionsError` if a Protobuf schema cannot be read.
     """
-    chosen = options.by_column[name]
+    chosen = options.by_column[column.name]
     registered = options.registry is not None
+    record_name = chosen.subject.record_name
     if chosen.is_registered_already and registered:
-        return ""
-    if chosen.format == "avro":
-        return chosen.schema or avro_schema(kind, chosen.subject.record_name)
+        return column
+    if column.format == "avro":
+        return column._replace(schema=chosen.schema or avro_schema(column.type, record_name))
+    if column.format == "protobuf":
+        if chosen.schema is None:
+            return column.with_message(protobuf_schema(column.type, record_name))
+        return column.with_message(given_schema(column.name, chosen.schema, chosen.message))
     if not registered:
-        return ""
-    keeps_nulls = not options.ignore_null_fields
-    return chosen.schema or json_schema(kind, chosen.subject.record_name, keeps_nulls=keeps_nulls)
+        return column
+    derived = json_schema(column.type, record_name, keeps_nulls=column.keeps_nulls)
+    return column._replace(schema=chosen.schema or derived)
 
 
 def schema_mistakes(column: WrittenColumn) -> list[str]:
     """
     Return the reasons why a column cannot be encoded by its schema.
     """
+    if column.format == "protobuf":
+        return _protobuf_mistakes(column)
     if column.format != "avro":
         return []
     names = avro_name_mistakes(column.type, column.name)
@@ -139,3 +171,11 @@ def schema_mistakes(column: WrittenColumn) -> list[str]:
     except AvroSchemaError as cause:
         return [f"the Avro schema of {column.name} cannot be used: {cause}"]
     return avro_plan(column.name, column.type, parsed)[1]
+
+
+def _protobuf_mistakes(column: WrittenColumn) -> list[str]:
+    try:
+        schema = parsed_schema(column.schema)
+        return protobuf_encoder_plan(column.name, column.type, schema, column.message)[1]
+    except ProtobufSchemaError as cause:
+        return [f"the Protobuf schema of {column.name} cannot be used: {cause}"]

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.options import table
 from pyspark_pykafka.options.encoding_values import EncodedColumnOptions, EncodingOptions
+from pyspark_pykafka.options.format_parse import read_message
 from pyspark_pykafka.options.registry_parse import read_registry
 from pyspark_pykafka.options.registry_table import (
     AUTO_REGISTER,
@@ -21,8 +22,8 @@ from pyspark_pykafka.options.registry_values import SubjectOptions
 if TYPE_CHECKING:
     from pyspark_pykafka.options.option_reader import OptionReader
 
-_FORMATS = ("raw", "text", "json", "avro")
-_STRUCTURED = ("json", "avro")
+_FORMATS = ("raw", "text", "json", "avro", "protobuf")
+_STRUCTURED = ("json", "avro", "protobuf")
 # Each of Spark's structs, arrays and maps has one of these in its JSON text; no JSON Schema has.
 _SPARK_KEYS = {"fields", "elementType", "keyType"}
 
@@ -43,7 +44,7 @@ def read_encoding(reader: OptionReader) -> EncodingOptions:
     if registry is not None and not formats & {*_STRUCTURED}:
         reader.mistakes.append(
             "schema.registry.url is set, but no format uses it; set valueFormat or keyFormat to: "
-            "avro or json"
+            "avro, json or protobuf"
         )
     if reader.has(table.IGNORE_NULL_FIELDS) and "json" not in formats:
         reader.mistakes.append(
@@ -56,7 +57,7 @@ def _read_column(reader: OptionReader, name: str) -> EncodedColumnOptions:
     is_value = name == "value"
     chosen = reader.get(table.VALUE_FORMAT if is_value else table.KEY_FORMAT)
     match chosen:
-        case "protobuf" | "debezium-json" | "debezium-avro":
+        case "debezium-json" | "debezium-avro":
             reader.mistakes.append(
                 f"{name}Format is '{chosen}', which cannot be written; it must be one of: "
                 f"{', '.join(_FORMATS)}"
@@ -65,7 +66,7 @@ def _read_column(reader: OptionReader, name: str) -> EncodedColumnOptions:
     text = reader.find(table.VALUE_SCHEMA if is_value else table.KEY_SCHEMA)
     if text is not None and chosen not in _STRUCTURED:
         reader.mistakes.append(
-            f"{name}Schema is set, but {name}Format is '{chosen}'; set it to json or avro"
+            f"{name}Schema is set, but {name}Format is '{chosen}'; set it to json, avro or protobuf"
         )
     if chosen == "json" and text is not None and not _is_json_schema(text):
         # The type that a view reads; a write has the column's.
@@ -75,6 +76,9 @@ def _read_column(reader: OptionReader, name: str) -> EncodedColumnOptions:
         text,
         _read_subject(reader, name),
         reader.get(USE_LATEST_VERSION),
+        read_message(
+            reader, table.VALUE_MESSAGE_NAME if is_value else table.KEY_MESSAGE_NAME, chosen
+        ),
     )
     if chosen in _STRUCTURED:
         _check_schema(reader, name, column)
@@ -114,7 +118,13 @@ def _check_schema(reader: OptionReader, name: str, column: EncodedColumnOptions)
         reader.mistakes.append(
             f"useLatestVersion is true, and {name}SubjectVersion is {subject.version}; remove one"
         )
-    named = subject.record_name is not None or (column.format == "avro" and column.schema)
+    if column.message is not None and column.schema is None and not column.is_registered_already:
+        reader.mistakes.append(
+            f"{name}MessageName is set, but the schema is derived from the column; set "
+            f"{name}RecordName to its name, or {name}Schema"
+        )
+    has_name = column.format in {"avro", "protobuf"} and column.schema
+    named = subject.record_name or has_name or column.message
     if subject.name is None and subject.strategy != "TopicNameStrategy" and not named:
         reader.mistakes.append(
             f"{name}SubjectNameStrategy is '{subject.strategy}', and {name}RecordName is missing; "

@@ -12,7 +12,7 @@ from pyspark_pykafka.options.registry_values import BY_TOPIC, SubjectOptions
 if TYPE_CHECKING:
     from pyspark_pykafka.options.registry_values import RegistryOptions
 
-EncodedFormat = Literal["raw", "text", "json", "avro"]
+EncodedFormat = Literal["raw", "text", "json", "avro", "protobuf"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,15 +20,17 @@ class EncodedColumnOptions:
     """
     How ``key`` or ``value`` is encoded.
 
-    ``schema`` is the text of an Avro schema or a JSON Schema, or None for one that is derived from
-    the column. With a registry ``subject`` says where it is; with a version of its own, or with
-    ``uses_latest_version``, the schema is that of the registry.
+    ``schema`` is the text of an Avro schema or a JSON Schema, or what describes Protobuf's
+    ``message``, or None for one that is derived from the column. With a registry ``subject`` says
+    where it is; with a version of its own, or with ``uses_latest_version``, the schema is that of
+    the registry.
     """
 
     format: EncodedFormat = "raw"
     schema: str | None = None
     subject: SubjectOptions = BY_TOPIC
     uses_latest_version: bool = False
+    message: str | None = None
 
     @property
     def is_registered_already(self) -> bool:

@@ -49,8 +49,10 @@ def read_formats(reader: OptionReader) -> FormatOptions:
         registry=read_registry(reader),
         value_subject=read_subject(reader, "value"),
         key_subject=read_subject(reader, "key"),
-        value_message=_message(reader, table.VALUE_MESSAGE_NAME, reader.get(table.VALUE_FORMAT)),
-        key_message=_message(reader, table.KEY_MESSAGE_NAME, reader.get(table.KEY_FORMAT)),
+        value_message=read_message(
+            reader, table.VALUE_MESSAGE_NAME, reader.get(table.VALUE_FORMAT)
+        ),
+        key_message=read_message(reader, table.KEY_MESSAGE_NAME, reader.get(table.KEY_FORMAT)),
         debezium_rows=reader.get(table.DEBEZIUM_ROWS),
         drops_tombstones=(
             reader.get(table.VALUE_FORMAT) in _DEBEZIUM
@@ -144,7 +146,10 @@ def _schema(reader: OptionReader, option: Option[str], kind: ValueFormat) -> str
         return None
 
 
-def _message(reader: OptionReader, option: Option[str], kind: ValueFormat) -> str | None:
+def read_message(reader: OptionReader, option: Option[str], kind: ValueFormat) -> str | None:
+    """
+    Return the name of a Protobuf message, and report one that the format does not have.
+    """
     if kind != "protobuf" and reader.has(option):
         name = option.name.replace("MessageName", "Format")
         reader.mistakes.append(f"{option.name} is set, but {name} is '{kind}'; set it to protobuf")

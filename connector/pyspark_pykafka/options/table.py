@@ -338,7 +338,7 @@ VALUE_FORMAT: Option[ValueFormat] = Option(
     "UTF-8, `json` is JSON of the type that the schema or `valueSchema` says, `avro` is what "
     "Avro's schema in `valueSchema` has written, `protobuf` is the message `valueMessageName` of "
     "`valueSchema`, `debezium-json` and `debezium-avro` are [change events of "
-    "Debezium](debezium.md); these three can only be read. A write takes the type of the column. "
+    "Debezium](debezium.md), which can only be read. A write takes the type of the column. "
     "See [Typed topics](typed-topics.md).",
     Scope.ALL,
     default="raw",
@@ -358,7 +358,7 @@ VALUE_SCHEMA = Option(
     "`debezium-avro` the schema that values were written with, as its "
     "JSON text. With `protobuf` the path of a file that `protoc --include_imports "
     "--descriptor_set_out` has written, its bytes in base64, or the text of a `.proto` file. In a "
-    "write: the Avro schema to encode by, or the JSON Schema to register.",
+    "write: the Avro or Protobuf schema to encode by, or the JSON Schema to register.",
     Scope.ALL,
 )
 KEY_SCHEMA = Option(
@@ -380,13 +380,13 @@ VALUE_MESSAGE_NAME = Option(
     TEXT,
     "The full name of the Protobuf message that values are, such as `com.shop.Order`. By default "
     "it is the one message of `valueSchema`, or the first one of the registry's schema.",
-    Scope.READ,
+    Scope.ALL,
 )
 KEY_MESSAGE_NAME = Option(
     "keyMessageName",
     TEXT,
     "The full name of the Protobuf message that keys are, as `valueMessageName`.",
-    Scope.READ,
+    Scope.ALL,
 )
 FLATTEN = Option(
     "flatten",

@@ -1,0 +1,87 @@
+"""
+Registers the files of a written Protobuf message, and finds the message's index in its file.
+"""
+
+from __future__ import annotations
+
+import base64
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.formats.protobuf_descriptors import described_files, varint
+from pyspark_pykafka.formats.protobuf_schemas import parsed_schema
+from pyspark_pykafka.registry.errors import SchemaRegistryError
+from pyspark_pykafka.registry.schemas import Schema, SchemaReference
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from pyspark_pykafka.formats.protobuf_definitions import ProtobufMessage
+    from pyspark_pykafka.registry.schemas import RegisteredSchema
+
+    #: Registers a schema under a subject, or looks it up.
+    Ask = Callable[[str, Schema], RegisteredSchema]
+
+# Registries know the files in these folders.
+_KNOWN_FILES = ("google/protobuf/", "google/type/", "confluent/")
+
+
+def ask_for_files(text: str, subject: str, ask: Ask, look_up: Ask) -> RegisteredSchema:
+    """
+    Register or look up the last file of descriptors, after its imports.
+
+    As in Confluent's serializers the subject of an import is its path. Raises the errors of the
+    registry's client.
+    """
+    *imports, own = described_files(base64.b64decode(text))
+    references: dict[str, tuple[SchemaReference, ...]] = {}
+    for file in imports:
+        if file.name.startswith(_KNOWN_FILES):
+            continue
+        schema = _schema(file.data, _direct(file.imports, references))
+        found = ask(file.name, schema)
+        # Older registries do not return the version of a schema that is registered.
+        version = found.version if found.version >= 0 else look_up(file.name, schema).version
+        if version < 0:
+            msg = f"the schema registry's response for subject '{file.name}' has no version"
+            raise SchemaRegistryError(msg)
+        references[file.name] = (SchemaReference(file.name, file.name, version),)
+    return ask(subject, _schema(own.data, _direct(own.imports, references)))
+
+
+def _direct(
+    imports: Sequence[str], references: dict[str, tuple[SchemaReference, ...]]
+) -> tuple[SchemaReference, ...]:
+    return tuple(found for name in imports for found in references.get(name, ()))
+
+
+def _schema(data: bytes, references: tuple[SchemaReference, ...]) -> Schema:
+    return Schema(base64.b64encode(data).decode(), "PROTOBUF", references)
+
+
+def message_index(column: str, text: str, message: str) -> bytes:
+    """
+    Return the index of a message, as it follows the id of the schema: the number of levels, and
+    the position in each.
+
+    Raises :class:`OptionsError` if the last file of the descriptors does not define the message.
+    """
+    path = _path(parsed_schema(text).roots, message)
+    if path is None:
+        msg = (
+            f"the message '{message}' is in an import of the schema of {column}, and not in the "
+            f"schema itself; set {column}MessageName to a message of the schema"
+        )
+        raise OptionsError((msg,))
+    if path == (0,):
+        return b"\x00"
+    return b"".join(varint(2 * number) for number in (len(path), *path))
+
+
+def _path(messages: Sequence[ProtobufMessage], name: str) -> tuple[int, ...] | None:
+    for index, message in enumerate(messages):
+        if message.name == name:
+            return (index,)
+        if (inner := _path(message.nested, name)) is not None:
+            return (index, *inner)
+    return None

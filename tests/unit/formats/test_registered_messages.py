@@ -1,0 +1,239 @@
+"""
+Writes of Protobuf with a registry: which schemas it gets, and what Confluent's client reads.
+"""
+
+from __future__ import annotations
+
+import base64
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer, ProtobufSerializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from fuzz.protobuf_mutations import with_imports
+from google.protobuf import descriptor_pb2, descriptor_pool, json_format, message_factory
+from tests.support.schema_registry import FakeRegistry, running_registry
+from tests.unit.formats.test_registered_protobuf import (
+    MONEY,
+    SHOP,
+    VALUE,
+    add_shop,
+    formats,
+    rows,
+)
+from tests.unit.formats.test_write_format import CONTEXT, mistakes, prepared
+
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.formats.protoc import compile_proto
+from pyspark_pykafka.formats.record_encoder import RecordEncoder
+from pyspark_pykafka.registry.errors import SchemaNotFoundError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from pyspark_pykafka.formats.write_format import WriteFormat
+
+MONEY_TYPE = pa.struct([("units", pa.int64())])
+ORDER = pa.schema([("value", pa.struct([("price", MONEY_TYPE), ("id", pa.int64())]))])
+
+
+@pytest.fixture
+def registry() -> Iterator[FakeRegistry]:
+    with running_registry(FakeRegistry()) as running:
+        yield running
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> str:
+    """
+    Return the path of the descriptors of a schema with an import.
+    """
+    path = tmp_path / "shop.desc"
+    path.write_bytes(compile_proto(SHOP, {"money.proto": MONEY}))
+    return str(path)
+
+
+def encoded(format_: WriteFormat, *values: Any) -> list[bytes]:
+    """
+    Return the encoded values of rows.
+    """
+    (column,) = format_.columns
+    batch = pa.RecordBatch.from_arrays([pa.array(values, column.type)], names=["value"])
+    (found,) = RecordEncoder(format_, "orders").batches([batch])
+    texts: list[bytes] = found.column("value").to_pylist()
+    return texts
+
+
+def message_class(files: Any, name: str) -> Any:
+    pool = descriptor_pool.DescriptorPool()
+    own = {file.name for file in files.file}
+    for file in (*(known for known in with_imports().file if known.name not in own), *files.file):
+        pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
+
+
+def test_confluent_reads_derived_messages(registry: FakeRegistry) -> None:
+    """
+    Confluent's deserializer gets the same values, by the message that is derived from the column.
+    """
+    kind = pa.struct(
+        [
+            *(("id", pa.int64()), ("who", pa.string()), ("tags", pa.list_(pa.string()))),
+            *(("sizes", pa.map_(pa.string(), pa.float64())), ("at", pa.timestamp("us", tz="UTC"))),
+            ("inner", pa.struct([("flag", pa.bool_()), ("raw", pa.binary())])),
+        ]
+    )
+    options = {**registry.options(), "valueFormat": "protobuf", "valueRecordName": "shop.Order"}
+    row = {"id": 0, "who": "é", "tags": ["a"], "sizes": [("k", 1.5)]}
+    row |= {"at": datetime(2026, 1, 2, 3, 4, 5, 6, UTC), "inner": {"flag": False, "raw": b"\xff"}}
+
+    texts = encoded(prepared(options, pa.schema([("value", kind)])), row, dict.fromkeys(row), None)
+
+    (schema,) = registry.schemas.values()
+    assert schema["schemaType"] == "PROTOBUF"
+    file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(schema["schema"]))
+    read = message_class(descriptor_pb2.FileDescriptorSet(file=[file]), "shop.Order")
+    client = SchemaRegistryClient({"url": registry.url})
+    deserialize = ProtobufDeserializer(read, schema_registry_client=client)
+    full, empty, tombstone = (deserialize(text, CONTEXT) for text in texts)
+    assert json_format.MessageToDict(full, preserving_proto_field_name=True) == {
+        "id": "0",
+        "who": "é",
+        "tags": ["a"],
+        "sizes": {"k": 1.5},
+        "at": "2026-01-02T03:04:05.000006Z",
+        "inner": {"flag": False, "raw": "/w=="},
+    }
+    assert empty == read()
+    assert tombstone is None
+
+
+def test_imports_are_registered_first(registry: FakeRegistry, shop: str) -> None:
+    """
+    A schema with an import is registered with a reference to it; our reader checks the message.
+    """
+    options = {**registry.options(), "valueFormat": "protobuf", "valueSchema": shop}
+
+    texts = encoded(
+        prepared({**options, "valueMessageName": "com.shop.Order"}, ORDER),
+        {"id": 7, "price": {"units": 5}},
+    )
+
+    assert [*registry.subjects] == ["money.proto", "orders-value"]
+    (number,) = registry.subjects["orders-value"]
+    assert registry.schemas[number]["references"] == [
+        {"name": "money.proto", "subject": "money.proto", "version": 1}
+    ]
+    assert texts == [b"\x00" + number.to_bytes(4, "big") + b"\x00\x08\x07\x22\x02\x08\x05"]
+    assert rows(formats(registry), [*texts]) == [(VALUE, "")]
+
+
+@pytest.mark.parametrize("version", [{"useLatestVersion": "true"}, {"valueSubjectVersion": "1"}])
+@pytest.mark.parametrize("serializes", [True, False])
+def test_schema_of_the_registry(
+    registry: FakeRegistry, version: dict[str, str], serializes: bool
+) -> None:
+    """
+    A version of the subject can be the schema to encode by; nothing is registered then.
+    """
+    number = add_shop(registry)
+    registry.serializes = serializes
+    options = {**registry.options(), "valueFormat": "protobuf", **version}
+    second = pa.schema([("value", pa.struct([("id", pa.int64())]))])
+
+    first = encoded(prepared(options, ORDER), {"id": 7, "price": {"units": 5}})
+    refund = prepared({**options, "valueMessageName": "com.shop.Refund"}, second)
+
+    prefix = b"\x00" + number.to_bytes(4, "big")
+    assert first == [prefix + b"\x00\x08\x07\x22\x02\x08\x05"]
+    # The index is a list of one number, 1.
+    assert encoded(refund, {"id": 1}) == [prefix + b"\x02\x02\x08\x01"]
+    assert not any(request.startswith("POST") for request in registry.requests)
+    narrow = pa.schema([("value", pa.struct([("id", pa.string())]))])
+    assert "'value.id' is STRING, and Protobuf's int64" in mistakes(options, narrow)
+
+
+def test_indexes_are_those_of_confluent(registry: FakeRegistry, shop: str) -> None:
+    """
+    The prefix of a nested message is the one that Confluent's serializer writes.
+    """
+    name = "com.shop.Order.Line"
+    files = descriptor_pb2.FileDescriptorSet.FromString(compile_proto(SHOP, {"money.proto": MONEY}))
+    line = message_class(files, name)
+    serializer = ProtobufSerializer(line, SchemaRegistryClient({"url": registry.url}))
+    theirs = serializer(line(item="x"), SerializationContext("orders", MessageField.VALUE))
+    options = {**registry.options(), "valueFormat": "protobuf", "valueSchema": shop}
+    rows_of_lines = pa.schema([("value", pa.struct([("item", pa.string())]))])
+
+    format_ = prepared({**options, "valueMessageName": name}, rows_of_lines)
+
+    # The same schema is registered, too.
+    assert encoded(format_, {"item": "x"}) == [theirs]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "subject"),
+    [
+        ("RecordNameStrategy", "com.shop.Refund"),
+        ("TopicRecordNameStrategy", "orders-com.shop.Refund"),
+    ],
+)
+def test_subject_strategies(registry: FakeRegistry, shop: str, strategy: str, subject: str) -> None:
+    """
+    The subject has the name of the message.
+    """
+    options = {**registry.options(), "valueFormat": "protobuf", "valueSchema": shop}
+    options |= {"valueMessageName": "com.shop.Refund", "valueSubjectNameStrategy": strategy}
+
+    prepared(options, pa.schema([("value", pa.struct([("id", pa.int64())]))]))
+
+    assert [*registry.subjects] == ["money.proto", subject]
+
+
+def test_schemas_that_cannot_be_used(registry: FakeRegistry, shop: str) -> None:
+    """
+    A schema that is not registered, another kind, or a message of an import is an error.
+    """
+    options = {**registry.options(), "valueFormat": "protobuf"}
+    given = {**options, "valueSchema": shop, "valueMessageName": "com.shop.Order"}
+    registry.add("avro", {"type": "record", "name": "R", "fields": []})
+
+    with pytest.raises(SchemaNotFoundError, match="set autoRegister to true"):
+        prepared({**given, "autoRegister": "false"}, ORDER)
+    with pytest.raises(OptionsError, match="has a schema of type AVRO, but valueFormat is 'protob"):
+        prepared({**options, "useLatestVersion": "true", "valueSubject": "avro"}, ORDER)
+    money = pa.schema([("value", MONEY_TYPE)])
+    with pytest.raises(OptionsError, match=r"'com.shop.Money' is in an import of the schema of"):
+        prepared({**given, "valueMessageName": "com.shop.Money"}, money)
+    assert [*registry.subjects] == ["avro", "money.proto", "orders-value"]
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"valueMessageName": "M"}, "valueMessageName is set, but the schema is derived"),
+        (
+            {"valueRecordName": "a..b", "schema.registry.url": "http://h"},
+            "valueRecordName is 'a..b', which is not the name",
+        ),
+        (
+            {"valueSchema": "message M { optional int32 x = 1; }"},
+            "'value.id' is not in the message 'M'",
+        ),
+        ({"valueSchema": "no"}, "valueSchema is not a usable Protobuf schema"),
+        (
+            {"valueSchema": "message A {} message B {}"},
+            "set valueMessageName to one of its messages: A, B",
+        ),
+        ({"valueFormat": "avro", "valueMessageName": "M"}, "set it to protobuf"),
+    ],
+)
+def test_mistakes(options: dict[str, str], text: str) -> None:
+    """
+    Options that contradict each other, the column or the schema are reported before any task runs.
+    """
+    assert text in mistakes({"valueFormat": "protobuf", **options}, ORDER)
