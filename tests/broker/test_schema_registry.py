@@ -99,11 +99,11 @@ class Orders:
         return Record(serializer(value, SerializationContext(self.name, MessageField.VALUE)))
 
     def batch(self, schema: str | None = None, **options: str) -> DataFrame:
-        reader = self._spark.read.format("pykafka").options(**self.options, **options)
+        reader = self._spark.read.format("pykafka").options(**(self.options | options))
         return (reader.schema(schema) if schema else reader).load()
 
     def raw(self, topic: str) -> DataFrame:
-        reader = self._spark.read.format("pykafka").option("subscribe", topic)
+        reader = self._spark.read.format("pykafka").options(subscribe=topic, includeHeaders="true")
         return reader.option("kafka.bootstrap.servers", self._cluster.bootstrap).load()
 
     def stream(self, **options: str) -> DataFrame:
@@ -325,8 +325,8 @@ def test_stream_of_json_with_a_schema(
     spark: SparkSession, orders: Orders, topic: Callable[..., str], checkpoint: str
 ) -> None:
     """
-    A stream that writes JSON with the id of its schema is read by Confluent's deserializer, which
-    checks the schema.
+    A stream that writes JSON, with the GUID of its schema in a header, is read by Confluent's
+    deserializer, which checks the schema, and by our reader.
     """
     orders.send(Record(b"1"), Record(b"2"))
     raw = (
@@ -338,6 +338,7 @@ def test_stream_of_json_with_a_schema(
     value = F.struct(raw.value.cast("string").cast("int").alias("id"), F.lit(None).alias("x"))
     target = topic()
     options = {**orders.options, "topic": target, "valueFormat": "json"}
+    options["schemaIdLocation"] = "header"
     del options["subscribe"]
 
     query = (
@@ -351,7 +352,12 @@ def test_stream_of_json_with_a_schema(
 
     found = orders.raw(target).collect()
     deserializer = JSONDeserializer(None, schema_registry_client=orders.client)
-    context = SerializationContext(target, MessageField.VALUE)
-    values = [deserializer(bytes(row.value), context) for row in found]
+    values = []
+    for row in found:
+        headers = [(header.key, bytes(header.value)) for header in row.headers]
+        context = SerializationContext(target, MessageField.VALUE, headers)
+        values.append(deserializer(bytes(row.value), context))
     assert sorted(value["id"] for value in values) == [1, 2]
     assert all(set(value) == {"id"} for value in values)
+    typed = orders.batch(valueFormat="json", subscribe=target)
+    assert sorted(typed.select("value.id").collect()) == [(1,), (2,)]

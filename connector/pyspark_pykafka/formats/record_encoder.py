@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark_pykafka.engines import row_errors
 from pyspark_pykafka.errors import RecordError
 from pyspark_pykafka.formats.encoded_column import EncodedColumn, EncodingError
+from pyspark_pykafka.formats.schema_id_headers import SchemaIdHeaders
 from pyspark_pykafka.schema import SINK_COLUMNS
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ class RecordEncoder:
         self._topic = topic
         self._max_bytes = max_chunk_bytes
         self._columns = {column.name: EncodedColumn(column) for column in format_.columns}
+        ids = {c.name: c.schema_id for c in format_.columns if c.schema_id or c.prefix}
+        self._ids = SchemaIdHeaders(ids) if ids else None
 
     def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """
@@ -65,6 +68,10 @@ class RecordEncoder:
             for name in batch.schema.names
             if name in SINK_COLUMNS
         }
+        if self._ids is not None:
+            headers = self._ids.headers(arrays.get("headers"), arrays, rows)
+            if headers is not None:
+                arrays["headers"] = headers
         return pa.RecordBatch.from_arrays([*arrays.values()], names=[*arrays])
 
     def _record_error(self, batch: pa.RecordBatch, name: str, error: EncodingError) -> RecordError:

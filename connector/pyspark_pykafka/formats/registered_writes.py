@@ -5,6 +5,7 @@ Registers or looks up the schemas of a write, once, on the driver.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from pyspark_pykafka.errors import (
     AuthenticationError,
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
     from pyspark_pykafka.registry.schemas import RegisteredSchema, SchemaKind
 
 _KINDS: dict[str, SchemaKind] = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
-_MAGIC = b"\x00"
+# The first byte before an id, and that of a GUID in a header.
+_ID, _GUID = b"\x00", b"\x01"
 
 
 def with_registered_schemas(
@@ -121,13 +123,27 @@ def _registered(
             found = ask_for_files(column.schema, subject, ask, registry.look_up)
         else:
             found = ask(subject, Schema(column.schema, _KINDS[column.format]))
-    if not 0 <= found.id < 1 << 31:
-        msg = f"the schema registry's response for subject '{subject}' has no id of 4 bytes"
-        raise SchemaRegistryError(msg)
     index = b""
     if column.format == "protobuf":
         index = message_index(column.name, column.schema, column.message)
-    return column._replace(prefix=_MAGIC + found.id.to_bytes(4, "big") + index)
+    if options.schema_id_location == "header":
+        return column._replace(schema_id=_GUID + _guid(found, subject) + index)
+    if not 0 <= found.id < 1 << 31:
+        msg = f"the schema registry's response for subject '{subject}' has no id of 4 bytes"
+        raise SchemaRegistryError(msg)
+    return column._replace(prefix=_ID + found.id.to_bytes(4, "big") + index)
+
+
+def _guid(registered: RegisteredSchema, subject: str) -> bytes:
+    try:
+        return UUID(registered.guid).bytes
+    except ValueError as cause:
+        msg = (
+            f"the schema registry's response for subject '{subject}' has no GUID, which "
+            "schemaIdLocation=header needs; Confluent's registry has them from 8.0 on. Set "
+            "schemaIdLocation to prefix"
+        )
+        raise SchemaRegistryError(msg) from cause
 
 
 def _with_schema(

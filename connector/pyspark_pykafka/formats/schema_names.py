@@ -23,6 +23,14 @@ _GUID_VERSION = 1
 _GUID_BYTES = 17
 
 
+def header_names(column: str) -> tuple[str, str, str]:
+    """
+    Return the headers that may name the schema of ``key`` or ``value``: Confluent's is the first.
+    """
+    apicurio = f"apicurio.{column}"
+    return f"__{column}_schema_id", f"{apicurio}.globalId", f"{apicurio}.contentId"
+
+
 class SchemaName(NamedTuple):
     """
     A reference to a schema: ``kind`` is ``id``, ``guid``, ``globalId``, ``contentId`` or
@@ -48,10 +56,11 @@ class SchemaNames:
     """
 
     def __init__(self, column: str, *, has_paths: bool = False) -> None:
+        guid, global_id, content_id = header_names(column)
         self._headers: dict[str, Callable[[bytes | None], SchemaName]] = {
-            f"__{column}_schema_id": _guid_and_path if has_paths else _guid,
-            f"apicurio.{column}.globalId": lambda value: _number("globalId", value),
-            f"apicurio.{column}.contentId": lambda value: _number("contentId", value),
+            guid: _guid_and_path if has_paths else _guid,
+            global_id: lambda value: _number("globalId", value),
+            content_id: lambda value: _number("contentId", value),
         }
         self._keys: dict[SchemaName, int] = {}
         self._names: dict[int, SchemaName] = {}

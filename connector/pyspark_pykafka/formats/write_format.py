@@ -38,7 +38,7 @@ class WrittenColumn(NamedTuple):
 
     ``schema`` is the text of its Avro schema or JSON Schema, or the descriptors of its Protobuf
     ``message``; it is empty if the schema is not looked up yet, or if none is needed. ``prefix``
-    precedes each value.
+    precedes each value, and ``schema_id`` is in a header of its record, if it is not empty.
     """
 
     name: str
@@ -48,6 +48,7 @@ class WrittenColumn(NamedTuple):
     prefix: bytes = b""
     keeps_nulls: bool = False
     message: str = ""
+    schema_id: bytes = b""
 
     def with_message(self, schema: ResolvedSchema) -> WrittenColumn:
         """

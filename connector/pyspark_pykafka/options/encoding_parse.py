@@ -14,6 +14,7 @@ from pyspark_pykafka.options.registry_parse import read_registry
 from pyspark_pykafka.options.registry_table import (
     AUTO_REGISTER,
     KEY_SUBJECT_OPTIONS,
+    SCHEMA_ID_LOCATION,
     USE_LATEST_VERSION,
     VALUE_SUBJECT_OPTIONS,
 )
@@ -39,6 +40,7 @@ def read_encoding(reader: OptionReader) -> EncodingOptions:
         registry,
         reader.get(AUTO_REGISTER),
         reader.get(table.IGNORE_NULL_FIELDS),
+        reader.get(SCHEMA_ID_LOCATION),
     )
     formats = {column.format for column in encoding.by_column.values()}
     if registry is not None and not formats & {*_STRUCTURED}:

@@ -12,6 +12,7 @@ from pyspark_pykafka.options.registry_values import BY_TOPIC, SubjectOptions
 if TYPE_CHECKING:
     from pyspark_pykafka.options.registry_values import RegistryOptions
 
+SchemaIdLocation = Literal["prefix", "header"]
 EncodedFormat = Literal["raw", "text", "json", "avro", "protobuf"]
 
 
@@ -46,7 +47,8 @@ RAW = EncodedColumnOptions()
 @dataclass(frozen=True, slots=True)
 class EncodingOptions:
     """
-    How a write encodes keys and values, and whether it registers their schemas.
+    How a write encodes keys and values, whether it registers their schemas, and where it writes the
+    ids of schemas.
     """
 
     value: EncodedColumnOptions = RAW
@@ -54,6 +56,7 @@ class EncodingOptions:
     registry: RegistryOptions | None = None
     auto_register: bool = True
     ignore_null_fields: bool = True
+    schema_id_location: SchemaIdLocation = "prefix"
 
     @property
     def by_column(self) -> dict[str, EncodedColumnOptions]:

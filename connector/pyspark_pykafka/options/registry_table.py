@@ -21,6 +21,7 @@ from pyspark_pykafka.options.value_parsers import (
 )
 
 if TYPE_CHECKING:
+    from pyspark_pykafka.options.encoding_values import SchemaIdLocation
     from pyspark_pykafka.options.registry_values import SubjectNameStrategy
 
 
@@ -155,6 +156,15 @@ USE_LATEST_VERSION = Option(
     Scope.WRITE,
     default="false",
 )
+SCHEMA_ID_LOCATION: Option[SchemaIdLocation] = Option(
+    "schemaIdLocation",
+    one_of("prefix", "header"),
+    "Where a write puts the id of a schema: `prefix`, a number before the key or value; or "
+    "`header`, a GUID in the header `__key_schema_id` or `__value_schema_id` (Confluent's "
+    "`HeaderSchemaIdSerializer`).",
+    Scope.WRITE,
+    default="prefix",
+)
 
 
 def _subject(column: str) -> tuple[Option[Any], Option[Any], Option[Any], Option[Any]]:
@@ -211,6 +221,7 @@ CLIENT_OPTIONS: tuple[Option[Any], ...] = (
     ID_BYTES,
     AUTO_REGISTER,
     USE_LATEST_VERSION,
+    SCHEMA_ID_LOCATION,
 )
 #: All options of this module, in the order of docs/options.md.
 REGISTRY_OPTIONS: tuple[Option[Any], ...] = (

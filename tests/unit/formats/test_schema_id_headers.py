@@ -1,0 +1,172 @@
+"""
+Ids of schemas in the headers of written records, beside the headers that rows have.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from confluent_kafka.schema_registry import SchemaRegistryClient, header_schema_id_serializer
+from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
+from confluent_kafka.schema_registry.json_schema import JSONDeserializer
+from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
+from confluent_kafka.serialization import MessageField, SerializationContext
+from google.protobuf import descriptor_pb2, json_format
+from tests.support.schema_registry import FakeRegistry, running_registry
+from tests.unit.formats.test_registered_messages import message_class
+from tests.unit.formats.test_write_format import AVRO, ORDER, mistakes, prepared
+
+from pyspark_pykafka.formats.protobuf_schemas import given_schema
+from pyspark_pykafka.formats.protoc import compile_proto
+from pyspark_pykafka.formats.record_encoder import RecordEncoder
+from pyspark_pykafka.formats.schema_id_headers import SchemaIdHeaders
+from pyspark_pykafka.registry.errors import SchemaRegistryError
+from pyspark_pykafka.schema import HEADERS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Headers = list[tuple[str, bytes | None]]
+
+ROWS = pa.schema([("key", ORDER), ("value", ORDER), ("headers", HEADERS)])
+# Confluent's deserializer rejects Avro of less than six bytes, as if an id were before it.
+LINE = {"id": 7, "who": "walter"}
+PROTO = """syntax = "proto3"; package shop;
+message First {} message Order { int64 id = 1; string who = 2; }"""
+
+
+@pytest.fixture
+def registry() -> Iterator[FakeRegistry]:
+    with running_registry(FakeRegistry()) as running:
+        yield running
+
+
+def encoded(options: dict[str, str], *rows: dict[str, Any]) -> list[dict[str, Any]]:
+    """
+    Return the records that rows become.
+    """
+    batch = pa.RecordBatch.from_pylist(list(rows), ROWS)
+    format_ = prepared({**options, "schemaIdLocation": "header"}, ROWS)
+    (found,) = RecordEncoder(format_, "orders").batches([batch])
+    for array in found.columns:
+        array.validate(full=True)
+    records: list[dict[str, Any]] = found.to_pylist()
+    return records
+
+
+def pairs(record: dict[str, Any]) -> Headers:
+    return [(header["key"], header["value"]) for header in record["headers"]]
+
+
+@pytest.mark.parametrize("kind", ["avro", "json", "protobuf"])
+def test_confluent_reads_headers(registry: FakeRegistry, kind: str) -> None:
+    """
+    Confluent's deserializers find the schema in the header; a row keeps its own headers, and
+    neither a tombstone nor a key that is NULL has such a header.
+    """
+    options = {**registry.options(), "valueFormat": kind, "keyFormat": kind}
+    files = compile_proto(PROTO, {})
+    if kind == "protobuf":
+        text = given_schema("value", PROTO, "shop.Order").text
+        for column in ("key", "value"):
+            options |= {f"{column}Schema": text, f"{column}MessageName": "shop.Order"}
+    own = [{"key": "trace", "value": b"1"}, {"key": "trace", "value": None}]
+
+    both, value_only, tombstone = encoded(
+        options,
+        {"key": LINE, "value": LINE, "headers": own},
+        {"key": None, "value": LINE, "headers": None},
+        {"key": LINE, "value": None, "headers": []},
+    )
+
+    names = ["trace", "trace", "__key_schema_id", "__value_schema_id"]
+    assert [key for key, _ in pairs(both)] == names
+    assert [key for key, _ in pairs(value_only)] == ["__value_schema_id"]
+    assert [key for key, _ in pairs(tombstone)] == ["__key_schema_id"]
+    client = SchemaRegistryClient({"url": registry.url})
+    deserializers = {
+        "avro": lambda: AvroDeserializer(client),
+        "json": lambda: JSONDeserializer(None, schema_registry_client=client),
+        "protobuf": lambda: ProtobufDeserializer(
+            message_class(descriptor_pb2.FileDescriptorSet.FromString(files), "shop.Order"),
+            schema_registry_client=client,
+        ),
+    }
+    deserialize = deserializers[kind]()
+    for record, name, field in (
+        (both, "key", MessageField.KEY),
+        (both, "value", MessageField.VALUE),
+        (value_only, "value", MessageField.VALUE),
+    ):
+        found = deserialize(record[name], SerializationContext("orders", field, pairs(record)))
+        if kind == "protobuf":
+            found = json_format.MessageToDict(found)
+            found["id"] = int(found["id"])
+        assert found == LINE
+
+
+def test_equal_to_confluent(registry: FakeRegistry) -> None:
+    """
+    The header and the value are those of Confluent's serializer.
+    """
+    headers: Headers = []
+    serializer = AvroSerializer(
+        SchemaRegistryClient({"url": registry.url}),
+        json.dumps(AVRO),
+        conf={"schema.id.serializer": header_schema_id_serializer},
+    )
+    theirs = serializer(LINE, SerializationContext("orders", MessageField.VALUE, headers))
+    options = {**registry.options(), "valueFormat": "avro", "keyFormat": "avro"}
+
+    (record,) = encoded({**options, "valueSchema": json.dumps(AVRO)}, {"value": LINE})
+
+    assert (record["value"], pairs(record)) == (theirs, headers)
+
+
+def test_ids_of_former_schemas_are_removed() -> None:
+    """
+    Any lists of headers stay in order, without the ids of former schemas; the new id is last.
+    """
+    generator = random.Random(7)
+    names = ["a", "b", "__value_schema_id", "apicurio.value.globalId", "__key_schema_id"]
+    for _ in range(100):
+        rows: list[list[tuple[str, bytes]] | None] = [
+            generator.choice(
+                [None, [(generator.choice(names), generator.randbytes(1)) for _ in range(3)], []]
+            )
+            for _ in range(generator.randint(0, 6))
+        ]
+        values = [generator.choice([None, b"v"]) for _ in rows]
+        array = pa.array([None, *rows], HEADERS)[1:]
+        encoded = {"value": pa.array(values, pa.binary())}
+        for value in (b"id", b""):
+            found = SchemaIdHeaders({"value": value}).headers(array, encoded, len(rows))
+            assert found is not None
+            found.validate(full=True)
+            assert [[(h["key"], h["value"]) for h in row] for row in found.to_pylist()] == [
+                [pair for pair in row or [] if "value" not in pair[0]]
+                + ([("__value_schema_id", b"id")] if value and content else [])
+                for row, content in zip(rows, values, strict=True)
+            ]
+
+
+def test_registry_without_guids(registry: FakeRegistry) -> None:
+    """
+    A registry without GUIDs is an error that names the option.
+    """
+    registry.has_guids = False
+
+    with pytest.raises(SchemaRegistryError, match="has no GUID.*Set schemaIdLocation to prefix"):
+        encoded({**registry.options(), "valueFormat": "avro", "keyFormat": "avro"})
+
+
+def test_location_needs_a_registry() -> None:
+    """
+    Without a registry there is no id.
+    """
+    options = {"valueFormat": "avro", "schemaIdLocation": "header"}
+    assert "schemaIdLocation is set, but schema.registry.url is missing" in mistakes(options)
