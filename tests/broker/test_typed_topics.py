@@ -146,6 +146,21 @@ def test_flat_columns(loader: Callable[..., Loader]) -> None:
     assert orders.batch("_offset BIGINT", **options).count() == 10
 
 
+def test_unknown_fields(loader: Callable[..., Loader], checkpoint: str) -> None:
+    """
+    Fields that the schema does not name are in the column _rescued, in a batch and in a stream.
+    """
+    orders = loader([{"id": 1}, {"id": 2, "new": [1]}, {"new": 3}])
+    options = {"valueFormat": "json", "onUnknownField": "rescue"}
+    rescued = [(1, None), (2, '{"new": [1]}'), (None, '{"new": 3}')]
+
+    flat = orders.batch(**options, valueSchema="id BIGINT", flatten="true").orderBy("_offset")
+    rows = orders.stream(checkpoint, "value STRUCT<id: BIGINT>, _rescued STRING", **options)
+
+    assert [(row.id, row._rescued) for row in flat.collect()] == rescued
+    assert [(row.value.id, row._rescued) for row in rows] == rescued
+
+
 HEADERS = "ARRAY<STRUCT<key: STRING, value: BINARY>>"
 MIXED = [{"id": 1}, {"id": "two"}, b"{", {"id": 4}, b'{"id":5}']
 

@@ -12,4 +12,5 @@ class JsonDecoder(ColumnDecoder):
         max_bytes: int,
         stops: bool,
         id_bytes: int = ...,
+        rescues: bool = ...,
     ) -> None: ...

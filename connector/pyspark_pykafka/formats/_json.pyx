@@ -118,6 +118,8 @@ cdef struct Lookup:
     Slot[SLOTS] slots
     uint32_t mask
     int32_t* table
+    # The STRING that gets the fields without a place, or NULL.
+    Node* rescued
 
 
 cdef double[23] POWERS_OF_TEN
@@ -1396,8 +1398,27 @@ cdef inline int read_field(Parser* parser, Node* node, int* slot, int32_t* child
     return OK
 
 
+cdef int rescue_field(
+    Parser* parser, Node* rescued, const uint8_t* start, bint is_first
+) noexcept nogil:
+    """
+    Append a field's text, which ends here, to the object of such fields.
+    """
+    cdef size_t size = parser.at - start
+    cdef int status = reserve(parser, &rescued.data, size + 1)
+    if status:
+        return status
+    rescued.data.start[rescued.data.used] = 123 if is_first else 44
+    memcpy(rescued.data.start + rescued.data.used + 1, start, size)
+    rescued.data.used += size + 1
+    return OK
+
+
 cdef int decode_struct(Parser* parser, Node* node) noexcept nogil:
     cdef Py_ssize_t row = node.rows
+    cdef Node* rescued = (<Lookup*>node.lookup).rescued
+    cdef const uint8_t* start
+    cdef bint rescues = False
     cdef Node* field
     cdef int32_t child
     cdef int i
@@ -1409,6 +1430,7 @@ cdef int decode_struct(Parser* parser, Node* node) noexcept nogil:
     while not ended:
         if parser.at >= parser.end or parser.at[0] != 34:
             return unexpected(parser)
+        start = parser.at
         parser.at += 1
         status = read_field(parser, node, &slot, &child)
         if status:
@@ -1418,6 +1440,9 @@ cdef int decode_struct(Parser* parser, Node* node) noexcept nogil:
             return status
         if child < 0:
             status = skip_value(parser)
+            if status == OK and rescued != NULL:
+                status = rescue_field(parser, rescued, start, not rescues)
+                rescues = True
         else:
             field = &node.children[child]
             if field.rows > row:
@@ -1432,6 +1457,10 @@ cdef int decode_struct(Parser* parser, Node* node) noexcept nogil:
         if status:
             return status
     parser.depth -= 1
+    if rescues:
+        status = add_bytes(parser, rescued, b"}", 1)
+        if status:
+            return status
     return fill_missing(parser, node, row)
 
 
@@ -1457,10 +1486,13 @@ cdef int decode_record(Parser* parser, Node* root) noexcept nogil:
     return add_default(parser, root)
 
 
-cdef int build_lookup(Node* node) except -1:
+cdef int build_lookup(Node* node, bint rescues=False) except -1:
     """
     Build the table of each struct in a type, in one block with its slots.
+
+    With ``rescues`` the last field of the struct gets what the other fields leave.
     """
+    cdef int fields = node.child_count - rescues
     cdef uint32_t room = 4
     cdef uint32_t at
     cdef Lookup* lookup
@@ -1478,7 +1510,9 @@ cdef int build_lookup(Node* node) except -1:
     lookup.mask = room - 1
     lookup.table = <int32_t*>(lookup + 1)
     memset(lookup.table, 0xFF, room * sizeof(int32_t))
-    for i in range(node.child_count):
+    if rescues:
+        lookup.rescued = &node.children[fields]
+    for i in range(fields):
         at = hash_bytes(node.children[i].name, node.children[i].name_size) & lookup.mask
         while lookup.table[at] >= 0:
             at = (at + 1) & lookup.mask
@@ -1489,12 +1523,21 @@ cdef int build_lookup(Node* node) except -1:
 @cython.final
 cdef class JsonDecoder(ColumnDecoder):
     """
-    Decodes JSON texts.
+    Decodes JSON texts. With ``rescues`` the plan is a struct, whose last field is the JSON text of
+    an object with the fields of the text that the others leave.
     """
 
-    def __cinit__(self, plan, size_t max_bytes, bint stops, int id_bytes=0):
+    def __cinit__(
+        self, plan, size_t max_bytes, bint stops, int id_bytes=0, bint rescues=False
+    ):
         self.id_bytes = id_bytes
-        build_lookup(&self.root)
+        if rescues and (
+            self.root.kind != STRUCT
+            or self.root.child_count < 1
+            or self.root.children[self.root.child_count - 1].kind != STRING
+        ):
+            raise ValueError("a plan has no field for the fields that others leave")
+        build_lookup(&self.root, rescues)
 
     cdef int append_record(self) noexcept nogil:
         cdef Parser* parser = &self.parser

@@ -158,3 +158,14 @@ def joined(parts: list[pa.Array], kind: pa.DataType) -> pa.Array:
     if len(parts) == 1:
         return parts[0]
     return pa.concat_arrays(parts) if parts else pa.nulls(0, kind)
+
+
+def without_last_field(values: pa.Array, kind: pa.DataType) -> pa.Array:
+    """
+    Return structs without their last field; ``kind`` is the type of the rest.
+    """
+    fields = [values.field(number) for number in range(kind.num_fields)]
+    validity = values.buffers()[0]
+    return pa.Array.from_buffers(
+        kind, len(values), [validity], values.null_count, values.offset, children=fields
+    )

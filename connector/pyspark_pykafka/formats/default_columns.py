@@ -47,6 +47,8 @@ def default_ddl(options: FormatOptions, *, include_headers: bool) -> str | None:
         columns = [_flat_fields(types["value"])]
         names = (*_BESIDE_FLAT_FIELDS, "headers") if include_headers else _BESIDE_FLAT_FIELDS
         columns += [f"_{name} {types[name]}" for name in names]
+    if options.rescues_unknown_fields:
+        columns.append("_rescued STRING")
     if options.on_bad_record == "rescue":
         columns += ["_raw BINARY", "_error STRING"]
     # One STRUCT type, since only its fields may be written with colons.

@@ -29,6 +29,7 @@ class JsonColumn(DecodedColumn):
     The column that JSON texts are decoded into; it is full at ``max_bytes``.
 
     Each text may be preceded by a zero byte and a schema id of ``id_bytes`` bytes; 0 means no id.
+    With ``rescues`` the last field of the type gets the fields that the others leave, as JSON.
     """
 
     format_name = "JSON"
@@ -54,8 +55,10 @@ class JsonColumn(DecodedColumn):
         max_bytes: int,
         policy: BadRecordPolicy,
         id_bytes: int = 0,
+        *,
+        rescues: bool = False,
     ) -> None:
-        decoder = JsonDecoder(plan(name, kind), max_bytes, policy.fails, id_bytes)
+        decoder = JsonDecoder(plan(name, kind), max_bytes, policy.fails, id_bytes, rescues)
         super().__init__(name, kind, decoder)
 
     def kind_of_value(self, byte: int) -> str:

@@ -10,7 +10,8 @@ import pyarrow as pa
 
 from pyspark_pykafka.engines.contract import BATCH_RECORDS
 from pyspark_pykafka.formats.bad_records import describe_bad_record
-from pyspark_pykafka.formats.columns import TextColumn, joined
+from pyspark_pykafka.formats.columns import TextColumn, joined, without_last_field
+from pyspark_pykafka.formats.record_format import RESCUED_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -111,7 +112,9 @@ class _RecordDecoder:
         from pyspark_pykafka.formats.json_decoder import JsonColumn
 
         id_bytes = 0 if registry is None else registry.id_bytes
-        return JsonColumn(column.name, column.type, max_bytes, policy, id_bytes)
+        return JsonColumn(
+            column.name, column.type, max_bytes, policy, id_bytes, rescues=column.rescues
+        )
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -229,6 +232,13 @@ class _RecordDecoder:
             return joined([part.column(source) for part in self._parts], field.type)
         if self._format.policy.action == "rescue" and field.name in {"_error", "_raw"}:
             return self._rescued(self._errors if field.name == "_error" else self._raw, field)
+        if self._format.rescues_unknown_fields:
+            # The last field of the value, beside those that the user's schema has.
+            value = decoded["value"]
+            if field.name == RESCUED_FIELDS:
+                return value.field(value.type.num_fields - 1)
+            if field.name == "value":
+                return without_last_field(value, field.type)
         if not self._format.flattens:
             return decoded[field.name]
         return decoded["key"] if field.name == "_key" else decoded["value"].field(field.name)

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 #: The columns of ``onBadRecord=rescue``.
 RESCUE_TYPES: dict[str, pa.DataType] = {"_raw": pa.binary(), "_error": pa.string()}
 
+#: The column of ``onUnknownField=rescue``.
+RESCUED_FIELDS = "_rescued"
+
 #: The prefix of a record's own columns beside the columns of its flattened value.
 FLAT_PREFIX = "_"
 
@@ -43,7 +46,8 @@ class TypedColumn(NamedTuple):
 
     For Avro, ``schema`` is the text of the writer's schema, or with a ``registry`` of the reader's
     schema. For Protobuf, ``schema`` is the descriptors in base64, and ``message`` the name of the
-    message. The values of a column with an ``envelope`` are change events of that type.
+    message. The values of a column with an ``envelope`` are change events of that type. If it
+    ``rescues``, the last field of its type gets the fields of the JSON that the others leave.
     """
 
     name: str
@@ -53,6 +57,7 @@ class TypedColumn(NamedTuple):
     registry: RegistryOptions | None = None
     message: str = ""
     envelope: Envelope | None = None
+    rescues: bool = False
 
     @property
     def needs_headers(self) -> bool:
@@ -104,6 +109,13 @@ class RecordFormat:
         typed = tuple(column.failing_fast(max_ms) for column in self.typed)
         return replace(self, typed=typed, writes_dead_letters=False)
 
+    @property
+    def rescues_unknown_fields(self) -> bool:
+        """
+        Whether a column of rows has the fields of values that the schema does not name.
+        """
+        return any(column.rescues for column in self.typed)
+
     def record_column(self, name: str) -> str | None:
         """
         Return the record's column that a column of rows is copied from, or None.
@@ -122,6 +134,8 @@ def record_format(
     sources = _sources(options, schema)
     typed, mistakes = _typed_columns(options, schema, sources)
     known = {*sources, *RESCUE_TYPES, *_typed_names(options, schema, sources)}
+    if options.rescues_unknown_fields:
+        known.add(RESCUED_FIELDS)
     own = pa.schema(
         [
             field.with_name(sources.get(field.name, field.name))
@@ -130,6 +144,7 @@ def record_format(
         ]
     )
     mistakes += _rescue_mistakes(options, schema) + _repeated(schema)
+    mistakes += _unknown_field_mistakes(options, schema, typed)
     if own.names or not typed:
         mistakes += _record_mistakes(own, include_headers=include_headers)
     if mistakes:
@@ -172,7 +187,7 @@ def _typed_columns(
         if kind == "raw":
             continue
         if options.flatten and name == "value":
-            field = _flat_value(schema, sources, keys=options.key_format != "raw")
+            field = _flat_value(schema, sources, options)
             if not field.type.num_fields:
                 continue
         elif prefix + name in schema.names:
@@ -198,14 +213,23 @@ def _typed_column(
             field = field.with_type(envelope.decoded_type)
     if not mistakes:
         mistakes = _type_mistakes(field, encoding, name, text, message)
+    rescues = options.rescues_unknown_fields and name == "value"
+    if rescues and pa.types.is_struct(field.type):
+        field = field.with_type(pa.struct([*field.type, pa.field(RESCUED_FIELDS, pa.string())]))
     described = (encoding in {"avro", "protobuf"} and text) or ""
     registry = options.registry
-    column = TypedColumn(name, encoding, field.type, described, registry, message or "", envelope)
+    column = TypedColumn(
+        *(name, encoding, field.type, described, registry, message or "", envelope, rescues)
+    )
     return column, mistakes
 
 
-def _flat_value(schema: pa.Schema, sources: dict[str, str], *, keys: bool) -> pa.Field:
-    reserved = {*sources, *RESCUE_TYPES, *([f"{FLAT_PREFIX}key"] if keys else [])}
+def _flat_value(schema: pa.Schema, sources: dict[str, str], options: FormatOptions) -> pa.Field:
+    reserved = {*sources, *RESCUE_TYPES}
+    if options.key_format != "raw":
+        reserved.add(f"{FLAT_PREFIX}key")
+    if options.rescues_unknown_fields:
+        reserved.add(RESCUED_FIELDS)
     return pa.field("value", pa.struct([f for f in schema if f.name not in reserved]))
 
 
@@ -266,6 +290,30 @@ def _rescue_mistakes(options: FormatOptions, schema: pa.Schema) -> list[str]:
         mistakes.append(
             "onBadRecord is 'rescue' and the schema has no column for it; add '_error STRING', "
             "'_raw BINARY' or both"
+        )
+    return mistakes
+
+
+def _unknown_field_mistakes(
+    options: FormatOptions, schema: pa.Schema, typed: list[TypedColumn]
+) -> list[str]:
+    if not options.rescues_unknown_fields:
+        return []
+    if RESCUED_FIELDS not in schema.names:
+        return [
+            (
+                "onUnknownField is 'rescue' and the schema has no column for it; add "
+                f"'{RESCUED_FIELDS} STRING'"
+            )
+        ]
+    mistakes = []
+    if schema.field(schema.names.index(RESCUED_FIELDS)).type != pa.string():
+        mistakes.append(f"the schema's column '{RESCUED_FIELDS}' must be: STRING")
+    values = [column for column in typed if column.name == "value"]
+    if not values or not pa.types.is_struct(values[0].type):
+        mistakes.append(
+            "onUnknownField is 'rescue', so the schema must have the column 'value' as a STRUCT, "
+            "or with flatten some of its fields"
         )
     return mistakes
 

@@ -58,7 +58,12 @@ def read_formats(reader: OptionReader) -> FormatOptions:
             reader.get(table.VALUE_FORMAT) in _DEBEZIUM
             and reader.get(table.DEBEZIUM_TOMBSTONES) == "drop"
         ),
+        rescues_unknown_fields=reader.get(table.ON_UNKNOWN_FIELD) == "rescue",
     )
+    if reader.has(table.ON_UNKNOWN_FIELD) and formats.value_format != "json":
+        reader.mistakes.append(
+            f"onUnknownField is set, but valueFormat is '{formats.value_format}'; set it to json"
+        )
     _check_debezium(reader, formats)
     _check_registry(reader, formats)
     if formats.flatten and formats.value_format not in _STRUCTURED:

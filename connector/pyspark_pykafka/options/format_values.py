@@ -39,6 +39,7 @@ class FormatOptions:
     key_message: str | None = None
     debezium_rows: bool = False
     drops_tombstones: bool = False
+    rescues_unknown_fields: bool = False
 
     @property
     def by_column(self) -> dict[str, ValueFormat]:

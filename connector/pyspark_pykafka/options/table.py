@@ -424,6 +424,15 @@ ON_BAD_RECORD: Option[OnBadRecord] = Option(
     Scope.READ,
     default="fail",
 )
+ON_UNKNOWN_FIELD: Option[Literal["skip", "rescue"]] = Option(
+    "onUnknownField",
+    one_of("skip", "rescue"),
+    "What to do with the fields of a JSON value that the schema does not name: `skip` them; or "
+    "`rescue`, add the column `_rescued` with a JSON object of them. Requires `valueFormat` "
+    "`json`.",
+    Scope.READ,
+    default="skip",
+)
 MAX_BAD_RECORDS = Option(
     "maxBadRecords",
     long_number(0),
@@ -519,6 +528,7 @@ OPTIONS: tuple[Option[Any], ...] = (
     DEBEZIUM_ROWS,
     DEBEZIUM_TOMBSTONES,
     ON_BAD_RECORD,
+    ON_UNKNOWN_FIELD,
     MAX_BAD_RECORDS,
     DEAD_LETTER_TOPIC,
     *REGISTRY_OPTIONS,

@@ -1,0 +1,158 @@
+"""
+Fields of JSON that the schema does not name, as a JSON object in the column ``_rescued``.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from tests.unit.formats.test_record_decoder import batches_of, format_of, rows
+
+from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.formats.default_columns import default_ddl
+from pyspark_pykafka.options import FormatOptions, parse_source
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.formats.record_format import RecordFormat
+
+RESCUE = FormatOptions("json", rescues_unknown_fields=True)
+VALUE = pa.struct([("a", pa.int64()), ("b", pa.struct([("x", pa.int64())]))])
+TEXT = pa.string()
+
+
+def found(
+    record: RecordFormat, values: list[bytes | None], sizes: tuple[int, ...] = (), **changes: Any
+) -> list[dict[str, Any]]:
+    """
+    Return the rows of values, which come in batches of some sizes.
+    """
+    tables = rows(record, batches_of(record, values, [*sizes]), **changes)
+    for table in tables:
+        table.validate(full=True)
+    return [row for table in tables for row in table.to_pylist()]
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "rescued"),
+    [
+        (b'{"a":1}', {"a": 1, "b": None}, None),
+        (b'{"a":1,"c":2}', {"a": 1, "b": None}, '{"c":2}'),
+        (
+            *(b'{"c" : [1, {"d": "\\u00e9"}], "a": 1, "e":null }', {"a": 1, "b": None}),
+            '{"c" : [1, {"d": "\\u00e9"}],"e":null}',
+        ),
+        # Only the top level: what is in a field of the schema is not rescued.
+        (b'{"b":{"x":1,"y":2}}', {"a": None, "b": {"x": 1}}, None),
+        (b'{"_rescued":1}', {"a": None, "b": None}, '{"_rescued":1}'),
+        (b"{}", {"a": None, "b": None}, None),
+        (b"null", None, None),
+        (None, None, None),
+        (b"[1]", {"a": None, "b": None}, None),
+        # The record is bad after the field.
+        (b'{"c":2,"a":1', {"a": None, "b": None}, None),
+        (b'{"c":2,"a":"x"}', {"a": None, "b": None}, '{"c":2}'),
+    ],
+)
+def test_fields_are_rescued(text: bytes | None, value: Any, rescued: str | None) -> None:
+    """
+    The fields without a place are one JSON object, with their text unchanged; NULL if there are
+    none, or if the value is no object.
+    """
+    options = FormatOptions("json", on_bad_record="null", rescues_unknown_fields=True)
+    record = format_of(options, ("value", VALUE), ("_rescued", TEXT), ("offset", pa.int64()))
+
+    before, row, after = found(record, [b'{"z":0}', text, b'{"z":1}'])
+
+    assert row == {"value": value, "_rescued": rescued, "offset": 101}
+    assert [before["_rescued"], after["_rescued"]] == ['{"z":0}', '{"z":1}']
+
+
+def any_json(generator: random.Random, depth: int = 0) -> Any:
+    shape = generator.randrange(7 if depth < 3 else 5)
+    if shape == 5:
+        return [any_json(generator, depth + 1) for _ in range(generator.randrange(3))]
+    if shape == 6:
+        return {name: any_json(generator, depth + 1) for name in generator.sample("abcd", 2)}
+    return (None, True, -1.5, 'é\n"😀', "x" * generator.randrange(300))[shape]
+
+
+@pytest.mark.parametrize("flatten", [False, True])
+def test_any_objects(*, flatten: bool) -> None:
+    """
+    With any fields, any of them named by the schema, in batches of any size: what the columns do
+    not have is in the object.
+    """
+    generator = random.Random(5)
+    names = ("a", "b", "c", "long_name_" * 8, "é", "_rescued")
+    for _ in range(100):
+        named = generator.sample(names[:-1], generator.randint(1, 5))
+        fields = [(name, TEXT) for name in named]
+        columns = fields if flatten else [("value", pa.struct(fields))]
+        options = FormatOptions("json", flatten=flatten, rescues_unknown_fields=True)
+        record = format_of(options, *columns, ("_rescued", TEXT))
+        objects = [
+            {n: any_json(generator) for n in generator.sample(names, generator.randrange(7))}
+            for _ in range(generator.randint(1, 12))
+        ]
+        texts: list[bytes | None] = [
+            json.dumps(value, ensure_ascii=generator.random() < 0.5).encode() for value in objects
+        ]
+
+        for row, value in zip(found(record, texts, (3, 0, 2)), objects, strict=True):
+            rest = {name: inner for name, inner in value.items() if name not in named}
+            decoded = row if flatten else row["value"]
+            assert (row["_rescued"] and json.loads(row["_rescued"])) == (rest or None)
+            assert [decoded[name] is None for name in named] == [
+                value.get(name) is None for name in named
+            ]
+
+
+def test_memory_is_bounded() -> None:
+    """
+    Rescued text counts as the columns' memory: a task returns many small batches.
+    """
+    record = format_of(RESCUE, ("value", VALUE), ("_rescued", TEXT))
+    texts: list[bytes | None] = [b'{"a":1,"c":"%s"}' % (b"x" * 5000)] * 200
+
+    tables = rows(record, batches_of(record, texts, []), memory_bytes=1 << 17)
+
+    assert len(tables) >= 5
+    assert sum(table.num_rows for table in tables) == 200
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ([("value", VALUE)], "onUnknownField is 'rescue' and the schema has no column for it"),
+        ([("value", VALUE), ("_rescued", pa.int32())], "'_rescued' must be: STRING"),
+        ([("value", pa.list_(TEXT)), ("_rescued", TEXT)], "must have the column 'value' as a STR"),
+        ([("offset", pa.int64()), ("_rescued", TEXT)], "must have the column 'value' as a STRUCT"),
+    ],
+)
+def test_schemas_without_a_place(fields: Any, text: str) -> None:
+    """
+    The schema must have the column, and a struct whose other fields it gets.
+    """
+    with pytest.raises(OptionsError, match=text):
+        format_of(RESCUE, *fields)
+
+
+def test_options() -> None:
+    """
+    Only JSON values have unknown fields; without a schema the column is added.
+    """
+    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "onUnknownField": "rescue"}
+    with pytest.raises(OptionsError, match="valueFormat is 'raw'; set it to json"):
+        parse_source(given)
+    typed = {**given, "valueFormat": "json", "valueSchema": "id BIGINT", "flatten": "true"}
+
+    options = parse_source(typed).formats
+
+    assert default_ddl(options, include_headers=False) == (
+        "STRUCT<id BIGINT, _topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP, "
+        "_rescued STRING>"
+    )
