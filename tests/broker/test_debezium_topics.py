@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F  # noqa: N812
 
 from pyspark_pykafka.testing import KafkaCluster, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pyspark.sql import Row, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 ENGINES = ["wire", "librdkafka"]
 ANN, BOB = {"id": 1, "name": "ann"}, {"id": 1, "name": "bob"}
@@ -82,6 +83,54 @@ def test_changed_rows(
             (5, None, None, None, True),
         ]
         assert found[4]._error.startswith("value is no change event of Debezium")
+
+
+def test_changes_are_applied_after_a_shuffle_and_a_restart(
+    spark: SparkSession,
+    kafka_cluster: KafkaCluster,
+    customers: dict[str, str],
+    checkpoint: str,
+) -> None:
+    """
+    The latest change of each key, found by a stateful query, is right when the query goes on in
+    another run: a shuffle and a restart keep rows, their operations and their order by offset.
+    """
+    options = customers | {
+        "valueFormat": "debezium-json",
+        "valueSchema": "id BIGINT, name STRING",
+        "debeziumRows": "true",
+        "flatten": "true",
+        "onBadRecord": "null",
+        "startingOffsets": "earliest",
+    }
+    latest: dict[int, tuple[str, str]] = {}
+
+    def apply(batch: DataFrame, _: int) -> None:
+        latest.update({row.id: (row.change.op, row.change.name) for row in batch.collect()})
+
+    def run() -> None:
+        stream = spark.readStream.format("pykafka").options(**options).load()
+        changes = stream.where("id IS NOT NULL").repartition(2, "id").groupBy("id")
+        last = changes.agg(F.max_by(F.struct(F.col("_op").alias("op"), "name"), "_offset"))
+        writer = last.toDF("id", "change").writeStream.foreachBatch(apply).outputMode("update")
+        writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+        assert writer.start().awaitTermination(120)
+
+    run()
+    first = dict(latest)
+    cat = {"id": 2, "name": "cat"}
+    events = [("c", None, cat), ("c", None, ANN), ("d", cat, None)]
+    kafka_cluster.produce(
+        customers["subscribe"],
+        [
+            Record(json.dumps({"before": b, "after": a, "op": op, "ts_ms": 2000}).encode(), b"k")
+            for op, b, a in events
+        ],
+    )
+    run()
+
+    assert first == {1: ("d", "bob")}
+    assert latest == {1: ("c", "ann"), 2: ("d", "cat")}
 
 
 PAGE = Path(__file__).parents[2] / "docs" / "debezium.md"
