@@ -135,10 +135,16 @@ def _file(path: Path) -> bytes:
 
 
 def _compiled(text: str, imports: Mapping[str, str]) -> bytes:
-    # Imported here because it is rarely needed and imports many modules.
+    return _compiled_once(text, tuple(imports.items()))
+
+
+@lru_cache(maxsize=16)
+def _compiled_once(text: str, imports: tuple[tuple[str, str], ...]) -> bytes:
+    # Imported here because it is rarely needed and imports many modules. A stream's writer asks for
+    # the same schema in each micro-batch.
     from pyspark_pykafka.formats.protoc import compile_proto
 
-    return compile_proto(text, imports)
+    return compile_proto(text, dict(imports))
 
 
 def _from_base64(text: str) -> bytes:

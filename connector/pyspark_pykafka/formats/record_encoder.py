@@ -11,12 +11,12 @@ import pyarrow as pa
 from pyspark_pykafka.engines import row_errors
 from pyspark_pykafka.errors import RecordError
 from pyspark_pykafka.formats.encoded_column import EncodedColumn, EncodingError
-from pyspark_pykafka.formats.schema_id_headers import SchemaIdHeaders
 from pyspark_pykafka.schema import SINK_COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from pyspark_pykafka.formats.schema_id_headers import SchemaIdHeaders
     from pyspark_pykafka.formats.write_format import WriteFormat
 
 #: A batch of encoded rows ends when its keys or its values reach this size.
@@ -35,7 +35,7 @@ class RecordEncoder:
         self._max_bytes = max_chunk_bytes
         self._columns = {column.name: EncodedColumn(column) for column in format_.columns}
         ids = {c.name: c.schema_id for c in format_.columns if c.schema_id or c.prefix}
-        self._ids = SchemaIdHeaders(ids) if ids else None
+        self._ids = _schema_id_headers(ids) if ids else None
 
     def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """
@@ -90,6 +90,13 @@ class RecordEncoder:
         else:
             key = _value(batch, "key", row)
         return key.encode() if isinstance(key, str) else key
+
+
+def _schema_id_headers(ids: dict[str, bytes]) -> SchemaIdHeaders:
+    # Imported here because each import delays the start of a task.
+    from pyspark_pykafka.formats.schema_id_headers import SchemaIdHeaders
+
+    return SchemaIdHeaders(ids)
 
 
 def _value(batch: pa.RecordBatch, name: str, row: int) -> Any:
