@@ -13,10 +13,12 @@ from fuzz.decoding import decode_all, joined_pieces
 from google.protobuf import descriptor_pb2, duration_pb2, timestamp_pb2, wrappers_pb2
 
 from pyspark_pykafka.formats.bad_records import BadRecordPolicy
+from pyspark_pykafka.formats.encoded_column import EncodedColumn, EncodingError
 from pyspark_pykafka.formats.protobuf_decoder import ProtobufColumn
 from pyspark_pykafka.formats.protobuf_schemas import ResolvedSchema
 from pyspark_pykafka.formats.registered_protobuf import RegisteredProtobufColumn
 from pyspark_pykafka.formats.registered_schemas import UnusableSchemaError
+from pyspark_pykafka.formats.write_format import WrittenColumn
 
 if TYPE_CHECKING:
     from fuzz.mutations import Choices
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
 MAX_BYTES = 1 << 16
 IMPORTS = (timestamp_pb2, duration_pb2, wrappers_pb2)
 
+# The encoder's reason for a name that an enum does not have.
+_UNKNOWN_SYMBOL = 4
 _MAX_DEPTH = 3
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _UINT64 = pa.decimal128(20, 0)
@@ -189,12 +193,27 @@ def values(choices: Choices) -> list[bytes | None]:
 def decode_any(records: list[bytes | None], choices: Choices) -> int:
     """
     Decode records as any message, check the invariants, and return the number of good ones.
+
+    The decoded rows can be encoded, and the messages that they become are good.
     """
     described = any_message(choices)
-    policy = BadRecordPolicy("null")
-    column = ProtobufColumn("value", described.kind, described.schema, MAX_BYTES, policy)
-    good, _ = decode_all(records, column, MAX_BYTES)
+    good, rows = decode_all(records, _column(described), MAX_BYTES)
+    written = WrittenColumn("value", "protobuf", described.kind).with_message(described.schema)
+    try:
+        encoded = EncodedColumn(written).encode(rows, 0, len(rows), MAX_BYTES)
+    except EncodingError as error:
+        # A number without a symbol is decoded as a name that the enum does not have.
+        assert error.reason == _UNKNOWN_SYMBOL  # noqa: PT017 (no test)
+        return good
+    encoded.validate(full=True)
+    good_again, _ = decode_all(encoded.to_pylist(), _column(described), MAX_BYTES)
+    assert good_again == len(encoded)
     return good
+
+
+def _column(described: Described) -> ProtobufColumn:
+    policy = BadRecordPolicy("null")
+    return ProtobufColumn("value", described.kind, described.schema, MAX_BYTES, policy)
 
 
 class _Writers:
