@@ -365,7 +365,7 @@ def test_stream_of_json_with_a_schema(
 
 def test_exactly_once_stream_of_avro(
     spark: SparkSession,
-    orders: Orders,
+    kafka_cluster: KafkaCluster,
     registry: FakeRegistry,
     topic: Callable[..., str],
     checkpoint: str,
@@ -374,7 +374,8 @@ def test_exactly_once_stream_of_avro(
     An exactly-once stream that writes Avro: of a batch that fails at a row which does not fit,
     nothing is visible; when the query runs again with the row mended, each row is there once.
     """
-    orders.send(*(Record(str(n).encode(), partition=0) for n in range(4)))
+    orders = Orders(spark, kafka_cluster, registry, topic(3))
+    orders.send(*(Record(str(n).encode(), partition=n % 3) for n in range(4)))
     target = topic()
     options = {**orders.options, "topic": target, "valueFormat": "avro"}
     options |= {"deliveryGuarantee": "exactly-once", "transactionalIdPrefix": target}
@@ -384,7 +385,9 @@ def test_exactly_once_stream_of_avro(
 
     def run(number: str) -> None:
         reader = spark.readStream.format("pykafka").option("kafka.bootstrap.servers", servers)
-        raw = reader.options(subscribe=orders.name, startingOffsets="earliest").load()
+        # With a minimum number of tasks, each partition is a task, and only one of them fails.
+        reader = reader.options(subscribe=orders.name, minPartitions=1)
+        raw = reader.option("startingOffsets", "earliest").load()
         value = f"named_struct('id', {number}, 'who', 'w') AS value"
         rows = raw.selectExpr("CAST(CAST(value AS STRING) AS INT) AS n").selectExpr(value)
         writer = rows.writeStream.format("pykafka").options(**options)
@@ -397,7 +400,7 @@ def test_exactly_once_stream_of_avro(
         return sorted(row.value.id for row in frame.collect())
 
     run("n")
-    orders.send(*(Record(str(n).encode(), partition=0) for n in range(4, 8)))
+    orders.send(*(Record(str(n).encode(), partition=n % 3) for n in range(4, 8)))
     with pytest.raises(Exception, match=r"KAFKA_UNENCODABLE_RECORD.*value\.id is null"):
         run("IF(n = 6, NULL, n)")
     assert seen() == [0, 1, 2, 3]
