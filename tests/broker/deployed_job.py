@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 def imported_from(_: Iterable[int]) -> Iterator[tuple[str, bool]]:
     """
-    Yield where a worker has the package from, and whether it has the compiled modules.
+    Yield the path from which a worker imports the package, and whether the compiled modules are
+    there.
     """
     import pyspark_pykafka
     from pyspark_pykafka.engines.selection import missing_compiled_modules

@@ -1,7 +1,6 @@
 """
-Runs the connector through Spark Connect: what clients of a server do in one session, as JSON.
-
-A process of its own, since a Python process has either a session of its own or one of a server.
+Runs the connector through Spark Connect in one client session, and prints the results as JSON. It
+is a separate process, since a Python process has either a classic session or a Connect session.
 """
 
 from __future__ import annotations
@@ -74,7 +73,7 @@ class Job:
         folder, session = self._folder("rows"), self.brokers
 
         def sink(frame: DataFrame, _: int) -> None:
-            # A record that no integer can be made of fails the write.
+            # A value that is not an integer fails the write.
             frame.selectExpr("cast(cast(value as string) as int) AS number").write.mode(
                 "append"
             ).parquet(folder)
@@ -126,7 +125,7 @@ class Job:
         reader = self.spark.read.format("pykafka").options(**self.read, startingOffset="earliest")
         try:
             reader.load().collect()
-        except Exception as error:  # noqa: BLE001 (what the client sees)
+        except Exception as error:  # noqa: BLE001 (any error of the client is a result)
             return str(error)
         return "no error"
 

@@ -27,7 +27,7 @@ RECORDS, KEYS = 2_000, 300
 @pytest.fixture
 def accounts(topic: Callable[..., str], kafka_cluster: KafkaCluster) -> str:
     """
-    Return a compacted topic of balances, of which one in six is deleted for a while or for good.
+    Return a compacted topic of balances; one write in six is a tombstone.
     """
     draw = random.Random(7)
     name = topic(3, cleanup_policy="compact")

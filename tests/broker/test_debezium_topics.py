@@ -31,7 +31,7 @@ CHANGES: list[tuple[str, Any, Any]] = [
 
 def records() -> list[Record]:
     """
-    Return change events with and without schemas, a tombstone, and what is no event.
+    Return change events with and without schemas, a tombstone, and a value that is no event.
     """
     values = [
         json.dumps({"before": before, "after": after, "op": operation, "ts_ms": 1000})
@@ -57,7 +57,7 @@ def test_changed_rows(
     spark: SparkSession, customers: dict[str, str], checkpoint: str, engine: str
 ) -> None:
     """
-    Batches and streams have the changed rows, without tombstones, and rescue what is no event.
+    Batches and streams return the changed rows without tombstones, and rescue invalid events.
     """
     options = customers | {
         "valueFormat": "debezium-json",

@@ -73,7 +73,7 @@ class Nodes:
 
     def bare(self) -> str:
         """
-        Return a node's Python, which Spark can use, and which has nothing of the connector.
+        Return the Python of a node: Spark can use it, but the connector is not installed.
         """
         return self.python("bare", SPARK_NEEDS)
 
@@ -95,7 +95,7 @@ class Nodes:
 
     def archive(self, file: str) -> str:
         """
-        Return a ZIP file of the package alone, whatever its name ends in.
+        Return a ZIP file of the package alone, with any extension.
         """
         made = shutil.make_archive(
             str(self.folder / "package"), "zip", PACKAGE.parent, PACKAGE.name
@@ -139,7 +139,7 @@ def packed_folder(nodes: Nodes) -> Deployment:
 
 def zip_file(nodes: Nodes) -> Deployment:
     """
-    ``--py-files`` with a ZIP file of the package; the nodes have what it needs.
+    ``--py-files`` with a ZIP file of the package; its dependencies are installed on the nodes.
     """
     return Deployment(
         options=("--py-files", nodes.archive("pyspark_pykafka.zip")),
@@ -151,7 +151,7 @@ def zip_file(nodes: Nodes) -> Deployment:
 
 def wheel(nodes: Nodes) -> Deployment:
     """
-    ``--py-files`` with a wheel; the nodes have what it needs.
+    ``--py-files`` with a wheel; its dependencies are installed on the nodes.
     """
     return Deployment(
         options=("--py-files", nodes.archive("pyspark_pykafka-0.1.0-py3-none-any.whl")),
@@ -234,7 +234,7 @@ def test_a_job_runs_on_a_cluster(
 
 def test_what_is_packed_is_what_the_connector_needs() -> None:
     """
-    The page packs every dependency but those that a node has for Spark.
+    The page packs every dependency except those that Spark itself needs on a node.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     needed = {re.split(r"[<>=,]", each)[0] for each in project["dependencies"]}

@@ -39,7 +39,7 @@ def test_dev_prints_the_address_and_stops_cleanly(number: signal.Signals) -> Non
 
 
 def test_broker_that_is_killed_by_hand_comes_back() -> None:
-    """Of three brokers one may be killed: the others go on, and it is started again."""
+    """If one of three brokers is killed, the others continue, and `pykafka dev` restarts it."""
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([*DEV, "--brokers", "3"], **options) as dev:  # type: ignore[call-overload]
         greeting = "".join(iter(dev.stdout.readline, "Ctrl-C stops it and deletes all its data.\n"))

@@ -68,7 +68,7 @@ def batches(
     spark: SparkSession, kafka_cluster: KafkaCluster, checkpoint: str
 ) -> Iterator[Callable[..., Batches]]:
     """
-    Return a function that makes a query with a checkpoint of its own.
+    Return a function that creates a query with its own checkpoint.
     """
     created: list[Batches] = []
 

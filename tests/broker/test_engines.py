@@ -1,5 +1,5 @@
 """
-What both engines must do with a range, without Spark: one suite for both.
+The contract of both engines for reading an offset range, without Spark: one suite for both.
 """
 
 from __future__ import annotations

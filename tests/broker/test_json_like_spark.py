@@ -1,6 +1,6 @@
 """
-JSON equals what Spark's ``from_json`` and ``to_json`` make of it, but for what docs/typed-topics.md
-names.
+JSON is read and written as by Spark's ``from_json`` and ``to_json``, except for the differences in
+docs/typed-topics.md.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ def is_count_of_days(value: object) -> bool:
     return digits.isdecimal() and not 4 <= len(digits) <= 7
 
 
-# Mostly what fits, or nearly.
+# Mostly values that fit the type, or nearly.
 LIKELY: dict[str, st.SearchStrategy[Any]] = {
     # Spark writes the text of other values anew.
     "x": st.none() | st.booleans() | WHOLE | WORDS | MOMENTS,
@@ -133,7 +133,7 @@ DOCUMENTS = st.fixed_dictionaries(
 
 def ours(texts: list[str]) -> list[Any]:
     """
-    Return what the decoder makes of texts.
+    Return the values that the decoder returns for texts.
     """
     column = JsonColumn("value", KIND, 1 << 24, BadRecordPolicy("null"))
     encoded = pa.array([text.encode() for text in texts], pa.binary())
@@ -144,7 +144,7 @@ def ours(texts: list[str]) -> list[Any]:
 
 def theirs(spark: SparkSession, texts: list[str], *, strict: bool = True) -> list[Any]:
     """
-    Return what Spark makes of them, by way of Arrow, so that types and zones stay.
+    Return the values that Spark returns for texts, through Arrow, so that types and zones stay.
     """
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     frame = spark.createDataFrame(list(enumerate(texts)), "at INT, text STRING")

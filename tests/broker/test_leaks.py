@@ -39,7 +39,7 @@ HOW_MANY = pytest.mark.parametrize("rounds", [FEW, pytest.param(MANY, marks=pyte
 
 def numbers() -> type[DataSource]:
     """
-    Return a minimal Python source: what its queries leak is leaked by Spark itself.
+    Return a minimal Python source: any leak of its queries is a leak of Spark itself.
     """
 
     # Local classes are pickled by value: Spark's workers cannot import the tests.
@@ -131,7 +131,7 @@ def test_failing_and_restarted_queries(
     spark: SparkSession, failing: Fail, own_growth: Callable[[int], Footprint], rounds: int
 ) -> None:
     """
-    Queries that fail and restart leak no more than those of a minimal source.
+    Queries that fail and restart leak no more resources than those of a minimal source.
     """
     own = own_growth(rounds)
     failing(WARM_UP)

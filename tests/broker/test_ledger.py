@@ -68,13 +68,13 @@ class Stream:
 
     def seen(self) -> list[bytes]:
         """
-        Return what a reader of committed records finds.
+        Return the values that a read_committed reader returns.
         """
         return sorted(r.value or b"" for r in self.cluster.consume(self.topic, COMMITTED))
 
     def lose_ledger(self) -> None:
         """
-        Delete it, and forget that it was there, as a process that starts now does.
+        Delete the ledger and clear the cache of its existence, as in a new process.
         """
         admin = self.cluster.admin()
         admin.delete_topics([self.ledger])[self.ledger].result(SECONDS)
@@ -94,7 +94,7 @@ class Stream:
 
     def release(self, *more: str) -> str:
         """
-        Return what the command prints.
+        Return the output of `pykafka transactions release`.
         """
         printed = StringIO()
         command = ["transactions", "release", "--bootstrap-server", self.cluster.bootstrap]
@@ -183,8 +183,8 @@ def test_a_deleted_ledger_is_not_recreated(
     stream: Stream, monkeypatch: pytest.MonkeyPatch, batch: int
 ) -> None:
     """
-    A batch was committed in part, which can no longer be known: the write fails until a user
-    decides.
+    Without its ledger, a partly committed batch cannot be recognised: writes fail until a user
+    releases the prefix.
     """
     for number in range(batch):
         stream.run(number)
@@ -206,7 +206,7 @@ def test_a_deleted_ledger_is_not_recreated(
     assert stream.release("--execute").startswith("started")
     stream.run(batch)
     stream.run(batch + 1)
-    # What was committed before is repeated now: somebody has said so.
+    # The user's release allows the committed rows to be written again.
     assert set(stream.seen()) == {b"%d/%d" % (n, task) for n in range(batch + 2) for task in (0, 1)}
 
 
@@ -244,7 +244,7 @@ def test_a_query_that_becomes_exactly_once_later(stream: Stream) -> None:
 
 def test_a_prefix_that_never_had_a_ledger(stream: Stream) -> None:
     """
-    There is nothing to release, and no topic is created.
+    Releasing a prefix without a ledger does nothing, and creates no topic.
     """
     assert stream.release("--execute") == f"No query has the prefix {stream.topic}.\n"
     assert not stream.exists()
@@ -273,7 +273,7 @@ def test_durability_of_a_ledger(
 
 def test_more_replicas_than_brokers(kafka_cluster: KafkaCluster, topic: TopicFactory) -> None:
     """
-    The error names the option.
+    If the ledger needs more replicas than there are brokers, the error names the option.
     """
     stream = Stream(kafka_cluster, topic(), ledgerReplicationFactor="9")
     with pytest.raises(Exception, match="fewer than 9 brokers are up; .*ledgerReplicationFactor"):

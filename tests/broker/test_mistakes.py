@@ -23,7 +23,7 @@ TEXT = "'startingoffset' is not an option; did you mean 'startingOffsets'?"
 
 def test_a_misspelt_option_is_found_at_load(spark: SparkSession) -> None:
     """
-    Wrong options are reported by load(), before anything is run, in a batch and in a stream.
+    A misspelt option is reported by load(), before a query runs, in a batch and in a stream.
     """
     for reader in (spark.read, spark.readStream):
         with pytest.raises(Exception, match="did you mean 'startingOffsets'") as raised:

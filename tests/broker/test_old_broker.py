@@ -60,8 +60,8 @@ def test_records_written_and_read(kafka: OldBroker, engine: str) -> None:
 @pytest.mark.parametrize("fallback", [None, FallbackId("old-again1", "old-again")])
 def test_exactly_once_is_rejected(kafka: OldBroker, fallback: FallbackId | None) -> None:
     """
-    Before Kafka 3.0 the outcome of a transaction cannot be read; the error comes before a record is
-    sent.
+    Exactly-once is rejected before a record is sent: before Kafka 3.0 the outcome of a transaction
+    cannot be read.
     """
     topic = kafka.create_topic(f"exactly-once-{fallback is None}")
     rows = batch_of([Record(b"v", None, 0)])

@@ -31,7 +31,7 @@ TOPICS = {
     *("airlines", "departures", "durations", "flights.dead", "flights.mended"),
 }
 DATABASE = "jdbc:derby:memory:flights;create=true"
-#: What needs jars that are no part of Spark.
+#: Blocks that need jars which Spark does not ship.
 LAKEHOUSES = ("delta", "iceberg")
 FLIGHTS = [
     {"id": 1, "carrier": "AA", "delay": 11, "landed": "2026-11-24T08:00:00Z"},
@@ -84,7 +84,7 @@ def committed(kafka_cluster: KafkaCluster, topic: str) -> list[Any]:
 
 def unread(group: str) -> str | None:
     """
-    Return what the command says of a query's lag, or None if there is none.
+    Return the lag of a query as printed by `pykafka lag`, or None if it prints none.
     """
     printed = io.StringIO()
     with redirect_stdout(printed), redirect_stderr(printed):

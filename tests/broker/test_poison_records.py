@@ -30,7 +30,8 @@ if TYPE_CHECKING:
 @dataclass
 class Sink:
     """
-    Accepts a part completely or not at all: no part with a bad value, and nothing while down.
+    A sink that accepts a set of rows completely or not at all: none with a bad value, and none
+    during an outage.
     """
 
     bad: set[str] = field(default_factory=set)
@@ -191,7 +192,7 @@ def test_more_poison_than_allowed_fails_the_query(
     make_job: Callable[..., Job], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    Nothing is set aside.
+    A batch with more poison records than allowed fails the query, and sets nothing aside.
     """
     job = make_job(numbered(60), *(f"{n:04}" for n in range(0, 60, 10)))
 

@@ -1,5 +1,5 @@
 """
-Starts and ends in everyday words, with real timestamps and a real checkpoint.
+Starting and ending offsets such as "10 minutes ago", with real timestamps and a real checkpoint.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def test_a_batch_between_two_words(
     rows: Callable[..., list[Row]], topic: TopicFactory, kafka_cluster: KafkaCluster
 ) -> None:
     """
-    Times ago, last offsets and times with a zone select the records that their words say.
+    Relative times, last offsets and times with a zone select the expected records.
     """
     name = topic(2)
     kafka_cluster.produce(name, at_minutes_ago(90, 50, 40, 5))

@@ -1,5 +1,6 @@
 """
-What the wire engine writes, read back by other clients, and its errors for what it cannot write.
+Records written by the wire engine are read back by other clients, and rows that cannot be written
+are errors.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ _ATTRIBUTES = slice(21, 23)
 CODECS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 VERSIONS = ("3.9.2", "4.0.2", KAFKA_VERSION)
 
-#: What Java's Utils.murmur2 has for these, by the tests of Kafka itself.
+#: The hashes of Java's Utils.murmur2 for these keys, from Kafka's own tests.
 MURMUR2 = {
     b"21": -973932308,
     b"foobar": -790332482,
@@ -59,7 +60,7 @@ MURMUR2 = {
 }
 MANY = 97
 
-# Whoever waits a time-out out where an answer is known at once runs into this one.
+# A test that waits for a timeout although the error is known at once exceeds this one.
 at_once = pytest.mark.timeout(60)
 PATIENT = {"delivery_timeout_ms": 600_000, "max_block_ms": 600_000}
 
@@ -150,7 +151,7 @@ def test_console_consumer_reads_every_codec(
     kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
-    Kafka's console consumer prints what was written with each codec.
+    Kafka's console consumer prints the records written with each codec.
     """
     name = topic(partitions=2)
     written: list[Record] = []
@@ -172,7 +173,7 @@ def test_jvm_connector_reads_every_codec(
     agreed: Callable[..., list[Row]], kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
-    Spark's JVM connector and both of our engines read what was written with each codec.
+    Spark's JVM connector and both engines read the records written with each codec.
     """
     name = topic(partitions=3)
     written: list[Record] = []
@@ -199,7 +200,7 @@ def test_jvm_connector_reads_every_codec(
 
 def shortened(record: Record) -> tuple[object, ...]:
     """
-    Return what distinguishes a record, for readable failures.
+    Return the distinguishing parts of a record, for readable failures.
     """
     value = record.value or b""
     key = record.key if record.key is None else (len(record.key), record.key[:9])

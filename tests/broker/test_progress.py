@@ -163,7 +163,7 @@ def test_failed_batch_is_not_recorded(
     query.fail = True
     kafka_cluster.produce(store_options["subscribe"], values(6, 12))
     for expected in (set(), {2}, {3}):
-        # What the store has not heard of when the batch fails is not counted.
+        # A batch that is not recorded before the failure is not counted.
         query.before_failing = partial(await_attempts, counted, expected)
         assert query.query is not None
         with pytest.raises(Exception, match="planted failure"):
@@ -241,7 +241,7 @@ def test_one_commit_request_per_batch() -> None:
 
 def missing_offsets(options: SourceOptions, offset: int) -> str | None:
     """
-    Return what is missing until all partitions are recorded at an offset.
+    Return the partitions that are not yet recorded at an offset, as text, or None.
     """
     recorded = {record.offset for record in read_records(options).values()}
     return None if recorded == {offset} else f"recorded is {recorded}, not {offset}"

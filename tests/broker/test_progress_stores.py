@@ -1,5 +1,5 @@
 """
-What every progress store does for its owner and against all others, on real servers.
+The contract of every progress store, on real servers: its owner may write, and others are refused.
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ def limited(kafka_cluster: KafkaCluster) -> Callable[[str, str], str]:
         kafka_tool.run(tool, kafka_cluster.bootstrap, *change, *entity, "--entity-name", client)
 
         def missing() -> str | None:
-            # The command returns when the controller has the quota; the broker may not, yet.
+            # The command returns once the controller has the quota, perhaps before the broker has
+            # it.
             shown = kafka_tool.run(
                 tool, kafka_cluster.bootstrap, "--describe", *entity, "--entity-name", client
             )

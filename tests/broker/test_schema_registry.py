@@ -124,8 +124,8 @@ def orders(
 @pytest.mark.parametrize("engine", ENGINES)
 def test_confluent_avro(orders: Orders, engine: str) -> None:
     """
-    What Confluent's serializer wrote with two schemas, by prefix and header, has the columns of the
-    latest one, or some of them.
+    Records of Confluent's serializer with two schemas, their ids in a prefix or a header, have the
+    columns of the latest schema, or some of them.
     """
     orders.send(
         orders.avro(OLD, {"id": 1, "who": "a"}),
@@ -151,7 +151,7 @@ def test_confluent_avro(orders: Orders, engine: str) -> None:
 
 def test_confluent_json(orders: Orders) -> None:
     """
-    What Confluent's serializer wrote has the columns of the JSON Schema in the registry.
+    Records of Confluent's JSON serializer have the columns of the JSON Schema in the registry.
     """
     orders.send(orders.json({"id": 1, "who": "a"}), orders.json({"id": 2}))
 

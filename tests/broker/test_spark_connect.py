@@ -76,8 +76,8 @@ def test_a_server_runs_what_a_client_asks_for(
     names: dict[str, str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    Reads, views, writes of two threads, exactly-once, poison records, listeners and supervise work
-    through one server; a mistake in the options is reported in a few lines.
+    Reads, views, writes from two threads, exactly-once, poison records, listeners and supervise
+    work through one server; a mistake in the options is reported in a few lines.
 
     One test, since a server of Spark's own always listens on the same port.
     """

@@ -33,7 +33,7 @@ BLOCK = re.compile(r"```(sql|python)\n(.*?)```", re.DOTALL)
 @pytest.fixture
 def sql(spark: SparkSession) -> Iterator[Callable[[str], DataFrame]]:
     """
-    Return ``spark.sql``; what it creates is dropped afterwards.
+    Return ``spark.sql``; the tables and views that it creates are dropped afterwards.
     """
     before = {table.name for table in spark.catalog.listTables()}
     yield spark.sql

@@ -96,7 +96,7 @@ class Copy:
 
     def seen(self) -> list[int]:
         """
-        Return what a plain reader of committed records finds.
+        Return the numbers that a plain read_committed reader returns.
         """
         records = self.cluster.consume(self.sink, COMMITTED)
         return sorted(int(record.value or b"") for record in records)
@@ -267,7 +267,7 @@ class Sink:
         value: str = "",
     ) -> TaskCommitMessage:
         """
-        Write the rows of a task; their values tell where they are from.
+        Write the rows of a task; each value names the task and the attempt.
         """
         values = [value or f"{batch}/{task}/{row}" for row in range(rows)]
         batches = [pa.RecordBatch.from_pydict({"value": values})] if rows else []
@@ -281,7 +281,7 @@ class Sink:
 
     def commit(self, batch: int, messages: list[TaskCommitMessage]) -> None:
         """
-        Do what the driver does in the end.
+        Commit the micro-batch, as the driver does after its tasks.
         """
         self.delivery.commit(messages, len(messages), batch)
 
@@ -328,7 +328,7 @@ def die_after(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
 
 def time_passes(sink: Sink) -> None:
     """
-    Abort what a dead driver has left open, as the coordinators do after the time-out.
+    Abort the open transactions of a dead driver, as coordinators do after the timeout.
     """
     with transaction_client(settings(sink.cluster, sink.topic).kafka) as transactions:
         for name in transactions.list_ids(prefix_pattern(sink.topic), [TransactionState.ONGOING]):
@@ -337,7 +337,7 @@ def time_passes(sink: Sink) -> None:
 
 def rows_of(sink: Sink) -> list[str]:
     """
-    Return what a plain read_committed reader finds.
+    Return the rows that a plain read_committed reader returns.
     """
     records = sink.cluster.consume(sink.topic, COMMITTED)
     return sorted((r.value or b"").decode() for r in records)
@@ -389,8 +389,9 @@ def test_a_different_replay_is_refused(
     sink: Sink, monkeypatch: pytest.MonkeyPatch, again: tuple[int, ...], why: str, *, give_up: bool
 ) -> None:
     """
-    The error gives the reason and what is visible; nothing of the replay is. After a release the
-    batch is written whole; after a completion it stays as it is.
+    A replay with different rows is refused: the error gives the reason and the visible rows, and no
+    row of the replay becomes visible. After a release the batch is written again as a whole; after
+    a completion it stays as it is.
     """
     die_after(monkeypatch, 1)
     with pytest.raises(DiedError):
@@ -417,7 +418,7 @@ def test_a_different_replay_is_refused(
 
 def test_a_replay_without_rows_is_refused(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A part of the batch is committed, so it does not count as done; a whole batch would.
+    A replay without rows is refused if the batch is committed only in part.
     """
     die_after(monkeypatch, 1)
     with pytest.raises(DiedError):
@@ -435,14 +436,15 @@ def test_a_replay_without_rows_is_refused(sink: Sink, monkeypatch: pytest.Monkey
 
 def test_a_late_intent(sink: Sink) -> None:
     """
-    A driver is dead, and a process of its own still commits a task while the next one writes.
+    A process of a dead driver still commits a task while the next driver writes: no row is lost or
+    repeated.
     """
     mine, other = sink.write_all(0, 2, 3), sink.again()
     theirs = [other.write(0, 0, 2, attempt=1)]
     done = CommittableBatch(sink.topic, QUERY, 0, mine[0].write, 2, tuple(committables_of(mine)))
     with transaction_client(settings(sink.cluster, sink.topic).kafka) as transactions:
         ledger = Ledger(transactions.cluster, transactions.config, ledger_topic(sink.topic))
-        # By a version that did not look again before it committed.
+        # As by a version that did not check the ledger again before the commit.
         ledger.append(make_intent(done, done.committables))
         transactions.end(done.committables[1].prepared, commit=True)
     theirs.append(other.write(0, 1, 3, attempt=1))
@@ -484,7 +486,8 @@ def test_a_resumed_driver_aborts_nothing_of_its_successor(
 
 def test_a_resumed_driver_without_rows(sink: Sink) -> None:
     """
-    No other marker of its batch exists, committed or not, and the next batch's tasks have finished.
+    A resumed driver without rows leaves the next batch alone, although no marker of its own batch
+    exists.
     """
     messages = sink.write_all(0, 0, 0)
     sink.again().run(0, 0, 0)
@@ -518,7 +521,7 @@ def test_a_batch_write_whose_prefix_looks_like_a_query(sink: Sink) -> None:
 
 def test_a_foreign_query_does_not_block_the_owner(sink: Sink) -> None:
     """
-    Its transaction precedes the owner's in the ledger, and would stay open for long.
+    The open transaction of a foreign query precedes the owner's in the ledger, and is aborted.
     """
     sink.run(0, 2)
     stranger = Sink(sink.cluster, sink.topic, OTHER)
@@ -582,7 +585,8 @@ def test_a_decided_commit_is_completed(
     sink: Sink, monkeypatch: pytest.MonkeyPatch, again: tuple[int, ...]
 ) -> None:
     """
-    However the next run divides its rows: the open transactions of the first run are committed.
+    The open transactions of a binding intent are committed by the next run, however it divides its
+    rows.
     """
     sink.run(0, 2)
     die_after(monkeypatch, 1)
@@ -598,7 +602,8 @@ def test_a_decided_commit_is_completed(
 
 def test_a_decided_commit_is_not_aborted(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Spark calls abort after a failed commit; what was decided is left to the next run.
+    Spark calls abort after a failed commit; transactions whose commit is decided are left to the
+    next run.
     """
     messages = sink.write_all(0, 3, 4, 5)
     die_after(monkeypatch, 1)
@@ -637,7 +642,7 @@ def test_the_command_spares_a_partly_committed_batch(
 
 def test_a_commit_after_the_abort_is_refused(sink: Sink) -> None:
     """
-    The process lives on, and its late intent is not binding.
+    After an abort, a late intent of the same process is not binding, and its commit is refused.
     """
     messages = sink.write_all(0, 3, 4)
     sink.delivery.abort(messages, len(messages))
@@ -652,8 +657,8 @@ def test_equal_counts_of_different_rows_are_refused(
     sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A part is committed, the rest has timed out, and each task of the replay has as many rows, but
-    different ones.
+    If a part is committed and the rest has timed out, a replay with equal counts of different rows
+    is refused.
     """
     die_after(monkeypatch, 1)
     with pytest.raises(DiedError):
@@ -705,7 +710,8 @@ def test_one_of_two_concurrent_writes_is_committed(sink: Sink) -> None:
 
 def test_a_superseded_driver_changes_nothing(sink: Sink) -> None:
     """
-    Its transactions were taken over by the driver that has written the batch meanwhile.
+    A superseded driver changes nothing: its successor has written the batch and taken over its
+    transactions.
     """
     messages = sink.write_all(0, 2, 3)
     sink.again().run(0, 2, 3)
@@ -718,7 +724,7 @@ def test_a_superseded_driver_changes_nothing(sink: Sink) -> None:
 
 def test_a_foreign_record_in_the_ledger(sink: Sink) -> None:
     """
-    The error names its offset, and nothing is committed.
+    A foreign record in the ledger is an error that names its offset, and nothing is committed.
     """
     sink.run(0, 1)
     sink.cluster.produce(f"{sink.topic}-ledger", [Record(b"hello", b"task-0")])
@@ -730,7 +736,7 @@ def test_a_foreign_record_in_the_ledger(sink: Sink) -> None:
 
 def transactions(action: str, sink: Sink, *more: str) -> str:
     """
-    Return what the command prints.
+    Return the output of `pykafka transactions`.
     """
     printed = StringIO()
     command = ["transactions", action, "--bootstrap-server", sink.cluster.bootstrap]

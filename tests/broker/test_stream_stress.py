@@ -39,7 +39,7 @@ class Schedule:
 
     def step(self) -> None:
         """
-        Run one random step, and write records.
+        Run one random step, and then write records.
         """
         steps = (
             self.add_topic,

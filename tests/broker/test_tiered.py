@@ -32,7 +32,7 @@ TOPIC_SETTINGS = {
     "local.retention.bytes": 1,
     "file.delete.delay.ms": 100,
 }
-#: Less than one fetch brings, so that the next ones come back empty.
+#: Less than the size of one fetch, so that the following responses are empty.
 QUOTA = {
     "remote.log.manager.fetch.max.bytes.per.second": SEGMENT_BYTES,
     "remote.log.manager.fetch.quota.window.num": 2,

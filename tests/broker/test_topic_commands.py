@@ -1,5 +1,5 @@
 """
-`pykafka topic`, `produce`, `peek` and `schema`: tools to try a connector with, on a real broker.
+The commands `pykafka topic`, `produce`, `peek` and `schema` on a real broker.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ class Sink:
 
     def visible(self) -> list[bytes]:
         """
-        Return what a plain reader sees that reads committed records.
+        Return the values that a plain read_committed reader returns.
         """
         return sorted(r.value or b"" for r in self._cluster.consume(self.topic, COMMITTED))
 
@@ -275,7 +275,7 @@ def test_a_task_that_begins_after_the_fence(sink: Sink, commit: bool) -> None:
 
 def nobody_to_tell(_: Transactions, name: str) -> None:
     """
-    Stands for a coordinator that is away.
+    Raise the error of a coordinator that is unavailable.
     """
     msg = f"nobody to tell {name}"
     raise BrokerUnavailableError(msg)
@@ -285,7 +285,8 @@ def test_an_error_after_the_commit_is_only_logged(
     sink: Sink, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    Brokers that are unreachable just after the commit must not make the user write again.
+    An error after the commit is only logged: the rows are visible, and the user must not write them
+    again.
     """
     done = sink.write_prepared("0-0", b"done")
     monkeypatch.setattr(Transactions, "register_id", nobody_to_tell)
@@ -299,8 +300,8 @@ def test_an_error_after_the_commit_is_only_logged(
 
 def test_a_partial_commit_is_reported(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Writing everything again would duplicate rows, and the error must not say that nothing is
-    visible.
+    The error of a partial commit says that a part is visible, and that writing everything again
+    would duplicate rows.
     """
     waiting = [sink.write_prepared(name, name.encode()) for name in ("0-0", "1-0", "2-0")]
     sink.end(waiting[1], commit=False)
@@ -319,7 +320,7 @@ def test_a_commit_whose_response_is_lost_succeeds(
     sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Everything is committed, so the write has not failed.
+    A commit whose response is lost is found committed, and the write succeeds.
     """
     whole = Transactions.end_all
 
@@ -340,7 +341,8 @@ def test_a_commit_whose_response_is_lost_succeeds(
 
 def test_a_failed_commit_is_aborted(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The error gives the reason, and says that nothing is visible: everything is aborted.
+    A failed commit is aborted as a whole: the error gives the reason, and says that nothing is
+    visible.
     """
 
     def end_nothing(_: Transactions, __: list[PreparedTransaction], *, commit: bool) -> None:
@@ -443,7 +445,7 @@ def test_transactions_are_listed_and_described(sink: Sink) -> None:
 
 def test_a_timeout_beyond_the_brokers_limit(sink: Sink) -> None:
     """
-    The error names both settings.
+    A transaction timeout beyond the brokers' limit is an error that names both settings.
     """
     with pytest.raises(
         KafkaClientError,

@@ -1,5 +1,6 @@
 """
-Typed topics on a real broker: what Spark gets, by both engines, in batches and streams.
+Typed topics on a real broker: the rows that Spark receives from both engines, in batches and
+streams.
 """
 
 from __future__ import annotations

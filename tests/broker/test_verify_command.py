@@ -35,7 +35,7 @@ def topics(cluster: KafkaCluster, prefix: str) -> list[str]:
 
 def output_records(cluster: KafkaCluster, prefix: str) -> list[Record]:
     """
-    Return what is in the output topic of the only run with this prefix.
+    Return the records of the output topic of the only run with this prefix.
     """
     outputs = [name for name in topics(cluster, prefix) if name.endswith("-output")]
     return cluster.consume(outputs[0], COMMITTED) if outputs else []
@@ -43,7 +43,7 @@ def output_records(cluster: KafkaCluster, prefix: str) -> list[Record]:
 
 def meanwhile(act: Callable[[], None]) -> threading.Thread:
     """
-    Start something that happens during a run.
+    Start an action that runs beside the command.
     """
     thread = threading.Thread(target=act)
     thread.start()

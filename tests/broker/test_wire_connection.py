@@ -355,7 +355,7 @@ def own_certificate(files: Path, form: str) -> dict[str, str]:
 @pytest.mark.parametrize("form", ["files", "texts", "store"])
 def test_tls_with_a_client_certificate(secured: Secured, form: str) -> None:
     """
-    With a plain and with an encrypted private key.
+    A client certificate is accepted with a plain and with an encrypted private key.
     """
     connection = secured.open("MUTUAL", **secured.trusting(**own_certificate(secured.files, form)))
 

@@ -77,7 +77,7 @@ def seen(cluster: KafkaCluster, topic: str) -> list[int]:
 
 def open_transactions(cluster: KafkaCluster, prefix: str) -> list[str]:
     """
-    Return what the command lists as open.
+    Return the open transactions that `pykafka transactions` lists.
     """
     printed = StringIO()
     arguments = ["transactions", "list", "--bootstrap-server", cluster.bootstrap, "--json"]

@@ -1,5 +1,5 @@
 """
-Writes beside Spark's JVM connector: what one writes the other reads, on the same partitions.
+Writes compared with Spark's JVM connector: equal rows become equal records on the same partitions.
 """
 
 from __future__ import annotations

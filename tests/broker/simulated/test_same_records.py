@@ -27,7 +27,7 @@ SECONDS = 30.0
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
 def test_compressed_records_come_back(cluster: KafkaAccess, topic: str, codec: str) -> None:
     """
-    Both clients read what librdkafka has written, with any compression.
+    Both clients read the records that librdkafka has written, with any compression.
     """
     written = [b"%d" % number * 20 for number in range(200)]
     config = {"compression.type": codec, "enable.idempotence": True}
@@ -39,7 +39,7 @@ def test_compressed_records_come_back(cluster: KafkaAccess, topic: str, codec: s
 @pytest.mark.parametrize("codec", ["none", "lz4"])
 def test_the_wire_engine_writes(cluster: KafkaAccess, topic: str, codec: str) -> None:
     """
-    Librdkafka reads what the wire engine has written.
+    Librdkafka reads the records that the wire engine has written.
     """
     rows = pa.RecordBatch.from_pydict({"value": [b"%d" % number for number in range(100)]})
     assert write(cluster.bootstrap, [rows], topic, compression_type=codec) == 100
@@ -50,7 +50,7 @@ def test_the_wire_engine_writes(cluster: KafkaAccess, topic: str, codec: str) ->
 @pytest.mark.parametrize("codec", sorted({*CODECS} - {LZ4}))
 def test_a_batch_is_returned_byte_by_byte(raw: RawKafka, codec: int) -> None:
     """
-    A stored batch differs from what was sent in its base offset and leader epoch only.
+    A stored batch differs from the produced one only in its base offset and leader epoch.
     """
     raw.produce(b"before")
     sent = batch(b"a", b"b", codec=codec, now=raw.now())
