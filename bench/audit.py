@@ -1,7 +1,7 @@
 """
 Measures the cost of auditing a stream: the same read without an audit and with both kinds of it.
 
-Spark's own count of the records is the lower bound for such a cost.
+Spark's own count of the records is the lower bound of that cost.
 """
 
 from __future__ import annotations

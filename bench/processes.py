@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-#: Time between two samples; what a process uses after its last sample is lost.
+#: Time between two samples; CPU time after the last sample of a process is lost.
 SAMPLE_SECONDS = 0.25
 END_SECONDS = 10.0
 

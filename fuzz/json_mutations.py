@@ -91,7 +91,7 @@ def decode_any(records: list[bytes | None], choices: Choices) -> int:
     """
     Decode records into any type, check the invariants, and return the number of good ones.
 
-    A valid record at the end must become what it becomes alone.
+    A valid record at the end must be decoded as it is alone.
     """
     kind = any_type(choices)
     rescues = pa.types.is_struct(kind) and choices.number(0, 1) == 0

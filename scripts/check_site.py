@@ -16,7 +16,7 @@ from pathlib import Path
 
 _OUTSIDE = re.compile(r"\s*(?:https?:)?//", re.IGNORECASE)
 _IN_STYLE = re.compile(r"(?:url\(|@import)\s*[\"']?\s*((?:https?:)?//[^\s\"')]+)", re.IGNORECASE)
-#: Attributes that make a browser load something, whatever the element.
+#: Attributes that make a browser load something, on any element.
 _LOADING = {"src", "srcset", "poster", "data", "background"}
 #: Elements whose href is loaded; the href of others is a link for readers.
 _LOADED_LINKS = {"link", "image", "use"}
@@ -26,7 +26,7 @@ _MERMAID = "mermaid"
 
 def main(folder: Path) -> None:
     """
-    Print what is loaded from outside, and exit with 1 if there is anything.
+    Print the resources loaded from outside, and exit with 1 if there are any.
     """
     pages = sorted(folder.rglob("*.html"))
     if not pages:
@@ -82,7 +82,7 @@ class _Page(HTMLParser):
 def _is_loaded(tag: str, name: str, attributes: dict[str, str | None]) -> bool:
     if name in _LOADING:
         return True
-    # The canonical address and the like are read by nobody but search engines.
+    # Only search engines read the canonical address and the like.
     is_told = attributes.get("rel") in {"canonical", "prev", "next", "edit", "alternate"}
     return name in {"href", "xlink:href"} and tag in _LOADED_LINKS and not is_told
 

@@ -1,8 +1,9 @@
 """
 Draws the Mermaid sequence diagrams of the documentation as SVG while the site is built.
 
-Otherwise each reader's browser would fetch Mermaid from a CDN. This draws what the pages use of its
-language: participants, arrows, notes, and the blocks loop, opt, and alt with else.
+Otherwise each reader's browser would fetch Mermaid from a CDN. This draws the part of its
+language that the pages use: participants, arrows, notes, and the blocks loop, opt, and alt with
+else.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class Browser:
 
     def problems(self) -> list[str]:
         """
-        Return what the browser has logged: errors of the script, refused loads.
+        Return the browser's log: errors of the script, refused loads.
         """
         return [entry["message"] for entry in self.driver.get_log("browser")]  # type: ignore[no-untyped-call]
 

@@ -199,7 +199,7 @@ class ShapedStream:
 
     def problem(self) -> str | None:
         """
-        Return what is wrong with the rows that a plain read_committed reader sees, or None.
+        Return the anomalies of the rows that a plain read_committed reader sees, or None.
         """
         verdict = self.verdict()
         if self.error() is not None:
@@ -212,7 +212,7 @@ class ShapedStream:
 
     def verdict(self) -> Verdict:
         """
-        Return what is wrong with the rows that a plain read_committed reader sees.
+        Return the anomalies of the rows that a plain read_committed reader sees.
         """
         records = self.cluster.kafka.consume(self.output, COMMITTED)
         rows = [

@@ -110,7 +110,7 @@ def create_topic_on(three: ProxiedCluster, name: str, *nodes: int) -> None:
 
 def test_a_late_commit_does_not_contradict_the_error(three: ProxiedCluster) -> None:
     """
-    EndTxn hangs on its connection while the driver gives up: what the error says stays true.
+    EndTxn hangs on its connection while the driver gives up: the error's statement stays true.
     """
     topic = three.kafka.create_topic("late", 2)
     kafka = settings(three, request_timeout_ms=1_500, max_block_ms=4_000, delivery_timeout_ms=9_000)

@@ -125,7 +125,7 @@ def leader(cluster: OneController, node: int, topic: str = "t") -> int:
 
 def _cut_off_leader(cluster: OneController, topic: str) -> str | None:
     """
-    Return what is waited for while the controller still reports the cut-off leader.
+    Return a reason to wait while the controller still reports the cut-off leader.
     """
     is_replaced = leader(cluster, CONTROLLER, topic) != CUT_OFF
     return None if is_replaced else f"no other broker leads {topic}-0"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 JOB = Path(__file__).parent / "exactly_once_job.py"
 SECONDS = 120.0
 COUNT = 40_000
-#: How long a transaction may be open that nobody will end.
+#: The timeout of an abandoned transaction.
 SHORT = {"kafka.transaction.timeout.ms": "5000"}
 COMMITTED = {"isolation.level": "read_committed"}
 

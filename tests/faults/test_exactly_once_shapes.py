@@ -33,7 +33,7 @@ SECONDS = 120.0
 READS = {"prefetched": {}, "split": {"minPartitions": "4"}}
 #: No transaction may end by itself while a driver is started anew on a loaded machine.
 LONG = {"kafka.transaction.timeout.ms": "600000"}
-#: How long a transaction may be open that nobody will end; a loaded machine needs most of it.
+#: The timeout of an abandoned transaction; a loaded machine needs most of it.
 SHORT = {"kafka.transaction.timeout.ms": "15000"}
 
 STATELESS = (
@@ -184,7 +184,7 @@ def test_a_driver_restarts_after_the_transaction_timeout(
     drivers: DriversFactory, shapes: Sequence[str], read: str
 ) -> None:
     """
-    The coordinator has aborted what was not committed; the tasks have the same rows again, and only
+    The coordinator has aborted the open transactions; the tasks have the same rows again, and only
     the missing ones are added.
     """
     made = drivers(shapes, batches=2, options=SHORT, read=read)
@@ -199,7 +199,7 @@ def test_a_driver_restarts_after_the_transaction_timeout(
 def test_different_rows_after_the_transaction_timeout_are_refused(drivers: DriversFactory) -> None:
     """
     If tasks have different rows each time, and a part is committed, the query fails with a named
-    error at each start; the error says what is visible, and nothing is duplicated.
+    error at each start; the error names the visible rows, and nothing is duplicated.
     """
     made = drivers(RANDOM, batches=2, options=SHORT, read="split")
     made.killed(0, one)
@@ -215,7 +215,7 @@ def test_different_rows_after_the_transaction_timeout_are_refused(drivers: Drive
 
 def assert_refused(stream: ShapedStream, before: Verdict) -> None:
     """
-    Fail unless the query has ended with an error that says what is visible, and that is unchanged.
+    Fail unless the query has ended with an error that names the visible rows, which are unchanged.
     """
     error, now = stream.error(), stream.verdict()
     assert error is not None, f"{stream.shape}: {now}"
@@ -275,7 +275,7 @@ def test_other_settings_after_the_transaction_timeout(
 def test_a_paused_driver_resumes(drivers: DriversFactory, choose: Choose) -> None:
     """
     While a driver is paused between its commits another one completes everything; late requests of
-    the first one, and what it does after resuming, change nothing.
+    the first one, and its actions after resuming, change nothing.
     """
     made = drivers(FEW, batches=3)
     with ExitStack() as started:

@@ -55,7 +55,7 @@ BATCHES = RECORDS // ROWS
 DRIVER_POINTS = ("before a task prepares", "all prepared", "some committed", "all committed")
 HOSTS = ("127.0.0.1", "127.0.0.2")
 COMMITTED = {"isolation.level": "read_committed"}
-#: How long a transaction may be open that nobody will end: longer than a micro-batch takes on a
+#: The timeout of an abandoned transaction: longer than a micro-batch takes on a
 #: loaded machine.
 SHORT = {"kafka.transaction.timeout.ms": "30000"}
 #: What is sent before a task has all its rows.
@@ -179,14 +179,14 @@ class History:
 
     def completed(self, *faults: dict[str, Any]) -> None:
         """
-        Run to the end, whatever happens to tasks.
+        Run to the end, with any failures of tasks.
         """
         assert self.run(*faults) == 0, self.log()
         assert all(self.flag(at).exists() for at in range(len(faults)))
 
     def log(self) -> str:
         """
-        Return what the last run has printed.
+        Return the output of the last run.
         """
         return (self.folder / f"run-{self.runs}.log").read_text()
 
@@ -234,7 +234,7 @@ def check(rows: Sequence[tuple[int, bytes, int]]) -> None:
 
 def read(cluster: KafkaCluster, topic: str) -> list[tuple[int, bytes, int]]:
     """
-    Return what a plain read_committed reader finds in the end, partition by partition.
+    Return the records that a plain read_committed reader gets in the end, by partition.
     """
     records = cluster.consume(topic, COMMITTED)
     return [(r.partition or 0, r.key or b"", int(r.value or b"")) for r in records]

@@ -90,7 +90,7 @@ class Findings:
 
 def examined(cluster: KafkaCluster, topic: str, batches: int = BATCHES) -> Findings:
     """
-    Return what is wrong with the numbered records of a topic.
+    Return the anomalies of a topic's numbered records.
     """
     numbered = [(r.partition, int((r.value or b"").split(b".")[0])) for r in cluster.consume(topic)]
     numbers = [number for _, number in numbered]
@@ -192,7 +192,7 @@ def victims(three: KafkaCluster) -> Iterator[Victims]:
             three.restart(node)
 
 
-# --- The checker catches what it is for -----------------------------------------------------------
+# --- The checker catches planted faults -----------------------------------------------------------
 
 
 def silent_follower(cluster: KafkaCluster, name: str, **kafka: int) -> list[str]:

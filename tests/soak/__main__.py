@@ -81,7 +81,7 @@ def say(line: str) -> None:
 
 def _enter_own_mounts() -> None:
     """
-    Run again where this process may mount file systems that nobody else sees, if there is such.
+    Run again in a private mount namespace, if the system allows one.
     """
     if os.environ.get(_IS_INSIDE) or not shutil.which("unshare"):
         return

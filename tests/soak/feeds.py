@@ -36,7 +36,7 @@ class Feed:
     """
     One input topic and its producers, one after another; each has a label of its own.
 
-    Records of labels in ``risky`` may be lost by what was done to the topic.
+    Records of labels in ``risky`` may be lost by a change of the topic.
     """
 
     kafka: KafkaCluster
@@ -216,7 +216,7 @@ class ChangingFeed(Feed):
 
     def _settle(self) -> None:
         """
-        Stop writing, and wait until all is read; what is not read then may be lost.
+        Stop writing, and wait until all records are read; unread ones may be lost afterwards.
         """
         self.stop()
         try:

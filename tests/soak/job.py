@@ -1,7 +1,7 @@
 """
 A driver in its own process: it runs the queries that standard input asks for, until it is killed.
 
-Commands are lines of JSON; what happens is written to a file of JSON lines. Nothing here knows of
+Commands are lines of JSON; events are written to a file of JSON lines. Nothing here knows of
 faults: they come from outside. A query that fails is restarted, as a user would with `supervise`.
 """
 
@@ -62,7 +62,7 @@ class Events:
 
 def records(spark: SparkSession, query: Query, topic: int = 0) -> DataFrame:
     """
-    Return the stream of a topic: the value, and what it says.
+    Return the stream of a topic: the value, and the fields parsed from it.
     """
     read = (
         spark.readStream.format("pykafka")
@@ -212,7 +212,7 @@ class Progress(StreamingQueryListener):
 
 class RunningQuery:
     """
-    A thread that keeps a query running until it is told to finish or fails for good.
+    A thread that restarts a query until it gets the command to finish, or fails permanently.
     """
 
     def __init__(self, spark: SparkSession, query: Query, events: Events) -> None:
@@ -342,7 +342,7 @@ def measured(spark: SparkSession) -> dict[str, int]:
 
 def serve(spark: SparkSession, events: Events) -> None:
     """
-    Do what the lines of standard input ask for, until it ends.
+    Execute the commands of the standard input until it ends.
     """
     running: dict[str, RunningQuery] = {}
     for line in sys.stdin:

@@ -1,5 +1,5 @@
 """
-The results of a run as a document: what it ran on, and its totals.
+The results of a run as a document: its environment and its totals.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ _STORE_ERRORS = (
 @dataclass(frozen=True, slots=True)
 class Sample:
     """
-    One moment of the timeline: what was acknowledged, what was processed, and what lags.
+    A point of the timeline: the records acknowledged and processed so far, and the lag.
     """
 
     at: float
@@ -110,7 +110,7 @@ class Round:
 
     def run(self) -> RoundResult:
         """
-        Make the round and return what it has shown.
+        Run the round and return its result.
         """
         began = time.time()
         self._create()
@@ -129,7 +129,7 @@ class Round:
 
     def abandon(self) -> None:
         """
-        End what a round has left that was broken off.
+        Stop the feeds and queries of an aborted round.
         """
         for feed in self.feeds.values():
             if feed.is_running:

@@ -1,5 +1,5 @@
 """
-What each shape of query must have written, and what it has: both in the terms of the checker.
+The expected and the actual output of each query shape, in the terms of the checker.
 
 Values are ``label/partition/number``, then ``=count`` where rows are counted, and ``|tag``: the
 micro-batch and the task attempt that wrote the row.

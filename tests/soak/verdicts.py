@@ -53,7 +53,7 @@ class WorkloadResult:
 
     def add(self, verdict: Verdict) -> None:
         """
-        Add what the checker found.
+        Add the findings of the checker.
         """
         self.records += verdict.records
         self.repeats += verdict.repeats

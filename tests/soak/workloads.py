@@ -1,5 +1,5 @@
 """
-The workloads of a round: their queries, and the comparison of what they wrote with the truth.
+The workloads of a round: their queries, and the comparison of their output with the truth.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class SoakQuery:
 
     def take(self, event: Mapping[str, Any]) -> None:
         """
-        Note what the driver says of it.
+        Take in an event of the driver.
         """
         kind = event["event"]
         if kind == "progress":
@@ -189,7 +189,7 @@ class Workload:
 
     def result(self, rig: Rig, inputs: Inputs) -> WorkloadResult:
         """
-        Compare what was written with the truth.
+        Compare the output with the truth.
         """
         result = WorkloadResult(self.name, self.shape, self.guarantee, self.driver.name)
         result.failures = sum(len(query.failures) for query in self.queries)
@@ -239,7 +239,7 @@ class Workload:
 
     def _truth(self, inputs: Inputs) -> Truth:
         """
-        Return what the last query must have written.
+        Return the expected output of the last query.
         """
         first, shape = self.queries[0], self.queries[0].shape
         labels = [feed.label for feed in first.feeds]
@@ -272,7 +272,7 @@ class Store:
 
     def read(self) -> dict[int, int]:
         """
-        Return the recorded offsets; raises what the client raises if the store is down.
+        Return the recorded offsets; raises the client's error if the store is down.
         """
         raise NotImplementedError
 

@@ -29,7 +29,7 @@ class NoBrowserError(RuntimeError):
 @contextmanager
 def headless_chrome() -> Iterator[Chrome]:
     """
-    Start a browser whose logs tell errors of pages and what they request, and end it afterwards.
+    Start a browser that logs errors and requests of pages, and end it afterwards.
     """
     from selenium import webdriver
 

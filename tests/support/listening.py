@@ -1,5 +1,5 @@
 """
-Listening sockets of tests, on ports that the operating system gives to nobody else.
+Listening sockets of tests, on ports that the operating system assigns to no other process.
 
 A client that reconnects to a stub that has ended must not reach what listens on an ephemeral port
 meanwhile: Spark takes its request for a wrong secret of a Python worker, and the query fails.

@@ -54,7 +54,7 @@ class PageReader:
 
     def paste(self, block: Block) -> str:
         """
-        Run a block of Python or of commands, and return what it printed.
+        Run a block of Python or of commands, and return its output.
         """
         if block.language == "sh":
             lines = block.text.replace("\\\n", " ").splitlines()

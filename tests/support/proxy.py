@@ -32,7 +32,7 @@ _PIECE_BYTES = 4096
 _BACKLOG = 128
 _CONNECT_SECONDS = 5.0
 _POLL_SECONDS = 0.02
-# Linux tells of a peer that has closed even where data are left to read.
+# Linux reports a closed peer even while there are unread data.
 _CLOSED = getattr(select, "POLLRDHUP", 0) | select.POLLHUP | select.POLLERR
 # A closed socket normally sends FIN; with a linger time of 0 it sends RST.
 _NO_LINGER = struct.pack("ii", 1, 0)

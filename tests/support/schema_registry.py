@@ -146,7 +146,7 @@ class FakeRegistry:
 
     def _apicurio(self, parts: list[str]) -> Answer:
         """
-        Answer as Apicurio's own API, in which an artifact is what a subject is elsewhere.
+        Answer as Apicurio's own API, in which an artifact corresponds to a subject.
         """
         if parts[0] != "ids" or parts[1] not in {"globalIds", "contentIds"}:
             return 404, {"error_code": 404, "message": "RESTEASY003210"}
@@ -260,7 +260,7 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """
-        Say nothing of clients that have gone, which is what the faults are for.
+        Log no closed connections: the faults make clients close them.
         """
 
 

@@ -132,7 +132,7 @@ def values(cluster: KafkaAccess, topic: str, **config: str) -> list[bytes | None
 
 def wire_values(cluster: KafkaAccess, topic: str, isolation: str = "read_committed") -> list[bytes]:
     """
-    Return what the wire engine reads.
+    Return the records that the wire engine reads.
     """
     settings = fetching.settings(
         cluster.bootstrap, "wire", schema=fetching.VALUES, isolation_level=isolation

@@ -45,7 +45,7 @@ class EventQueue:
 
     def run(self, seconds: float) -> None:
         """
-        Run what happens within this time.
+        Run the events within this time.
         """
         end = self._now + seconds
         while self._events and self._events[0][0] <= end:

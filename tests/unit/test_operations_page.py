@@ -30,7 +30,7 @@ OTHERS = {
 
 def exists(text: str) -> bool:
     """
-    Return whether the connector has what a page shows as code.
+    Return whether the connector has a name that a page shows as code.
     """
     if text in OTHERS:
         return True

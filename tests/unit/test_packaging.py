@@ -14,7 +14,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 def test_the_oldest_python_is_the_same_everywhere() -> None:
     """
-    What pip requires, what the classifiers name and what the pages promise is one version.
+    The requirement of pip, the classifiers and the pages name the same version of Python.
     """
     oldest = PROJECT["requires-python"].removeprefix(">=")
     named = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))

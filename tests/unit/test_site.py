@@ -1,5 +1,5 @@
 """
-The site: what its generator does not check, and the diagrams that are drawn while it is built.
+The site: checks that its generator lacks, and the diagrams that are drawn during the build.
 """
 
 from __future__ import annotations

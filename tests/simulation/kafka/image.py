@@ -1,5 +1,5 @@
 """
-The cluster's metadata: what controllers decide, and what each broker knows of it.
+The cluster's metadata: the controllers' decisions, and each broker's knowledge of them.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ class ProcessState:
 
     def leave(self) -> None:
         """
-        Keep what the modules have now for the process's next turn.
+        Save the variables of the modules for the process's next turn.
         """
         self._values = [variables[name] for variables, name in self._places]
 

@@ -1,7 +1,7 @@
 """
 The standard modules that a simulated process sees: clocks, threads, queues, random numbers.
 
-Each offers what the connector uses, with CPython's semantics. Any other attribute is an
+Each has the functions that the connector uses, with CPython's semantics. Any other attribute is an
 AttributeError, so that nothing real is used unnoticed.
 """
 

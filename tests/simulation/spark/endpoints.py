@@ -84,7 +84,7 @@ class PlannedSource(Protocol):
 
 class Prefetched(NamedTuple):
     """
-    An input partition whose rows the driver has read; ``partition`` is what a task reads instead.
+    An input partition whose rows the driver has read; a task would read ``partition`` instead.
     """
 
     partition: Any

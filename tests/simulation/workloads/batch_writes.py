@@ -51,7 +51,7 @@ def batch_write(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History
 @dataclass
 class BatchWrites:
     """
-    The writes, their rows, and what each has reported.
+    The writes, their rows, and the result that each reported.
     """
 
     history: History
@@ -95,7 +95,7 @@ class BatchWrites:
 
     def check(self) -> None:
         """
-        Compare the visible rows with what the writes have reported.
+        Compare the visible rows with the reported results of the writes.
         """
         verdict, visible = self.history.verdict, self._visible()
         verdict.add("not visible yet", self._late)

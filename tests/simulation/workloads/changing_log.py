@@ -231,7 +231,7 @@ class _Outcome:
         """
         change, verdict = self.change, self.change.history.verdict
         if self.has_failed:
-            # The report is what was expected, even if nothing was read before it.
+            # The report was expected, even if nothing was read before it.
             verdict.records += 1
         if change.kind in {UNCLEAN, RECREATION} and self.has_failed:
             # The log that was read is gone.

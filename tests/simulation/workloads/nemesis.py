@@ -243,7 +243,7 @@ class Nemesis:
 
     def _black_hole(self) -> None:
         """
-        Drop all packets for a while; what was sent is never delivered.
+        Drop all packets for a while; dropped packets are never delivered.
         """
         history = self.history
         node, process = self._node(), history.draw.choice([None, *self._process_names()])

@@ -90,7 +90,7 @@ def check_producers(
     history: History, producers: list[PlainProducer], truth: Mapping[Any, Any]
 ) -> None:
     """
-    Check the simulated cluster itself: it keeps what it has acknowledged.
+    Check the simulated cluster itself: it keeps all acknowledged records.
     """
     kept = {
         record.value

@@ -1,5 +1,5 @@
 """
-Shifts the wall clock of a Python process by what a file says; Python imports this at its start.
+Shifts the wall clock of a Python process by the seconds in a file; Python imports it at start.
 
 libfaketime would shift it for all code of a process, but makes Python's ``time.sleep`` fail.
 """

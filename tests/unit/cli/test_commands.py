@@ -156,7 +156,7 @@ def test_options_are_searchable(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_no_option_mentions_a_word(capsys: pytest.CaptureFixture[str]) -> None:
     """
-    A search without a result is told by its exit code, too.
+    A search without a result has an exit code of its own.
     """
     assert main(["options", "zzz"]) == ExitCode.NOT_FOUND
     assert capsys.readouterr().out == "No option mentions: zzz\n"

@@ -1,5 +1,5 @@
 """
-How `pykafka lag` and `pykafka replay` show durations and sizes, and what they refuse.
+Durations and sizes in `pykafka lag` and `pykafka replay`, and their rejected arguments.
 """
 
 from __future__ import annotations

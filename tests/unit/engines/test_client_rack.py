@@ -232,7 +232,7 @@ def fails_with(name: str) -> str:
 @pytest.mark.usefixtures("racks")
 def test_functions_that_return_no_rack(name: str, what: str) -> None:
     """
-    The task fails with an error that names the option, what went wrong and what is expected.
+    The task fails with an error that names the option, the failure and the expected value.
     """
     expected = rf"clientRackProvider is '{name}', whose function {what}; it must be: a function"
 
@@ -244,7 +244,7 @@ def test_functions_that_return_no_rack(name: str, what: str) -> None:
 def test_unknown_entry_points(name: str) -> None:
     """
     What no package declares for this option is neither imported nor called, even if it can be, and
-    the error lists what is declared.
+    the error lists the declared ones.
     """
     error = fails_with(name)
 

@@ -1,5 +1,5 @@
 """
-The decoder of Avro: equal to fastavro for any schema, and what it says of bad values.
+The decoder of Avro: equal to fastavro for any schema, and the errors of bad values.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def has_fewest_bytes(value: Decimal) -> bool:
     return -unscaled not in {1 << (8 * count - 1) for count in range(1, 17)}
 
 
-# Schemas with the Arrow type that they have, and values with what they become.
+# Schemas with their Arrow types, and values with their decoded forms.
 SIMPLE: list[tuple[Any, pa.DataType, st.SearchStrategy[Any]]] = [
     ("boolean", pa.bool_(), st.booleans()),
     ("int", pa.int32(), st.integers(-(2**31), 2**31 - 1)),
@@ -396,7 +396,7 @@ def test_named_types() -> None:
 )
 def test_invalid_schemas(schema: str, message: str) -> None:
     """
-    The error says what is wrong with the text.
+    The error gives the fault in the text.
     """
     with pytest.raises(AvroSchemaError, match=message):
         parse_avro(schema)
@@ -404,7 +404,7 @@ def test_invalid_schemas(schema: str, message: str) -> None:
 
 def test_types_that_do_not_match() -> None:
     """
-    Each field that cannot be what the schema says is named, with what it must be.
+    The error names each field that does not fit the schema, with the expected type.
     """
     kind = pa.struct([("id", pa.string()), ("stat", pa.string()), ("price", pa.int32())])
 

@@ -41,7 +41,7 @@ def written(values: pa.Array, schema: Any, prefix: bytes = b"") -> list[bytes | 
 
 def field_error(kind: pa.DataType, value: Any, schema: Any) -> str:
     """
-    Return what the error says of a field that does not fit.
+    Return the error's text for a field that does not fit.
     """
     values = pa.array([{"f": value}], pa.struct([("f", kind)]))
     whole = record(("f", schema))

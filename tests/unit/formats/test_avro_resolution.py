@@ -1,5 +1,5 @@
 """
-Evolution of Avro schemas: what was written with one schema, read as another, equals fastavro.
+Evolution of Avro schemas: values written with one schema and read as another equal fastavro's.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def resolved(
     writer: Any, reader: Any, texts: list[bytes], kind: pa.DataType | None = None
 ) -> tuple[list[Any], list[str]]:
     """
-    Return texts of one schema read as another, and what is wrong with them.
+    Return texts of one schema read as another, and the errors of bad ones.
     """
     written, read = parse_avro(json.dumps(writer)), parse_avro(json.dumps(reader))
     arrow = kind or arrow_type(read)
@@ -104,7 +104,7 @@ def as_arrow(value: Any, reader: Any) -> Any:
     if isinstance(reader, list):
         (reader,) = [branch for branch in reader if branch != "null"]
     if value is None or not isinstance(reader, dict):
-        # Promoted strings stay what they are in fastavro.
+        # Promoted strings keep their type in fastavro.
         if reader == "bytes" and isinstance(value, str):
             return value.encode()
         return value.decode() if reader == "string" and isinstance(value, bytes) else value
@@ -318,7 +318,7 @@ def test_named_types_by_alias() -> None:
 
 def test_branches_by_name() -> None:
     """
-    Records in a union are told apart by their names.
+    Records in a union are distinguished by their names.
     """
     branches = [named("record", name, fields=[{"name": "n", "type": "int"}]) for name in ("P", "Q")]
     writer, reader = of(branches), of(branches[::-1])

@@ -324,7 +324,7 @@ def test_registered_events(kind: str) -> None:
 
 def test_json_schema_of_no_event() -> None:
     """
-    A JSON Schema without the row of a change event is rejected, with what it lacks.
+    A JSON Schema without the row of a change event is rejected, and the error names the gap.
     """
     with pytest.raises(ValueError, match="it has no property 'after'"):
         json_schema_ddl('{"type": "object", "properties": {}}', "after")
@@ -396,7 +396,7 @@ MISTAKES: list[tuple[FormatOptions, Any, str]] = [
 @pytest.mark.parametrize(("chosen", "kind", "message"), MISTAKES)
 def test_mistakes_in_the_schema(chosen: FormatOptions, kind: pa.DataType, message: str) -> None:
     """
-    A schema that events cannot become is rejected, with what it must be.
+    A schema that events cannot have is rejected, and the error names the expected one.
     """
     with pytest.raises(OptionsError, match=message):
         form_of(pa.schema([("value", kind)]), chosen)

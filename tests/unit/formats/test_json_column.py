@@ -1,5 +1,5 @@
 """
-The decoder of JSON: what it accepts, what it makes of values, and what it says of bad texts.
+The decoder of JSON: the accepted texts, the decoded values, and the errors of bad texts.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def field(kind: pa.DataType, text: str | bytes) -> Any:
 
 def reason(kind: pa.DataType, text: str | bytes) -> str:
     """
-    Return what is said of a field ``a`` that does not fit its type, or of a text that is no JSON.
+    Return the error for a field ``a`` that does not fit its type, or for a text that is not JSON.
     """
     (value,), bad = decoded(pa.struct([("a", kind)]), b'{"a":%s}' % _bytes(text))
     assert value == {"a": None}
@@ -127,7 +127,7 @@ def test_accepts_the_texts_that_python_accepts(text: bytes) -> None:
 @given(TEXTS)
 def test_skips_what_it_does_not_decode(text: str) -> None:
     """
-    Any field that the type does not have is passed, whatever it holds.
+    Any field that the type does not have is skipped, with any valid content.
     """
     document = f'{{"x":{text},"a":1,"y":{text}}}'.encode()
 
@@ -224,7 +224,7 @@ def test_timestamps(moment: datetime, separator: str) -> None:
 @given(st.dates())
 def test_dates(day: date) -> None:
     """
-    A date is read in ISO form, and whatever follows a T or a blank does not matter.
+    A date is read in ISO form, and the text after a T or a blank is ignored.
     """
     assert field(pa.date32(), f'"{day.isoformat()}"') == day
     assert field(pa.date32(), f'"{day.isoformat()}T12:00"') == day
@@ -297,7 +297,7 @@ def test_texts_that_end_anywhere(length: int) -> None:
 
 def test_a_field_that_does_not_fit_is_null() -> None:
     """
-    Its record keeps the other fields, and what is in front of the field; a list is null as a whole.
+    Its record keeps the other fields, and the elements before the field; a list is null as a whole.
     """
     kind = pa.struct(
         [

@@ -43,7 +43,7 @@ def encoded(values: pa.Array, **column: Any) -> list[bytes | None]:
 
 def decoded(kind: pa.DataType, texts: list[bytes | None]) -> list[Any]:
     """
-    Return what the reader makes of texts.
+    Return the values that a read decodes from texts.
     """
     column = JsonColumn("value", kind, ROOM, FAIL)
     assert column.decode(pa.array(texts, pa.binary()), 0, len(texts)) == len(texts)
@@ -133,7 +133,7 @@ def parsed(text: bytes) -> Any:
 
 def comparable(value: Any) -> Any:
     """
-    Return a document with all numbers as Decimal, which are equal whatever they look like.
+    Return a document with all numbers as Decimal, so that 1.0 and 1.00 are equal.
     """
     if isinstance(value, dict):
         return {name: comparable(item) for name, item in value.items()}

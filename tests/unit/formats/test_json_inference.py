@@ -74,7 +74,7 @@ def test_objects_with_many_names_are_maps() -> None:
 
 def test_report() -> None:
     """
-    The report says how often each field was there, and why a type is what it is.
+    The report has the frequency of each field, and the reason for its type.
     """
     texts = ('{"a":1,"b":[{"c":null}]}', '{"a":"x","B":[]}', '{"a":null,"b":[{"c":null}]}', "null")
     known = {row.path: row for row in sample(*texts).report()}
@@ -127,7 +127,7 @@ JSON = st.recursive(
 @given(st.lists(JSON, max_size=6), st.randoms())
 def test_order_does_not_matter(values: list[Any], random: Any) -> None:
     """
-    The types are the same in whatever order the texts come, but for the order of fields.
+    The types do not depend on the order of the texts, except for the order of the fields.
     """
     texts = [json.dumps(value) for value in values if value not in (float("inf"), -float("inf"))]
     texts = [text for text in texts if "Infinity" not in text]

@@ -1,5 +1,5 @@
 """
-The decoder of Protobuf: equal to Protobuf's own library, and what it says of bad values.
+The decoder of Protobuf: equal to Protobuf's own library, and the errors of bad values.
 """
 
 from __future__ import annotations

@@ -235,7 +235,7 @@ def test_schemas_that_cannot_be_decoded(
     options: FormatOptions, field: tuple[str, pa.DataType], message: str
 ) -> None:
     """
-    The error names the column or field, and says what it must be.
+    The error names the column or field, and the expected type.
     """
     with pytest.raises(OptionsError, match=message):
         format_of(options, field)

@@ -73,7 +73,7 @@ def rows(
     options: FormatOptions, values: list[bytes | None], headers: list[Headers] | None = None
 ) -> list[tuple[Any, str | None]]:
     """
-    Return the decoded values with what is wrong with them.
+    Return the decoded values with the errors of bad ones.
     """
     resolved = with_registered_schemas(options, ORDERS, gives_columns=True)
     assert resolved.value_schema is not None

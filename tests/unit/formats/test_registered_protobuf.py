@@ -78,7 +78,7 @@ def rows(
     options: FormatOptions, values: list[bytes | None], headers: list[Headers] | None = None
 ) -> list[tuple[Any, str]]:
     """
-    Return the decoded values with what is wrong with them.
+    Return the decoded values with the errors of bad ones.
     """
     fields = pa.schema([("value", KIND), ("_error", pa.string())])
     record = record_format(options, fields, include_headers=False)

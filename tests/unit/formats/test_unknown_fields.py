@@ -45,7 +45,7 @@ def found(
             *(b'{"c" : [1, {"d": "\\u00e9"}], "a": 1, "e":null }', {"a": 1, "b": None}),
             '{"c" : [1, {"d": "\\u00e9"}],"e":null}',
         ),
-        # Only the top level: what is in a field of the schema is not rescued.
+        # Only the top level: nested fields of a known field are not rescued.
         (b'{"b":{"x":1,"y":2}}', {"a": None, "b": {"x": 1}}, None),
         (b'{"_rescued":1}', {"a": None, "b": None}, '{"_rescued":1}'),
         (b"{}", {"a": None, "b": None}, None),

@@ -1,5 +1,5 @@
 """
-Writes of typed keys and values: what is checked first, what the registry is asked, and rows.
+Writes of typed keys and values: early checks, requests to the registry, and rows.
 """
 
 from __future__ import annotations
@@ -287,7 +287,7 @@ def test_confluent_reads_avro(registry: FakeRegistry) -> None:
 @pytest.mark.parametrize("keeps_nulls", [True, False])
 def test_confluent_reads_json(registry: FakeRegistry, keeps_nulls: bool) -> None:
     """
-    Confluent's deserializer accepts what is written by the schema that is derived from the column.
+    Confluent's deserializer accepts values written with the schema derived from the column.
     """
     ignored = str(not keeps_nulls).lower()
     options = {**registry.options(), "valueFormat": "json", "ignoreNullFields": ignored}

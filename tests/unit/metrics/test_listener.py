@@ -1,5 +1,5 @@
 """
-Spark's events as the listener takes them, and what its arguments may be.
+The listener's handling of Spark's events, and the checks of its arguments.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def test_port_in_use() -> None:
 )
 def test_wrong_arguments(arguments: dict[str, Any], message: str) -> None:
     """
-    A wrong argument is named with what it must be.
+    The error names a wrong argument and the accepted values.
     """
     with pytest.raises(OptionsError, match=message):
         MetricsListener(**arguments)

@@ -1,5 +1,5 @@
 """
-The Grafana dashboard and the alert rules name what the exposition has.
+The Grafana dashboard and the alert rules name metrics that the exposition has.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-The session of one process with its store: what it writes, and which errors it raises.
+The session of one process with its store: its writes and its errors.
 """
 
 from __future__ import annotations

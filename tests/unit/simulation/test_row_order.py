@@ -12,7 +12,7 @@ from pyspark_pykafka.verify.checker import COMMITTED, Verdict
 
 def anomalies(*values: bytes) -> dict[str, list[object]]:
     """
-    Return what is wrong with rows of one key; ``places`` has micro-batch, task and number of each.
+    Return the anomalies of one key's rows; ``places`` has micro-batch, task and number of each.
     """
     places = {b"a": (0, 0, 0), b"b": (0, 0, 1), b"c": (0, 1, 2), b"d": (1, 0, 3)}
     records = [TrueRecord(at, b"k", value, 0, COMMITTED) for at, value in enumerate(values)]

@@ -121,7 +121,7 @@ class Run:
 @pytest.mark.parametrize("seed", range(15))
 def test_faults_lose_nothing(seed: int) -> None:
     """
-    Without an unclean election, what was acknowledged with acks=all is in the log once, ended
+    Without an unclean election, each record acknowledged with acks=all is in the log once, ended
     transactions have their outcome, and no request is answered twice or never.
     """
     run = Run(seed)

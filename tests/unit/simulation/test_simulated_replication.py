@@ -176,7 +176,7 @@ def test_a_new_leader_does_not_name_an_old_end(kafka: SimulatedKafka) -> None:
 
 def test_an_isolated_leader_serves_old_data(kafka: SimulatedKafka) -> None:
     """
-    A leader that is cut off keeps its role for its clients: what it appends is never confirmed by
+    A leader that is cut off keeps its role for its clients: its appends are never confirmed by
     others, is not visible, and is lost once it follows the new leader.
     """
     kafka.produce(b"a")

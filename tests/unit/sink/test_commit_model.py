@@ -297,7 +297,7 @@ def test_a_commit_without_a_response(division: Division) -> None:
 
 def test_a_replay_whose_task_fails() -> None:
     """
-    Its abort spares what the previous driver had decided to commit, and aborts the rest.
+    Its abort spares the transactions that the previous driver had decided to commit, and no others.
     """
     for moment, turn in moments():
         world = World()
@@ -434,7 +434,7 @@ def test_a_commit_that_is_always_rejected_fails_in_time() -> None:
 
 def test_a_release_while_coordinators_do_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A release repeats only what is visible, although it cannot abort the decided transactions.
+    A release repeats only visible rows, although it cannot abort the decided transactions.
     """
     for moment, turn in moments():
         world = World()
@@ -563,7 +563,7 @@ def test_more_histories_of_three_processes() -> None:
     assert 0 < refused < 2_000
 
 
-# --- The rig finds what it must ------------------------------------------------------------------
+# --- The model finds planted faults --------------------------------------------------------------
 
 
 def compares_counts_only(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -600,7 +600,7 @@ def believes_every_intent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def never_rolls_forward(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Abort what an earlier write had decided to commit.
+    Abort the transactions that an earlier write had decided to commit.
     """
     monkeypatch.setattr(micro_batch_committer, "roll_forward", lambda *_: None)
 
@@ -636,7 +636,7 @@ def takes_ids_over(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def aborts_decided_transactions_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Let an abort include what an earlier write had decided to commit.
+    Let an abort include transactions that an earlier write had decided to commit.
     """
     whole = micro_batch_committer.abort_micro_batch
 

@@ -1,5 +1,5 @@
 """
-Intents: how a driver declares what it commits, and when that is binding.
+Intents: a driver's declaration of the transactions to commit, and when it is binding.
 """
 
 from __future__ import annotations

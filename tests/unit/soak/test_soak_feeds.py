@@ -1,5 +1,5 @@
 """
-What became of the records of an input topic, by its producers and by what is in the topic.
+The fate of an input topic's records, by its producers' reports and by the topic's content.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def outcome(
     state: str, *, is_there: bool, risky: bool = False, gone: bool = False
 ) -> tuple[str, bool]:
     """
-    Return what the feed says of the record, and whether the brokers have lost it.
+    Return the feed's verdict on the record, and whether the brokers have lost it.
     """
     feed = Feed(cast("KafkaCluster", None), "topic", "a", 1.0)
     feed._writers[LABEL] = cast("Writer", Wrote(state))
@@ -60,7 +60,7 @@ def test_topic_settles_what_is_unknown(
     state: str, is_there: bool, result: str, is_lost: bool
 ) -> None:
     """
-    An unanswered commit is decided by the topic; what was acknowledged and is gone, is lost.
+    An unanswered commit is decided by the topic; an acknowledged record that is missing is lost.
     """
     assert outcome(state, is_there=is_there) == (result, is_lost)
 

@@ -177,6 +177,6 @@ def test_pictures_are_the_same_for_the_same_results(soak: dict[str, Any], tmp_pa
 
 def test_page_in_the_tree_is_that_of_the_recorded_results() -> None:
     """
-    docs/proof.md is what the results in the tree say.
+    docs/proof.md equals the report of the results in the tree.
     """
     assert PAGE.read_text() == render(read_soak(SOAK), read_runs(SIMULATION))

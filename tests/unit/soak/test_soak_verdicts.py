@@ -73,7 +73,7 @@ def test_each_row_once_is_clean() -> None:
 )
 def test_planted_row_is_found(rows: list[OutputRow], is_through: bool, anomaly: str) -> None:
     """
-    Exactly once: a row that is missing, there twice, out of order, or of nobody.
+    Exactly once: a row that is missing, repeated, out of order, or never written.
     """
     assert list(check(forwarded(0, 1), rows, is_through=is_through).anomalies) == [anomaly]
 
@@ -175,7 +175,7 @@ def test_wrong_progress_is_found(
     samples: list[tuple[dict[int, int], dict[int, int]]], anomaly: str
 ) -> None:
     """
-    Recorded progress that moves back, and progress of what is not complete.
+    Recorded progress that moves back, and progress beyond the completed batches.
     """
     watch = ProgressWatch()
     for recorded, committed in samples:

@@ -109,7 +109,7 @@ def test_keys_are_grouped_as_often_as_their_memory_asks(keys: list[bytes], memor
 
 def test_the_first_pass_reads_keys_and_the_second_the_range_of_the_latest_records() -> None:
     """
-    Values are not decoded in the first pass, nor is what comes before the first row.
+    The first pass decodes no values, and the second skips the records before the first row.
     """
     log = Log([(1, b"a", b"1"), (2, b"a", b"2"), (3, b"b", b"3"), (7, b"c", None)])
 
@@ -130,7 +130,7 @@ def test_an_empty_range_is_read_once() -> None:
 
 def test_only_the_requested_columns_are_returned() -> None:
     """
-    The offset and the value, which decide about a row, are no columns of a read that has others.
+    The second pass reads offsets and values, but a read without these columns does not return them.
     """
     log = Log([(1, b"a", b"1"), (2, b"b", None)])
     keys = settings("b:1", "wire", schema=SCHEMA.empty_table().select(["key", "topic"]).schema)
@@ -170,7 +170,7 @@ def test_records_that_compaction_removes_between_the_passes_are_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """
-    A key whose record has gone has no row, and records that came after the range are none either.
+    A key whose record was removed has no row, and records after the range are not returned.
     """
     before: list[Record] = [(1, b"a", b"1"), (2, b"b", b"2"), (3, b"c", b"3"), (4, b"d", b"4")]
     log = Log(before, later=[(2, b"b", b"2"), (4, b"d", b"4"), (5, b"a", b"5"), (6, b"c", b"6")])

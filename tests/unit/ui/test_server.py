@@ -30,7 +30,7 @@ PAGE = (files("pyspark_pykafka.ui") / "page.html").read_text()
 @pytest.fixture
 def serve() -> Iterator[Callable[..., PageServer]]:
     """
-    Return a function that starts a server on loopback, which only reads data when it is told to.
+    Return a function that starts a server on loopback, which reads data only on demand.
     """
     servers: list[PageServer] = []
 

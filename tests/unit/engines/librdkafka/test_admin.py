@@ -149,7 +149,7 @@ print(completed.wait(30))
 
 def test_a_request_in_flight_outlives_its_caller() -> None:
     """
-    The client of a request that nobody waits for is not destroyed in librdkafka's own thread, which
+    The client of an abandoned request is not destroyed in librdkafka's own thread, which
     would abort the process.
     """
     assert output_of(_LEFT_REQUEST) == "True"

@@ -225,7 +225,7 @@ def test_a_dead_address_has_its_own_timeout(dead: Proxy, monkeypatch: pytest.Mon
 
 def test_a_plan_without_brokers_ends_in_time(caplog: pytest.LogCaptureFixture) -> None:
     """
-    Retries are not nested: planning fails after the API timeout, of which the log speaks once.
+    Retries are not nested: planning fails after the API timeout, and logs it once.
     """
     servers = f"127.0.0.1:{free_port()}"
     query = stream(servers, default_api_timeout_ms="6000")

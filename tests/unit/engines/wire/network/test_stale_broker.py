@@ -312,7 +312,7 @@ def wait_for_responses(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 
 class Silent(Behaviour):
     """
-    Brokers, some of which accept connections and respond to nothing, or to no Metadata request.
+    Brokers: some accept connections and never respond, or not to Metadata requests.
     """
 
     silent: tuple[int, ...] = ()

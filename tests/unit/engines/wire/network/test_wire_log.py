@@ -124,7 +124,7 @@ def test_no_secret_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """
-    Neither the password nor what the broker sent is in the log, at any level of any logger.
+    Neither the password nor the broker's bytes are in the log, at any level of any logger.
     """
     caplog.set_level(logging.DEBUG)
     login = [handshake(), authenticated(message=CANARY, lifetime=60_000)]
