@@ -17,26 +17,48 @@ if TYPE_CHECKING:
 MIN_PORT, MAX_PORT = 15_000, 32_000
 ATTEMPTS = 500
 
+# A process has blocks of ports for itself: a broker that is stopped for a while must find its port
+# free again, and another process might take it.
+BLOCK_PORTS = 100
+
+_leases: list[socket.socket] = []
+
 
 @functools.cache
-def _steps() -> Iterator[int]:
-    """Return one number after another, from a random one on.
+def _candidates() -> Iterator[int]:
+    """Return one port after another, first all of one leased block, then those of the next.
 
     Clients remember brokers by their addresses: a new broker at the address of one that has stopped
     would get what they know of the other.
     """
-    return itertools.count(random.randrange(MAX_PORT - MIN_PORT))  # noqa: S311 (no secret)
+    blocks = [*range(MIN_PORT, MAX_PORT, BLOCK_PORTS)]
+    random.shuffle(blocks)
+    leased = (block for block in blocks if _lease(block))
+    return itertools.cycle(port for block in leased for port in range(block, block + BLOCK_PORTS))
+
+
+def _lease(block: int) -> bool:
+    """Return whether the block is this process's until it ends: nobody else has it."""
+    # UDP, which no server of ours uses, and exclusive without SO_REUSEADDR.
+    lease = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+    try:
+        lease.bind(("127.0.0.1", block))
+    except OSError:
+        lease.close()
+        return False
+    _leases.append(lease)
+    return True
 
 
 def free_ports(count: int) -> list[int]:
     """Return `count` different ports that are free now, and that this process has not had before.
 
-    Once the process has had all of them, they are given out again.
+    Other processes on this machine do not get them. Once the process has had all ports that it can
+    have, they are given out again.
     """
     ports = []
     with contextlib.ExitStack() as stack:
-        for step in itertools.islice(_steps(), ATTEMPTS):
-            port = MIN_PORT + step % (MAX_PORT - MIN_PORT)
+        for port in itertools.islice(_candidates(), ATTEMPTS):
             bound = _bind(port)
             if bound is not None:
                 stack.enter_context(bound)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -114,6 +116,30 @@ def test_free_ports_avoid_the_ephemeral_range() -> None:
 def test_free_ports_do_not_come_again() -> None:
     """A client that remembers a stopped broker does not take a new one for it."""
     ports = [port for _ in range(300) for port in free_ports(3)]
+    assert len(set(ports)) == len(ports)
+
+
+def test_processes_have_ports_of_their_own() -> None:
+    """A broker that is stopped for a while finds its port free: no other process has taken it."""
+    # With the same seed, all would have the same ports if they did not know of each other.
+    code = (
+        "import random; from pyspark_pykafka.testing.ports import free_ports; random.seed(1); "
+        "print(*free_ports(150), flush=True); input()"
+    )
+    others = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+        for _ in range(4)
+    ]
+    ports = free_ports(150)
+    for other in others:
+        assert other.stdout is not None
+        ports += map(int, other.stdout.readline().split())
+    for other in others:
+        other.communicate("\n", timeout=30)
+
+    assert len(ports) == 5 * 150
     assert len(set(ports)) == len(ports)
 
 
