@@ -102,8 +102,10 @@ def named_types(path: str, kind: pa.DataType) -> Iterator[tuple[str, str]]:
 
 def spark_name(kind: pa.DataType) -> str:
     """
-    Return Spark's name of a checked type, for messages.
+    Return Spark's name of a checked type or of VOID, for messages.
     """
+    if pa.types.is_null(kind):
+        return "VOID"
     if pa.types.is_decimal(kind):
         return f"DECIMAL({kind.precision},{kind.scale})"
     if kind in _SIMPLE_KINDS:

@@ -257,7 +257,7 @@ class _Matching:
             message = self.schema.message(name)
             children = self.fields(message, kind, column, path, depth + 1)
             return replace(plan, children=children)
-        if kind == TIMES.get(name, pa.null()):
+        if name in TIMES and kind == TIMES[name]:
             output = _TIMESTAMP if pa.types.is_timestamp(kind) else _DURATION
             return replace(plan, kind=_LONG, output=output)
         if name in WRAPPERS:

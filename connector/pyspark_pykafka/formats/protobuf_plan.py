@@ -210,7 +210,7 @@ class _Matching:
         if pa.types.is_struct(kind):
             inner = self.message(self.schema.message(name), kind, number, path, depth + 1)
             return _plan(member, MESSAGE, number, oneof=member.oneof, message=inner)
-        if kind == TIMES.get(name, pa.null()):
+        if name in TIMES and kind == TIMES[name]:
             return _plan(member, _TIME, number, oneof=member.oneof)
         if name in WRAPPERS and kind in COLUMNS[WRAPPERS[name]]:
             (value,) = self.schema.message(name).fields

@@ -449,6 +449,7 @@ def test_ddl_is_that_of_from_protobuf() -> None:
         (pa.struct([("n", pa.string())]), "'value.n' is string in the schema, and Protobuf's sint"),
         (pa.struct([("m", pa.int32())]), "'value.m' is not in the message 'shop.Order'; remove"),
         (pa.struct([("part", pa.struct([]))]), "'value.part' is a STRUCT without fields"),
+        (pa.struct([("part", pa.null())]), "'value.part' is null in the schema, and Proto"),
         (pa.struct([pa.field("n", pa.int32(), nullable=False)]), "'value.n' is NOT NULL"),
         (pa.int32(), "'value' is int32 in the schema; it must be: a STRUCT"),
     ],

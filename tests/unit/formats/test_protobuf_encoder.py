@@ -320,6 +320,9 @@ def test_enums_of_proto2() -> None:
         (pa.struct([("at", pa.int64())]), "Protobuf's google.protobuf.Timestamp does not have"),
         (pa.struct([("u", pa.decimal128(9, 2))]), "'value.u' is DECIMAL(9,2), and Protobuf's uint"),
         (pa.struct([("id", pa.date32())]), "'value.id' is DATE, and Protobuf's int32"),
+        (pa.struct([("id", pa.null())]), "'value.id' is VOID, and Protobuf's int32"),
+        (pa.struct([("part", pa.null())]), "'value.part' is VOID, and Protobuf's M does not"),
+        (pa.struct([("parts", pa.list_(pa.null()))]), "'value.parts.element' is VOID, and Protob"),
     ],
 )
 def test_columns_without_a_place_in_the_message(kind: pa.DataType, text: str) -> None:
@@ -329,7 +332,7 @@ def test_columns_without_a_place_in_the_message(kind: pa.DataType, text: str) ->
     message = """
         message M {
             int32 id = 1; repeated string tags = 2; map<string, int32> m = 3;
-            google.protobuf.Timestamp at = 4; uint64 u = 5;
+            google.protobuf.Timestamp at = 4; uint64 u = 5; M part = 6; repeated M parts = 7;
         }
     """
 
