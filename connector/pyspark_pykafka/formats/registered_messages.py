@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from pyspark_pykafka.formats.protobuf_definitions import ProtobufMessage
+    from pyspark_pykafka.formats.protobuf_descriptors import DescribedFile
     from pyspark_pykafka.registry.schemas import RegisteredSchema
 
     #: Registers a schema under a subject, or looks it up.
@@ -33,9 +34,9 @@ def ask_for_files(text: str, subject: str, ask: Ask, look_up: Ask) -> Registered
     As in Confluent's serializers the subject of an import is its path. Raises the errors of the
     registry's client.
     """
-    *imports, own = described_files(base64.b64decode(text))
+    *others, own = described_files(base64.b64decode(text))
     references: dict[str, tuple[SchemaReference, ...]] = {}
-    for file in imports:
+    for file in _imported(own, others):
         if file.name.startswith(_KNOWN_FILES):
             continue
         schema = _schema(file.data, _direct(file.imports, references))
@@ -47,6 +48,21 @@ def ask_for_files(text: str, subject: str, ask: Ask, look_up: Ask) -> Registered
             raise SchemaRegistryError(msg)
         references[file.name] = (SchemaReference(file.name, file.name, version),)
     return ask(subject, _schema(own.data, _direct(own.imports, references)))
+
+
+def _imported(own: DescribedFile, others: Sequence[DescribedFile]) -> list[DescribedFile]:
+    """
+    Return the files that ``own`` needs, in their order; descriptors may have others too.
+    """
+    by_name = {file.name: file for file in others}
+    needed: set[str] = set()
+    pending = [*own.imports]
+    while pending:
+        name = pending.pop()
+        if name in by_name and name not in needed:
+            needed.add(name)
+            pending += by_name[name].imports
+    return [file for file in others if file.name in needed]
 
 
 def _direct(

@@ -132,6 +132,25 @@ def test_imports_are_registered_first(registry: FakeRegistry, shop: str) -> None
     assert rows(formats(registry), [*texts]) == [(VALUE, "")]
 
 
+def test_only_imports_are_registered(registry: FakeRegistry, tmp_path: Path) -> None:
+    """
+    Descriptors of several files may have some that the schema does not import, directly or not.
+    """
+    files = descriptor_pb2.FileDescriptorSet()
+    for name, imports in {"a": "", "b": "a", "other": "a", "c": "b"}.items():
+        file = files.file.add(name=f"{name}.proto", package=name, syntax="proto3")
+        file.dependency.extend(f"{imported}.proto" for imported in imports)
+        file.message_type.add(name="M").field.add(name="id", number=1, label=1, type=3)
+    path = tmp_path / "all.desc"
+    path.write_bytes(files.SerializeToString())
+    options = {**registry.options(), "valueFormat": "protobuf", "valueSchema": str(path)}
+    kind = pa.schema([("value", pa.struct([("id", pa.int64())]))])
+
+    prepared({**options, "valueMessageName": "c.M"}, kind)
+
+    assert [*registry.subjects] == ["a.proto", "b.proto", "orders-value"]
+
+
 @pytest.mark.parametrize("version", [{"useLatestVersion": "true"}, {"valueSubjectVersion": "1"}])
 @pytest.mark.parametrize("serializes", [True, False])
 def test_schema_of_the_registry(
