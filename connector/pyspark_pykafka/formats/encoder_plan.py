@@ -7,6 +7,7 @@ Columns are numbered in depth-first order: a type, then its nested types.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -127,5 +128,5 @@ def repeated_names(names: Sequence[str], path: str) -> list[str]:
     """
     Return a mistake for each name that a struct's fields have twice.
     """
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in Counter(names).items() if count > 1)
     return [f"'{path}' has the field '{name}' twice; rename one of them" for name in twice]

@@ -137,7 +137,7 @@ class _Matching:
         return tuple(plans)
 
     def _check_names(self, message: ProtobufMessage, kind: pa.DataType, path: str) -> None:
-        names, known = [part.name for part in kind], [f.name for f in message.fields]
+        names, known = [part.name for part in kind], {f.name for f in message.fields}
         self.mistakes.extend(repeated_names(names, path))
         for name in names:
             if name not in known:
