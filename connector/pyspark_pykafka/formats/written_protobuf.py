@@ -82,7 +82,7 @@ def protobuf_type_mistakes(field: pa.Field, path: str, depth: int = 1) -> list[s
     own: list[str] = []
     inner = inner_fields(kind)
     if pa.types.is_struct(kind):
-        own = _name_mistakes([f.name for f in kind], path)
+        own = _name_mistakes([f.name for f in kind], path) + _entry_mistakes(kind, path)
     elif depth == 1:
         own = [f"'{path}' must be: a STRUCT, to be written as a Protobuf message"]
     elif pa.types.is_map(kind):
@@ -127,6 +127,16 @@ def _name_mistakes(names: list[str], path: str) -> list[str]:
                 f"'{path}.{other}' and '{path}.{name}' are one name in Protobuf; rename one of them"
             )
     return [*repeated_names(names, path), *wrong]
+
+
+def _entry_mistakes(kind: pa.DataType, path: str) -> list[str]:
+    entries = {_entry_name(f.name): f.name for f in kind if pa.types.is_map(f.type)}
+    return [
+        f"'{path}.{f.name}' is Protobuf's name for an entry of the map '{path}.{entries[f.name]}'; "
+        "rename one of them"
+        for f in kind
+        if f.name in entries
+    ]
 
 
 @dataclass(frozen=True, slots=True)

@@ -427,6 +427,10 @@ def test_derived_messages_are_read_back(seed: int) -> None:
         (pa.struct([("d", pa.decimal128(9, 2))]), "'value.d' is decimal128(9, 2), which"),
         (pa.struct([("l", pa.list_(pa.list_(pa.int8())))]), "put a STRUCT between them"),
         (pa.struct([("m", pa.map_(pa.float64(), pa.int8()))]), "the keys of 'value.m' must be"),
+        (
+            pa.struct([("a_b", pa.map_(pa.string(), pa.int8())), ("ABEntry", pa.int8())]),
+            "'value.ABEntry' is Protobuf's name for an entry of the map 'value.a_b'",
+        ),
     ],
 )
 def test_types_without_a_message(kind: pa.DataType, text: str) -> None:
