@@ -192,15 +192,14 @@ class RetryingAdmin:
         have created it. With ``validate_only`` nothing is created. Raises
         :class:`AuthorizationError`, and the other errors of :meth:`call`.
         """
-        requests = 0
+        requests: list[Future[None]] = []
 
         def create(client: AdminClient, seconds: float) -> Futures[str, None]:
-            nonlocal requests
-            requests += 1
             topic = NewTopic(name, partitions, replication_factor, config=dict(config))
             futures: Futures[str, None] = client.create_topics(
                 [topic], request_timeout=seconds, validate_only=validate_only
             )
+            requests.append(futures[name])
             return futures
 
         try:
@@ -208,7 +207,7 @@ class RetryingAdmin:
         except KafkaClientError as error:
             if error.name != "TOPIC_ALREADY_EXISTS":
                 raise
-            return requests > 1 and not validate_only
+            return not validate_only and not all(map(_has_moved, requests[:-1]))
         return True
 
     def delete_topic(self, name: str) -> bool:
@@ -270,6 +269,14 @@ class _MovedError(Exception):
     def __init__(self, error: PykafkaError) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+def _has_moved(request: Future[Any]) -> bool:
+    """
+    Whether a request was rejected by a broker that is no longer the coordinator or the controller.
+    """
+    error = request.exception() if request.done() else None
+    return isinstance(error, KafkaException) and error.args[0].name() in _MOVED
 
 
 @contextmanager

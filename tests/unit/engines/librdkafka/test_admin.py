@@ -58,6 +58,7 @@ class _Creating:
     [
         ((KafkaError.TOPIC_ALREADY_EXISTS,), False, False),
         ((KafkaError._TIMED_OUT, KafkaError.TOPIC_ALREADY_EXISTS), False, True),
+        ((KafkaError.NOT_CONTROLLER, KafkaError.TOPIC_ALREADY_EXISTS), False, False),
         ((KafkaError._TIMED_OUT, KafkaError.TOPIC_ALREADY_EXISTS), True, False),
     ],
 )
