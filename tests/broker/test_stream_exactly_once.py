@@ -267,7 +267,7 @@ class Sink:
         value: str = "",
     ) -> TaskCommitMessage:
         """
-        Write the rows of a task; each value names the task and the attempt.
+        Write the rows of a task; by default, each value names the batch, the task and the row.
         """
         values = [value or f"{batch}/{task}/{row}" for row in range(rows)]
         batches = [pa.RecordBatch.from_pydict({"value": values})] if rows else []
@@ -444,7 +444,7 @@ def test_a_late_intent(sink: Sink) -> None:
     done = CommittableBatch(sink.topic, QUERY, 0, mine[0].write, 2, tuple(committables_of(mine)))
     with transaction_client(settings(sink.cluster, sink.topic).kafka) as transactions:
         ledger = Ledger(transactions.cluster, transactions.config, ledger_topic(sink.topic))
-        # As by a version that did not check the ledger again before the commit.
+        # As a version would that did not read the ledger again before it committed.
         ledger.append(make_intent(done, done.committables))
         transactions.end(done.committables[1].prepared, commit=True)
     theirs.append(other.write(0, 1, 3, attempt=1))
@@ -521,7 +521,8 @@ def test_a_batch_write_whose_prefix_looks_like_a_query(sink: Sink) -> None:
 
 def test_a_foreign_query_does_not_block_the_owner(sink: Sink) -> None:
     """
-    The open transaction of a foreign query precedes the owner's in the ledger, and is aborted.
+    The open transaction of a foreign query, which precedes the owner's in the ledger, does not
+    block the owner's commit.
     """
     sink.run(0, 2)
     stranger = Sink(sink.cluster, sink.topic, OTHER)
