@@ -90,7 +90,7 @@ spark = (
     .config("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
     .getOrCreate()
 )
-# Rows long enough, and batches small enough, for those before the fault to have gone out.
+# Long rows and small batches, so that those before the fault have been sent.
 value = sf.rpad(sf.col("id").cast("string"), 300, " ").alias("value")
 numbers = spark.range(0, COUNT, 1, TASKS).select(value)
 writer = numbers.mapInArrow(with_fault, "value string").write.format("pykafka").mode("append")

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 #: Points at which the driver dies; the last one leaves as many transactions committed as ``count``.
 DRIVER_POINTS = ("before a task prepares", "all prepared", "all committed", "some committed")
-#: Points at which a task loses the process that it runs in, or takes so long that it is doubled.
+#: Points at which a task loses its process, or is so slow that Spark starts a second attempt.
 TASK_POINTS = ("worker", "executor", "paused", "slow")
 #: How many Arrow batches, or rows, the writer has when a task pauses; the first ones are sent.
 PAUSE_AFTER = 5
@@ -76,7 +76,7 @@ class FaultyWriter(KafkaStreamWriter):
 
     def write(self, iterator: Iterator[Any]) -> KafkaWriterCommitMessage:
         """
-        Write, unless this is the task that something happens to.
+        Write the rows, with the fault if it belongs to this task.
         """
         task = TaskContext.get()
         assert task is not None
@@ -94,7 +94,7 @@ class FaultyWriter(KafkaStreamWriter):
 
     def commit(self, messages: Any, batchId: int) -> None:  # noqa: N803 (Spark's name)
         """
-        Commit, unless the driver is to die meanwhile.
+        Commit, unless the fault kills the driver first.
         """
         fault = self._due(batchId) or {"point": None}
         if fault["point"] == "all prepared":
@@ -134,7 +134,7 @@ class FaultyWriter(KafkaStreamWriter):
 
 def with_fault(rows: Iterator[Any], fault: dict[str, Any]) -> Iterator[Any]:
     """
-    Return the rows of a task, to which something happens when some of them are written.
+    Yield the rows of a task, with the fault after some of them are written.
     """
     moment = PAUSE_AFTER if fault["point"] == "paused" else 0
     for at, some in enumerate(rows):

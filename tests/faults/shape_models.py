@@ -25,7 +25,7 @@ KEYS = 12
 WINDOW_SECONDS = 40
 #: Where the numbers of a union's second topic begin.
 SECOND = 10_000
-#: So that each run of a batch writes other values there.
+#: Each run of a batch writes other values there.
 RANDOM_COLUMNS = frozenset({"random", "uuid"})
 
 Rows = list[str]
@@ -116,7 +116,7 @@ def offset_files(checkpoint: Path) -> list[Path]:
 
 
 def _offsets(file: Path) -> list[dict[str, int]]:
-    # A version, what goes for the whole batch, and a line for each source.
+    # The version, the metadata of the batch, and a line for each source.
     _, _, *sources = file.read_text().splitlines()
     return [_of_topic(json.loads(source)) for source in sources]
 

@@ -46,7 +46,7 @@ CONF = {
     "spark.sql.adaptive.coalescePartitions.enabled": "false",
     # So that files as small as these are divided over the cores.
     "spark.sql.files.openCostInBytes": "0",
-    # What lives as short as this gains nothing from better code.
+    # Such short JVMs gain nothing from the C2 compiler.
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
 }
 
@@ -153,7 +153,7 @@ class ShapedStream:
         if not self._failed.exists():
             return None
         text = self._failed.read_text()
-        # All else is how Spark and Python got there.
+        # The rest are stack traces of Spark and Python.
         return next((line for line in text.splitlines() if _OURS in line), text)
 
     def forget_error(self) -> None:
@@ -187,7 +187,8 @@ class ShapedStream:
 
     def missing(self, hold: Hold) -> str | None:
         """
-        Return what is missing until as many commits are done as allowed, and no more are in flight.
+        Return the reason to wait: allowed commits that are not done, or commits in flight; else
+        None.
         """
         if hold.allowed is None or len(hold.passed) < hold.allowed or not hold.held_commits:
             passed = f"{len(hold.passed)} of {hold.allowed} commits have passed"
@@ -329,7 +330,7 @@ class Drivers:
         """
         job, holds = self.with_held_commits(batch, choose)
         kill_all(job)
-        # What the proxies have received behind the held requests goes with the connections.
+        # Requests that the proxies received after the held ones are lost with the connections.
         for proxy in self.cluster.proxies.values():
             proxy.disconnect()
         self.cluster.gate.open()

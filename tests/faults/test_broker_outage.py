@@ -49,7 +49,7 @@ def test_stream_survives_a_killed_broker(
                 "source", [Record(f"{step}-{i}".encode(), str(i).encode()) for i in range(100)]
             )
             if step == 0:
-                # A query that is only starting waits less for brokers that never answered.
+                # A query that is still starting waits less for brokers that have never responded.
                 query.processAllAvailable()
             if step < 2:
                 own_cluster.kill()

@@ -134,7 +134,7 @@ def _cut_off_leader(cluster: OneController, topic: str) -> str | None:
 @pytest.fixture(autouse=True)
 def _new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Forget the leader epochs that this process has seen.
+    Clear the leader epochs that this process has seen, as in a new process.
     """
     monkeypatch.setattr(last_seen_epochs, "LAST_SEEN_EPOCHS", LastSeenEpochs())
     monkeypatch.setattr(metadata_reader, "_SECOND_RESPONSES", Reachability())

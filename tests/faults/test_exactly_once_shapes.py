@@ -1,8 +1,8 @@
 """
 Exactly-once streams of every shape, with drivers that die or pause between commits.
 
-A driver dies, sleeps or has a rival between any two of its commits, which proxies hold. What
-happens, happens outside of the connector; a plain reader of committed records looks at the end.
+A driver dies, sleeps or has a concurrent driver between any two of its commits, which proxies hold.
+All faults are injected outside of the connector; a plain read_committed reader checks the result.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """
-Exactly-once streams, and the death of every part of them: each record once, in order per key.
+Exactly-once streams while drivers, workers, executors and brokers die: each record once, in order
+per key.
 
-A history is one stream and its restarts. Meanwhile and at the end, plain readers of committed
-records look.
+A history is one stream and its restarts. During and after it, plain read_committed readers check
+the output.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ SECONDS = 300.0
 PARTITIONS = 3
 KEYS = 12
 RECORDS = 2_400
-#: How many records a micro-batch has; there are eight of them.
+#: The number of records in each of the eight micro-batches.
 ROWS = 300
 BATCHES = RECORDS // ROWS
 
@@ -58,7 +59,7 @@ COMMITTED = {"isolation.level": "read_committed"}
 #: The timeout of an abandoned transaction: longer than a micro-batch takes on a
 #: loaded machine.
 SHORT = {"kafka.transaction.timeout.ms": "30000"}
-#: What is sent before a task has all its rows.
+#: The producer's batch size: small, so that records are sent before a task has all its rows.
 SENT_EARLY = {"kafka.batch.size": "100"}
 #: So that a task gets its rows in several pieces.
 SMALL_BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "10"}
@@ -127,13 +128,13 @@ class History:
     folder: Path
     options: dict[str, str] = field(default_factory=dict)
     conf: dict[str, str] = field(default_factory=dict)
-    #: How many a micro-batch has.
+    #: The number of records of a micro-batch.
     rows: int = ROWS
     runs: int = 0
 
     def start(self, *faults: dict[str, Any]) -> subprocess.Popen[str]:
         """
-        Start the job in a session of its own.
+        Start the job in its own process session.
         """
         self.runs += 1
         sink = {
@@ -270,7 +271,7 @@ def new_history(
     cluster: KafkaCluster, folder: Path, name: str, partitions: int = PARTITIONS
 ) -> History:
     """
-    Return a stream between two new topics, the first of which has all records.
+    Return a stream between two new topics; all records are in the first one.
     """
     name = "".join(c if c.isalnum() else "-" for c in name)
     copies = min(len(cluster.running_ids()), 3)
@@ -481,7 +482,7 @@ def wake_late(history: History, job: subprocess.Popen[str], at: int) -> None:
 
 def paused(job: subprocess.Popen[str], flag: Path) -> str | None:
     """
-    Return what is missing until a task of a job is paused, as the fault demands.
+    Return the reason to wait until the fault has paused a task of a job; then None.
     """
     import psutil
 

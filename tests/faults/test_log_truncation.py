@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 SECONDS = 90.0
 ENGINES = ("wire", "librdkafka")
-#: Records before those that are lost, up to where streams stand, and up to the end of all.
+#: The number of records before the lost ones, up to the streams' offsets, and in all.
 KEPT, SEEN, GROWN = 100, 200, 250
 AGED = "aged"
 BASE_OFFSET, LENGTH, BEFORE_LENGTH = slice(0, 8), slice(8, 12), 12
@@ -215,7 +215,8 @@ def test_allowed_truncation_is_counted(scene: Scene, caplog: pytest.LogCaptureFi
 
 def test_task_detects_truncation_since_planning(scene: Scene) -> None:
     """
-    Before it reads a record of the new log; if loss is allowed, with a warning.
+    A task detects a truncation since planning before it reads a record of the new log; if loss is
+    allowed, it logs a warning.
     """
     offset_range = scene.planned["wire"]
 
@@ -243,7 +244,7 @@ def test_librdkafka_task_detects_truncation_before_its_start(scene: Scene) -> No
 
 def test_new_leader_epoch_alone_is_no_loss(scene: Scene, engine: str) -> None:
     """
-    The records before the lost ones are unchanged.
+    A new leader epoch without lost records is no data loss.
     """
     stream = scene.batches(engine)
     end = stream.latest_offset(scene.first[engine])

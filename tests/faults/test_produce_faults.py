@@ -1,8 +1,8 @@
 """
 The wire producer while its brokers fail: every record once, in order, or an error with the reason.
 
-Faults hit at known points: between two batches of rows, or when the writer says that it tries
-again. The buffer is small, so that the rows come no faster than the brokers acknowledge them.
+Faults hit at known points: between two batches of rows, or when the writer logs a retry. The buffer
+is small, so that the rows come no faster than the brokers acknowledge them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ BATCHES, ROWS, KEYS = 40, 500, 480
 PARTITIONS = 6
 #: Many small requests, and a writer that gets ahead of the brokers by one batch of rows at most.
 SMALL = {"batch_size": 4000, "buffer_memory": 65_536}
-#: The writer's words when something is to be sent again.
+#: The writer's log message for a retry.
 AGAIN = r"sending \d+ records"
 
 
@@ -80,7 +80,7 @@ def three() -> Iterator[KafkaCluster]:
 @dataclass(frozen=True)
 class Findings:
     """
-    What is wrong with a topic: numbers that are missing, duplicated, or behind a larger one.
+    The faults of a topic: numbers that are missing, duplicated, or behind a larger one.
     """
 
     lost: frozenset[int] = frozenset()
@@ -358,7 +358,7 @@ def test_a_leader_killed_before_its_acknowledgements(
         numbered = rows(batches=12)
         yield next(numbered)
         limit = Deadline.after(30)
-        # Batches without rows let the writer take answers in, until none is out.
+        # Batches without rows let the writer handle responses until no request is in flight.
         while not served or served[-1]._accumulator.active:
             assert not limit.expired
             yield batch_of([])
