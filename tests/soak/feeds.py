@@ -45,7 +45,7 @@ class Feed:
     rate: float
     partitions: int = PARTITIONS
     risky: set[str] = field(default_factory=set)
-    #: Labels in a topic that was deleted since: the current topic shows nothing of them.
+    #: Labels of a topic that has been deleted since: the current topic has none of their records.
     gone: set[str] = field(default_factory=set)
     _writers: dict[str, Writer] = field(default_factory=dict)
     _is_running: bool = False
@@ -110,7 +110,7 @@ class Feed:
         """
         Return the outcome of each record, by label and partition; the topic decides the open ones.
 
-        What was acknowledged and is not in the topic is the brokers' loss.
+        An acknowledged record that is not in the topic was lost by the brokers.
         """
         present = {record.value for record in records}
         truth: Truth = {}
@@ -148,14 +148,14 @@ class ChangingFeed(Feed):
     """
     The input of a query that reads on while its topic is changed under it.
 
-    ``is_read`` says whether the query has read all that is there.
+    ``is_read`` says whether the query has read all records.
     """
 
     is_read: Callable[[], bool] = lambda: True
 
     def create(self) -> None:
         """
-        Create the topic with two replicas, each of which may lead without the other.
+        Create the topic with two replicas; each may lead without the other.
         """
         placed = NewTopic(
             self.topic,

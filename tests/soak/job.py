@@ -46,7 +46,7 @@ Query = dict[str, Any]
 
 class Events:
     """
-    The file of what happened; each event is one line, written at once.
+    The file of events; each event is one line, written at once.
     """
 
     def __init__(self, path: str) -> None:
@@ -228,7 +228,8 @@ class RunningQuery:
 
     def finish(self) -> None:
         """
-        Write all that is there, also what follows from it, and stop; try again after a failure.
+        Process all available records, also results that need a further micro-batch, and stop; retry
+        after a failure.
         """
         while self._thread.is_alive() and not self._finished():
             time.sleep(POLL_SECONDS)
@@ -307,7 +308,7 @@ def await_sources(query: StreamingQuery) -> None:
 
 def keep(query: Query, events: Events, frame: DataFrame, batch: int) -> None:
     """
-    Keep a micro-batch in a file of its own; a replay must have the same rows.
+    Write a micro-batch to its own file; a replay must have the same rows.
     """
     rows = frame.toArrow().column("text").to_pylist()
     file = Path(query["kept"]) / f"{batch}.json"

@@ -98,7 +98,7 @@ stopped_broker = _broker_fault(KafkaCluster.stop, KafkaCluster.restart)
 @contextmanager
 def slow_broker(scene: Scene, random: Random) -> Iterator[str]:
     """
-    Stop a broker nine tenths of the time, as a disk would that is far too slow.
+    Suspend a broker nine tenths of the time, with the effect of a very slow disk.
     """
     node, over = _broker(random), threading.Event()
     kafka = scene.rig.cluster.kafka

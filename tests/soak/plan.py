@@ -1,5 +1,5 @@
 """
-What the seed decides: the query shapes of a round, its faults, and which driver runs what.
+The plan drawn from the seed: the query shapes of a round, its faults, and the driver of each query.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def _strikes(
     budget = (1 - QUIET_SHARE) * seconds
     strikes: list[Strike] = []
     pause = random.uniform(*_FIRST_STRIKE_SECONDS)
-    # As many as could fit if each were as short as possible; the clock decides how many do.
+    # As many as would fit if each were as short as possible; the time decides how many are used.
     for kind in _deck(seed, number, kinds, most=int(budget / _STRIKE_SECONDS[0])):
         strikes.append(
             Strike(kind, pause, random.uniform(*_STRIKE_SECONDS), random.getrandbits(32))

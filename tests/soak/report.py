@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from tests.simulation.results import Run, Summary
 
-    #: What one run of ``make soak`` writes.
+    #: The results of one run of ``make soak``.
     SoakRun = dict[str, Any]
 
 ROOT = Path(__file__).parents[2]

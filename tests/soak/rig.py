@@ -1,5 +1,6 @@
 """
-What a run stands on: three brokers behind proxies, ZooKeeper, two drivers, a small disk, a clock.
+The servers and drivers of a run: three brokers behind proxies, ZooKeeper, two drivers, a small
+disk, a clock.
 """
 
 from __future__ import annotations
@@ -106,7 +107,7 @@ class SmallDisk:
 
     def unmount(self) -> None:
         """
-        Let go of the memory; the broker is killed first.
+        Kill the broker, and free the memory.
         """
         self._kafka.kill(SMALL_DISK_BROKER)
         _call("umount", "--lazy", str(self._data))

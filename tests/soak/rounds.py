@@ -58,7 +58,7 @@ class Sample:
 @dataclass
 class RoundResult:
     """
-    What one round has shown.
+    The result of one round.
     """
 
     number: int
@@ -69,7 +69,7 @@ class RoundResult:
     samples: list[Sample]
     workloads: list[WorkloadResult]
     brokers: dict[str, list[str]]
-    #: What the soak itself could not do; its verdicts are void then.
+    #: Failures of the soak itself, which make its verdicts void.
     trouble: list[str]
     batches: int = 0
     #: The load average of the machine, other work included.
@@ -216,7 +216,7 @@ class Round:
 
     def _has_caught_up(self, workload: Workload) -> bool:
         """
-        Whether recorded progress is where Spark is: it is written by a thread of its own.
+        Whether recorded progress has reached Spark's: a background thread writes it.
         """
         if workload.watch is None:
             return True

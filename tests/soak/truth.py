@@ -57,7 +57,7 @@ class OutputRow:
 
 def output_row(partition: int, offset: int, value: bytes | None) -> OutputRow:
     """
-    Parse a row; one that no query writes gets a position that nothing has.
+    Parse a row; a row that no query writes gets an impossible position.
     """
     text, _, tag = (value or b"").partition(b"|")
     batch, _, attempt = tag.decode(errors="replace").partition(".")
@@ -184,7 +184,7 @@ def batch_ends(checkpoint: Path, batch: int) -> list[dict[int, int]]:
     """
     Return where a micro-batch ends, in each of its sources, by partition.
     """
-    # A version, what goes for the whole batch, and a line for each source.
+    # The version, the metadata of the batch, and a line for each source.
     _, _, *sources = (checkpoint / "offsets" / str(batch)).read_text().splitlines()
     return [_of_topic(source) for source in sources]
 

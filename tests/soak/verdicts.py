@@ -1,5 +1,5 @@
 """
-What a round of a workload shows: nothing lost, nothing doubled, each double explained, no hang.
+The verdict on a workload's round: no record lost, no unexplained duplicate, no hang.
 
 The comparison of rows is that of `pykafka verify`. It does no I/O.
 """
@@ -39,7 +39,7 @@ class WorkloadResult:
     failures: int = 0
     drained_seconds: float = 0.0
     anomalies: dict[str, list[str]] = field(default_factory=dict)
-    #: Why the round shows nothing of it.
+    #: The reasons why the round proves nothing about the workload.
     void: str | None = None
 
     @property
@@ -77,7 +77,8 @@ def check_output(
     is_through: bool,
 ) -> Verdict:
     """
-    Compare an output topic, read committed, with the truth; at least once, doubles need a reason.
+    Compare an output topic, read committed, with the truth; at least once, each duplicate needs a
+    reason.
     """
     verdict = Verdict()
     found = [each.row for each in rows]
@@ -126,7 +127,7 @@ Offsets = dict[int, int]
 @dataclass
 class ProgressWatch:
     """
-    Samples of recorded progress, each with what Spark had committed when it was looked up after it.
+    Samples of recorded progress, each with Spark's committed offsets, which are read after it.
     """
 
     recorded: Offsets = field(default_factory=dict)

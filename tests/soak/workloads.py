@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 TRIGGER = "3 seconds"
 MAX_OFFSETS = 3_000
-#: What the queries of a workload must have read for a round to show something.
+#: The minimum number of records that a workload must have read for the round to count.
 MIN_ROWS = 100
 _REQUEST_SECONDS = 5.0
 
@@ -41,7 +41,7 @@ _REQUEST_SECONDS = 5.0
 @dataclass(frozen=True, slots=True)
 class Inputs:
     """
-    What is known of the input topics after a round.
+    The contents of the input topics after a round.
     """
 
     records: Mapping[str, Sequence[SourceRecord]]
@@ -278,7 +278,7 @@ class Store:
 
     def close(self) -> None:
         """
-        End the client.
+        Close the client.
         """
 
 
