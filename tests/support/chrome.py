@@ -37,7 +37,7 @@ def headless_chrome() -> Iterator[Chrome]:
     options.binary_location = _find("chromium")
     arguments = ["--headless=new", "--disable-gpu", "--disable-dev-shm-usage"]
     if os.geteuid() == 0:
-        # Chromium refuses its sandbox to root, as which containers run.
+        # Chromium has no sandbox for root, and containers run as root.
         arguments.append("--no-sandbox")
     for argument in arguments:
         options.add_argument(argument)

@@ -349,7 +349,7 @@ class MemoryTransactions:
 
     def end_all(self, prepared: Sequence[PreparedTransaction], *, commit: bool) -> None:
         """
-        End many; every request is sent before an error is raised.
+        End several transactions; every request is sent before an error is raised.
         """
         errors: list[FencedError] = []
         for transaction in prepared:
@@ -368,7 +368,7 @@ class MemoryTransactions:
 
     def abort_ids(self, names: Sequence[str]) -> None:
         """
-        Abort the open transactions of ids, whichever producer has them.
+        Abort the open transactions of ids, of any producer.
         """
         for name in names:
             seen = self.seen.get(name)

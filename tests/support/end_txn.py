@@ -83,7 +83,7 @@ class Hold:
 
     def forward(self) -> None:
         """
-        Forward the held frames, and hold no more.
+        Forward the held frames, and all further ones.
         """
         self._finish(forwards=True)
 
@@ -156,13 +156,13 @@ class EndTxnGate:
 
     def open(self) -> None:
         """
-        Hold no more commits; held frames wait for :meth:`Hold.forward` or :meth:`Hold.drop`.
+        Let further commits pass; held frames wait for :meth:`Hold.forward` or :meth:`Hold.drop`.
         """
         self._holds.clear()
 
     def close(self) -> None:
         """
-        Hold no more commits, and drop the held frames.
+        Let further commits pass, and drop the held frames.
         """
         self.open()
         for hold in self._all_holds:

@@ -14,7 +14,7 @@ from pyspark_pykafka.schema import SOURCE_TYPES
 from pyspark_pykafka.settings import KafkaSettings
 
 SCHEMA = pa.schema(list(SOURCE_TYPES.items()))
-#: What tests need that look at the records alone.
+#: The columns for tests that look at the records alone.
 VALUES = pa.schema([(name, SOURCE_TYPES[name]) for name in ("value", "offset")])
 
 

@@ -1,8 +1,8 @@
 """
 Listening sockets of tests, on ports that the operating system assigns to no other process.
 
-A client that reconnects to a stub that has ended must not reach what listens on an ephemeral port
-meanwhile: Spark takes its request for a wrong secret of a Python worker, and the query fails.
+A client that reconnects to a stopped stub must not reach another server on the same ephemeral port:
+Spark would take its request for a Python worker with a wrong secret, and the query would fail.
 """
 
 from __future__ import annotations

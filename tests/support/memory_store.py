@@ -1,5 +1,5 @@
 """
-A progress store in memory that checks everything a server checks.
+A progress store in memory, with all the checks of a server.
 """
 
 from __future__ import annotations

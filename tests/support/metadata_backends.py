@@ -1,5 +1,5 @@
 """
-The metadata backend of each engine, whichever of them the connector would choose.
+The metadata backend of each engine, without the connector's choice between them.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class PageReader:
             os.environ[name] = value
             return ""
         if words[1] == "dev":
-            # The test has a broker, and the command has tests of its own.
+            # The test already has a broker, and `pykafka dev` has its own tests.
             make_parser().parse_args(words[1:])
             return ""
         words, file = _redirected(words)

@@ -1,5 +1,6 @@
 """
-A page with all that it can show: queries in each state, long names, text that looks like markup.
+The data of a page with everything it can show: queries in each state, long names, text that looks
+like markup.
 """
 
 from __future__ import annotations

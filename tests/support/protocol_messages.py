@@ -1,5 +1,5 @@
 """
-Strategies for the values of messages, and helpers to encode and decode them in both ways.
+Hypothesis strategies for messages, which our code and kafka-python encode and decode.
 """
 
 from __future__ import annotations

@@ -118,7 +118,7 @@ class Proxy:
 
     def release(self) -> None:
         """
-        Forward the held requests, and hold no more.
+        Forward the held requests, and all further ones.
         """
         with self._change:
             self._holding = frozenset()

@@ -125,7 +125,7 @@ def _read(connection: socket.socket, size: int) -> bytes:
 
 def values(cluster: KafkaAccess, topic: str, **config: str) -> list[bytes | None]:
     """
-    Return what librdkafka reads.
+    Return the values that librdkafka reads.
     """
     return [record.value for record in cluster.consume(topic, config)]
 
