@@ -300,8 +300,8 @@ def test_an_error_after_the_commit_is_only_logged(
 
 def test_a_partial_commit_is_reported(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The error of a partial commit says that a part is visible, and that writing everything again
-    would duplicate rows.
+    The error of a partial commit says how many tasks are committed: writing everything again would
+    duplicate their rows.
     """
     waiting = [sink.write_prepared(name, name.encode()) for name in ("0-0", "1-0", "2-0")]
     sink.end(waiting[1], commit=False)

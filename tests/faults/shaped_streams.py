@@ -187,7 +187,7 @@ class ShapedStream:
 
     def missing(self, hold: Hold) -> str | None:
         """
-        Return the reason to wait: allowed commits that are not done, or commits in flight; else
+        Return the reason to wait until the allowed commits are decided and another one is held, or
         None.
         """
         if hold.allowed is None or len(hold.passed) < hold.allowed or not hold.held_commits:
