@@ -1,5 +1,6 @@
 """
-Measures the cost of auditing a stream: the same read without an audit and with both kinds of it.
+Measures the cost of auditing a stream: the same read without an audit, and with either kind of
+audit.
 
 Spark's own count of the records is the lower bound of that cost.
 """

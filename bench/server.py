@@ -44,7 +44,7 @@ def running_broker() -> Iterator[KafkaCluster]:
 
 def records_in(kafka: KafkaCluster, topic: str) -> int:
     """
-    Return the number of offsets in a topic, which is that of its records without transactions.
+    Return the number of offsets in a topic; without transactions this is the number of records.
     """
     admin = kafka.admin()
     partitions = admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions

@@ -11,7 +11,7 @@ WORDS = 1200
 #: The maximum size of all samples together: larger than a record batch, so that compression finds
 #: repeated words, but no repeated records.
 SAMPLE_BYTES = 2_000_000
-#: The number of different keys: a prime that is no number of samples, so that pairs differ.
+#: The number of different keys: a prime, and not the number of samples, so that pairs differ.
 KEYS = 1009
 # Numbers of samples: primes, so that every sample goes to every partition.
 PRIMES = (4999, 1999, 997, 499, 199)

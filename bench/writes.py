@@ -147,7 +147,7 @@ class WriteBench:
 
     def count(self, writer: Contender, topic: str) -> int:
         """
-        Return the number of records; transaction markers have offsets but are no records.
+        Return the number of records; transaction markers have offsets, but are not records.
         """
         if writer.name != EXACTLY_ONCE.name:
             return records_in(self.kafka, topic)

@@ -69,7 +69,7 @@ def step(label: str, downloads: Path | None = None) -> Iterator[None]:
 
 def megabytes(folder: Path | None) -> float:
     """
-    Return the size of the files in a folder, some of which may just be renamed.
+    Return the size of the files in a folder; a file may be renamed at the same time.
     """
     if folder is None:
         return 0.0

@@ -76,13 +76,13 @@ def _renamed(schema: Any, names: list[str]) -> Any:
 def _record(choices: Choices, names: list[str], depth: int) -> tuple[Any, pa.DataType]:
     names.append(f"R{len(names)}")
     own = names[-1]
-    fields, wanted = [], []
+    fields, columns = [], []
     for number in range(choices.number(1, 4)):
         schema, arrow = any_schema(choices, names, depth + 1)
         fields.append({"name": f"f{number}", "type": schema})
         if number == 0 or choices.number(0, 2):
-            wanted.append((f"f{number}", arrow))
-    return {"type": "record", "name": own, "fields": fields}, pa.struct(wanted)
+            columns.append((f"f{number}", arrow))
+    return {"type": "record", "name": own, "fields": fields}, pa.struct(columns)
 
 
 def values(choices: Choices) -> list[bytes | None]:

@@ -122,7 +122,7 @@ def with_imports(*files: Any) -> Any:
 
 def _message(file: Any, choices: Choices, depth: int) -> tuple[str, pa.DataType]:
     message = file.message_type.add(name=f"M{len(file.message_type)}")
-    wanted: list[tuple[str, pa.DataType]] = []
+    columns: list[tuple[str, pa.DataType]] = []
     for at in range(choices.number(1, 5)):
         # A number of two bytes, and one beyond the table of numbers.
         number = (at + 1, 20 * at + 1, 2000 * at + 1)[choices.number(0, 2) if at else 0]
@@ -130,8 +130,8 @@ def _message(file: Any, choices: Choices, depth: int) -> tuple[str, pa.DataType]
         field = message.field.add(name=f"f{at}", number=number, label=_FIELD.LABEL_OPTIONAL)
         kind = _shape(file, message, field, choices, depth)
         if at == 0 or choices.number(0, 3):
-            wanted.append((field.name, kind))
-    return message.name, pa.struct(wanted)
+            columns.append((field.name, kind))
+    return message.name, pa.struct(columns)
 
 
 def _shape(file: Any, message: Any, field: Any, choices: Choices, depth: int) -> pa.DataType:

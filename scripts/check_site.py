@@ -31,13 +31,13 @@ def main(folder: Path) -> None:
     pages = sorted(folder.rglob("*.html"))
     if not pages:
         sys.exit(f"{folder} has no pages; build them with: make docs")
-    found = [
+    loads = [
         f"{path.relative_to(folder)} loads {address}"
         for path in (*pages, *sorted(folder.rglob("*.css")), *sorted(folder.rglob("*.svg")))
         for address in outside_loads(path.read_text(), is_style=path.suffix == ".css")
     ]
-    if found:
-        sys.exit("\n".join(found))
+    if loads:
+        sys.exit("\n".join(loads))
 
 
 def outside_loads(text: str, *, is_style: bool = False) -> list[str]:

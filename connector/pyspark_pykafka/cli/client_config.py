@@ -52,11 +52,11 @@ def client_settings(
     of `--cluster`, the file of `--command-config`, `--bootstrap-server`.
     """
     environment = os.environ if environment is None else environment
-    given = {**file_settings(arguments.command_config), **_from_argument(arguments)}
+    from_arguments = {**file_settings(arguments.command_config), **_from_argument(arguments)}
     variables = _from_environment(environment)
     if arguments.cluster is not None:
-        return {**variables, **_cluster(arguments.cluster, environment), **given}
-    settings = {**variables, **given}
+        return {**variables, **_cluster(arguments.cluster, environment), **from_arguments}
+    settings = {**variables, **from_arguments}
     if BOOTSTRAP in settings:
         return settings
     return {**_default_cluster(environment), **settings}

@@ -203,12 +203,12 @@ def _print(record: Record, arguments: argparse.Namespace) -> None:
 
 
 def _present(data: Any, convert: Callable[[bytes], Any]) -> Any:
-    """Convert bytes; what is decoded stays."""
+    """Convert bytes; decoded values stay as they are."""
     return convert(data) if isinstance(data, bytes) else data
 
 
 def _cell(data: Any, convert: Callable[[bytes], str]) -> str:
-    """Return bytes as text, and what is decoded as JSON in one line."""
+    """Return bytes as text, and a decoded value as JSON in one line."""
     if isinstance(data, bytes):
         return convert(data)
     return printable(json.dumps(data, default=convert, ensure_ascii=False).encode())

@@ -102,8 +102,8 @@ def _limits(
     log_start, log_end = client.log_start_offsets(tps), client.end_offsets(tps)
     if start is None:
         return {tp: max(log_start[tp], log_end[tp] - share) for tp in tps}, log_end
-    found = offsets_at(dict.fromkeys(tps, start), client)
-    starts = {tp: max(log_start[tp], found[tp]) for tp in tps}
+    first_offsets = offsets_at(dict.fromkeys(tps, start), client)
+    starts = {tp: max(log_start[tp], first_offsets[tp]) for tp in tps}
     return starts, {tp: min(log_end[tp], starts[tp] + share) for tp in tps}
 
 

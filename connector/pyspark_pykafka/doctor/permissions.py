@@ -67,7 +67,9 @@ def _check_topic(inspection: ClusterInspection, topic: str, needed: set[str]) ->
         return failed(check, str(error), f"allow {_listed(needed)} on the topic")
     missing = needed - description.operations
     if missing:
-        return failed(check, f"no right to {_listed(missing)}", f"allow {_listed(missing)} on it")
+        return failed(
+            check, f"no permission to {_listed(missing)}", f"allow {_listed(missing)} on it"
+        )
     return ok(check, f"{description.partitions} partitions, {_listed(needed)} allowed")
 
 
@@ -82,7 +84,7 @@ def _check_group(inspection: ClusterInspection, group: str) -> Finding:
         return ok(check, "does not exist yet; a query creates it, if READ is allowed")
     if _READ in operations:
         return ok(check, "READ allowed")
-    return failed(check, "no right to READ", advice)
+    return failed(check, "no permission to READ", advice)
 
 
 def _check_transactional_ids(kafka: KafkaSettings, prefix: str) -> Finding:
@@ -111,7 +113,7 @@ def _check_ledger(
             return ok(check, "does not exist; a stream creates it")
         return warning(
             check,
-            "does not exist, and the user has no right to CREATE topics on the cluster",
+            "does not exist, and the user has no permission to CREATE topics on the cluster",
             f"allow CREATE, READ and WRITE on the topic {ledger}, or create it with one partition "
             "and cleanup.policy=compact",
         )
@@ -119,7 +121,9 @@ def _check_ledger(
         return failed(check, str(error), f"allow CREATE, READ and WRITE on the topic {ledger}")
     missing = {_READ, _WRITE} - description.operations
     if missing:
-        return failed(check, f"no right to {_listed(missing)}", f"allow {_listed(missing)} on it")
+        return failed(
+            check, f"no permission to {_listed(missing)}", f"allow {_listed(missing)} on it"
+        )
     return ok(check, "READ and WRITE allowed")
 
 

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyspark_pykafka")
 
 _RACK = "client.rack"
-# Only what an installed package declares in this group can be called: whoever sets options, such as
-# a user of SQL, may have no right to run Python code of their own choice.
+# Only an entry point that an installed package declares in this group can be called: users who set
+# options, for example in SQL, may not be allowed to run Python code of their own.
 _GROUP = "pyspark_pykafka.client_rack"
 
 
@@ -74,11 +74,11 @@ def _provided(source: RackProvider) -> str:
 
 
 def _entry_point(name: str) -> EntryPoint:
-    found = tuple(entry_points(group=_GROUP, name=name))
-    if len(found) == 1:
-        return found[0]
-    if found:
-        packages = " and ".join(sorted(_origin(entry) for entry in found))
+    entries = tuple(entry_points(group=_GROUP, name=name))
+    if len(entries) == 1:
+        return entries[0]
+    if entries:
+        packages = " and ".join(sorted(_origin(entry) for entry in entries))
         msg = (
             f"clientRackProvider is '{name}', which more than one package declares: {packages}; "
             "uninstall all but one of them"

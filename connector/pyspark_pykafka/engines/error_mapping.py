@@ -148,7 +148,7 @@ class FatalErrors:
     """
     Keeps the fatal errors of a client's background threads, which no call returns.
 
-    librdkafka retries a rejected login for ever and reports it only to its error callback, which
+    librdkafka retries a rejected login forever and reports it only to its error callback, which
     must be :meth:`record`.
     """
 

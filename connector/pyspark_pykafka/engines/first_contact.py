@@ -1,7 +1,8 @@
 """
 How long the driver waits for brokers: shorter until one of them has answered in this process.
 
-Brokers that never answered are probably at another address; those that did will come back.
+Brokers that never answered are probably at another address; those that have answered will come
+back.
 """
 
 from __future__ import annotations

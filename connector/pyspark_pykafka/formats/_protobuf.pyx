@@ -986,8 +986,8 @@ cdef class ProtobufDecoder(ColumnDecoder):
 
     ``message`` is that message, as protobuf_types.py builds it for the type of ``plan``. With
     ``id_bytes`` the values name the schema and the message that they were written with. Then
-    :meth:`decode` stops where one is ``missing``, until :meth:`add_schema` has told whether its
-    values can be decoded.
+    :meth:`decode` stops where one is ``missing``, until :meth:`add_schema` has determined whether
+    its values can be decoded.
     """
 
     cdef Message message
@@ -1086,7 +1086,7 @@ cdef class ProtobufDecoder(ColumnDecoder):
         cdef int status = self.read_key()
         if status:
             return status
-        # The keys of headers are negative, and such a header has the path too.
+        # The keys of headers are negative; the header has the path, too.
         self.path_size = 0
         if parser.schema >= 0:
             status = self.read_path()

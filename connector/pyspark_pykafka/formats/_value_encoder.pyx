@@ -576,7 +576,7 @@ cdef int json_float(State* state, const Node* node, const Column* column, Py_ssi
         value //= 10
         power += 1
     count = digits_of(digits, value, 1)
-    # As Java writes it: plain from 10**-3 to 10**7, and with an exponent else.
+    # As Java writes it: plain from 10**-3 to 10**7, otherwise with an exponent.
     point = count + power
     if -3 < point <= 0:
         put(state, b"0.00", 2 - point)

@@ -31,7 +31,7 @@ class SchemaIdHeaders:
     ) -> pa.Array | None:
         """
         Return the headers of rows: their own, without ids of former schemas, and those of this one
-        where a key or value is not null. None stands for no headers.
+        where a key or value is not null. None means no headers.
         """
         # Imported here because each import delays the start of a task.
         import pyarrow.compute as pc

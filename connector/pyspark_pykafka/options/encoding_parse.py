@@ -31,7 +31,7 @@ _SPARK_KEYS = {"fields", "elementType", "keyType"}
 
 def read_encoding(reader: OptionReader) -> EncodingOptions:
     """
-    Return how keys and values are encoded; notes in ``reader.mistakes`` what contradicts itself.
+    Return how keys and values are encoded; adds contradictions to ``reader.mistakes``.
     """
     registry = read_registry(reader)
     encoding = EncodingOptions(

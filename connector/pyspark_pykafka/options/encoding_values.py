@@ -21,10 +21,10 @@ class EncodedColumnOptions:
     """
     How ``key`` or ``value`` is encoded.
 
-    ``schema`` is the text of an Avro schema or a JSON Schema, or what describes Protobuf's
-    ``message``, or None for one that is derived from the column. With a registry ``subject`` says
-    where it is; with a version of its own, or with ``uses_latest_version``, the schema is that of
-    the registry.
+    ``schema`` is the text of an Avro schema or a JSON Schema, or the descriptor of Protobuf's
+    ``message``, or None for a schema that is derived from the column. With a registry ``subject``
+    says where it is; with a version of its own, or with ``uses_latest_version``, the schema is that
+    of the registry.
     """
 
     format: EncodedFormat = "raw"

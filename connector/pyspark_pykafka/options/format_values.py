@@ -20,8 +20,9 @@ class FormatOptions:
 
     The schemas are the DDL of a type for JSON, the text of an Avro schema for Avro, or None. With a
     registry that of Avro is the reader's schema; the subjects say where it is if it is None. For
-    Protobuf they are what the user gave, or what it was resolved to, with the message's full name.
-    Of ``debezium-json`` the schema is the type of a row, of ``debezium-avro`` that of the envelope.
+    Protobuf they are the user's text, or the descriptor that it was resolved to, with the message's
+    full name. Of ``debezium-json`` the schema is the type of a row, of ``debezium-avro`` that of
+    the envelope.
     """
 
     value_format: ValueFormat = "raw"

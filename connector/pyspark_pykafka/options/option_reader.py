@@ -38,8 +38,8 @@ class OptionReader:
     """
     The options of one query; :meth:`raise_mistakes` reports all mistakes in one error.
 
-    ``scope`` may be several kinds of query while the kind is not known yet: only
-    what is wrong in all of them is a mistake then, and nothing is logged.
+    ``scope`` may be several kinds of query while the kind is not known yet: then only options that
+    are wrong in all of them are mistakes, and nothing is logged.
     """
 
     def __init__(self, options: Mapping[str, str | None], scope: Scope) -> None:

@@ -33,7 +33,7 @@ def read_registry(reader: OptionReader) -> RegistryOptions | None:
     """
     Return how to reach the registry, or None without ``schema.registry.url``.
 
-    Notes in ``reader.mistakes`` what contradicts each other.
+    Adds options that contradict each other to ``reader.mistakes``.
     """
     urls = reader.find(REGISTRY_URL)
     if not reader.has(REGISTRY_URL):

@@ -16,7 +16,7 @@ class RegistryOptions:
     How to reach a schema registry: ``urls`` are tried in turn, and have no credentials in them.
 
     ``user_info`` is (user, password); files are PEM. ``timeout_ms`` is for all attempts together,
-    ``id_bytes`` the size of the id that stands before a record, 4 or 8.
+    ``id_bytes`` the size of the id before a key or value, 4 or 8.
     """
 
     urls: tuple[str, ...]
@@ -44,5 +44,5 @@ class SubjectOptions:
     record_name: str | None = None
 
 
-#: The latest version of the subject that the topic's name says.
+#: The latest version of the subject that the topic's name determines.
 BY_TOPIC = SubjectOptions()

@@ -17,7 +17,7 @@ _STRUCT = re.compile(r"struct\s*<(.*)>", re.DOTALL | re.IGNORECASE)
 
 def read_schema(text: str) -> str:
     """
-    Return the DDL of a type for the text of an option; raise ValueError if it is none.
+    Return the DDL of a type for the text of an option; raise ValueError if it is not a type.
 
     A list of fields, as in ``id BIGINT, name STRING``, is a STRUCT.
     """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _MAX_FETCH_SIZE = 5_000
 
-# The first request's timeout, doubled with each: librdkafka looks for a coordinator for ever, and
+# The first request's timeout, doubled with each: librdkafka looks for a coordinator forever, and
 # does not report that the user lacks permission for the group.
 _FIRST_ATTEMPT_SECONDS = 2.0
 
@@ -35,7 +35,7 @@ class GroupOffsets:
     Fetches the offsets of one group; a request may be repeated after retriable errors.
 
     ``member`` is the group's member in this process. Without it a consumer is made, to be closed.
-    ``check_access`` raises if the user has no right to the group; it is called after an error.
+    ``check_access`` raises if the user lacks permission for the group; it is called after an error.
     """
 
     def __init__(

@@ -29,8 +29,8 @@ def provenance_headers(
     """
     Return the headers of a dead letter, as rows of the column ``headers``.
 
-    ``batch`` is the micro-batch in which the record failed, or -1; ``attempts`` is how often it did
-    by itself.
+    ``batch`` is the micro-batch in which the record failed, or -1; ``attempts`` is how often it
+    failed by itself.
     """
     provenance = {
         "topic": tp.topic,

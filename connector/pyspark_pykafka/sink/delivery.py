@@ -164,8 +164,8 @@ class ExactlyOnceBatch:
         """
         options = self._options
         name = task_id(self._prefix, task.partition, task.attempt)
-        # With a prefix from the user, an open transaction with this id is of an earlier write, of
-        # which nothing may be committed any more: its ids are taken over.
+        # With a prefix from the user, an open transaction with this id is of an earlier write.
+        # Nothing of that write may be committed any more, so its ids are taken over.
         user_prefix = options.transactional_id_prefix
         fallback = None if user_prefix else fallback_id(name, task.attempt_id)
         opened = write_prepared(

@@ -114,7 +114,7 @@ class Ledger:
 
     def read_committed_back(self, start: int, end: int, batch: int, window: int) -> list[Entry]:
         """
-        Return committed entries before ``end``, back to where none can be about the batch.
+        Return committed entries before ``end``, back to the first that can be about the batch.
 
         Reads back to ``start`` at most: first ``window`` offsets, then twice as many each time.
         """

@@ -83,7 +83,7 @@ class Withdrawal:
 @dataclass(frozen=True, slots=True)
 class Completion:
     """
-    Declares that a batch is done as it is: rows that are not committed are abandoned.
+    Declares that a batch is done: rows that are not committed are abandoned.
     """
 
     query: str
@@ -96,8 +96,8 @@ class Release:
     """
     Declares that the query has ended, so that another query may use its prefix.
 
-    Compaction keeps the last release for ever. It has to: old markers of tasks that later batches
-    do not have stay, too.
+    Compaction keeps the last release forever. That is necessary: it also keeps old markers of tasks
+    that later batches do not have.
     """
 
     query: str

@@ -31,8 +31,8 @@ def check_ledger_not_emptied(
     """
     Raise :class:`ExactlyOnceError` if the query has committed rows, but the ledger is empty.
 
-    To be called if the ledger holds no committed entry. The previous batch has other ids than this
-    one, and such an id is only left committed by a batch that was committed.
+    To be called if the ledger holds no committed entry. The previous batch's ids differ from this
+    batch's: if one of them is committed, so was the previous batch.
     """
     if batch <= 0:
         return

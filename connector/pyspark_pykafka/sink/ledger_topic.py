@@ -48,7 +48,8 @@ _OPTIONAL_LOOKUP_SECONDS = 5.0
 @dataclass(frozen=True, slots=True)
 class LedgerTopic:
     """
-    A ledger's topic, and how to create it; None means what the cluster allows, up to 3 and 2.
+    A ledger's topic, and how to create it. None means a value for the number of brokers, up to 3
+    and 2.
     """
 
     name: str

@@ -244,7 +244,7 @@ def _undecided(
     transactions: Transactions, open_ids: Sequence[str], decided: Sequence[PreparedTransaction]
 ) -> list[str]:
     """
-    Return the ids whose open transaction is not one that is decided to be committed.
+    Return the ids whose open transaction no driver has decided to commit.
 
     A former coordinator may have reported a decided transaction as not open although it is. Such a
     transaction is spared: the next run commits it, and until then the ledger is blocked.

@@ -33,7 +33,7 @@ _DEFAULT_BYTES_PER_OFFSET = 1024.0
 @dataclass(frozen=True, slots=True)
 class AdmissionPolicy:
     """
-    The limits that the options set for a micro-batch; None is no limit.
+    The limits that the options set for a micro-batch; None means no limit.
 
     Sizes count offsets, not records.
     """
@@ -92,7 +92,7 @@ class Admission:
         if backlog < (self._policy.min_offsets or 0) and not self._max_delay.expired:
             return None
         if backlog == 0:
-            # This makes no batch, so the delay since the last one keeps running.
+            # No batch is planned here, so the delay since the last one keeps running.
             return latest
         self._max_delay = Deadline.after(self._policy.max_delay_seconds, self._now)
         return self._policy.apply_limits(start, latest, self._bytes_per_offset)

@@ -33,7 +33,7 @@ class Checkpoint:
         """
         Return the ids of the micro-batches whose offsets the checkpoint holds, in order.
 
-        Raises :class:`OffsetsError` if the folder is no checkpoint.
+        Raises :class:`OffsetsError` if the folder is not a checkpoint.
         """
         logged = _numbers(self.folder / "offsets")
         if not logged:

@@ -123,7 +123,7 @@ class BoundedDriverReader:
         try:
             batches = self._read_all(ranges)
         except NeedsTaskError as reason:
-            # Says nothing of the next batch, so there is no pause.
+            # The next batch may have no such record, so driver reads are not paused.
             logger.info("%s; a task reads this batch", reason)
             return None
         except (PykafkaError, _TooMuchError) as error:

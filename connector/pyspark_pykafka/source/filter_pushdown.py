@@ -46,7 +46,7 @@ class Comparison:
 
 class _Bounds(NamedTuple):
     """
-    The smallest and the largest matching value, both inclusive; None is no bound.
+    The smallest and the largest matching value, both inclusive; None means no bound.
     """
 
     minimum: int | None = None

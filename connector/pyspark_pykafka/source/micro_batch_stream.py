@@ -154,7 +154,7 @@ class MicroBatchStream:
 
     def _start_if_new(self) -> StreamOffset | None:
         """
-        Return the start of the query in case it is new; None if the options give a wrong one.
+        Return the start of the query in case it is new; None if the options' start is invalid.
         """
         try:
             return StreamOffset.from_json(self.initial_offset())

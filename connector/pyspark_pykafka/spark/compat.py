@@ -228,7 +228,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     a record cannot have become ``null``, which the column check rejects.
     """
     arrow = pa.schema([_arrow_field(field) for field in schema.fields])
-    # Before 4.2 the default was to read local timestamps as others.
+    # Before 4.2 the default was to convert timestamps without a zone to TIMESTAMP.
     round_trips = from_arrow_schema(arrow, prefer_timestamp_ntz=True) == schema
     return arrow.with_metadata({_ROUND_TRIPS: b"true"}) if round_trips else arrow
 

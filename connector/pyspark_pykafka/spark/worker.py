@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-#: The local property in which Spark tells the tasks of a streaming query their micro-batch.
+#: The local property in which Spark passes the micro-batch's id to the tasks of a stream.
 BATCH_PROPERTY = "streaming.sql.batchId"
 NO_BATCH = -1
 

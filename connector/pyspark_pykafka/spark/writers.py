@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     Messages = Sequence[spark.WriterCommitMessage | None]
 
-# The local property in which Spark tells the tasks of a streaming query its id.
+# The local property in which Spark passes a streaming query's id to its tasks.
 _QUERY = "sql.streaming.queryId"
 
 

@@ -105,7 +105,7 @@ def data_folder(folder: Path, node: Node) -> Path:
 
 
 def _random_id() -> str:
-    """Return a Kafka UUID: 16 bytes in 22 characters, the first of which is no dash."""
+    """Return a Kafka UUID: 16 bytes in 22 characters, not starting with a dash."""
     while (text := urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         continue
     return text

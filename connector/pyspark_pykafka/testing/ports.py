@@ -28,8 +28,8 @@ _leases: list[socket.socket] = []
 def _candidates() -> Iterator[int]:
     """Return one port after another, first all of one leased block, then those of the next.
 
-    Clients remember brokers by their addresses: a new broker at the address of one that has stopped
-    would get what they know of the other.
+    Clients remember brokers by their addresses: they would mistake a new broker at the address of a
+    stopped one for the stopped one.
     """
     blocks = [*range(MIN_PORT, MAX_PORT, BLOCK_PORTS)]
     random.shuffle(blocks)

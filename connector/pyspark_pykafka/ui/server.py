@@ -266,7 +266,7 @@ def _listen(host: str, port: int, content: Callable[[str], Content | None]) -> _
 def _host_names(host: str) -> frozenset[str] | None:
     """
     Return the host names that a loopback server accepts. None, which accepts all, for any other
-    address: such a server may be reached by names that it does not know.
+    address: clients may reach that server by names that it does not know.
     """
     try:
         is_loopback = ipaddress.ip_address(host).is_loopback

@@ -165,7 +165,7 @@ def check_rows(
     micro-batches.
 
     Repeated rows are left out of the order check. Without ``exactly_once`` they are counted, but
-    are no anomaly.
+    are not an anomaly.
     """
     states = {(*tp, record.offset): record for tp, records in truth.items() for record in records}
     seen: Counter[tuple[str, int, int]] = Counter()

@@ -20,7 +20,7 @@ _NO_PARTITION = -1
 
 class WrittenRecord(NamedTuple):
     """
-    A record that was handed to the producer; ``offset`` is its number within the partition.
+    A record that was passed to the producer; ``offset`` is its number within the partition.
     """
 
     offset: int
@@ -62,7 +62,7 @@ def decode(topic: str, value: bytes | None, where: int) -> ReadRow:
 @dataclass
 class Written:
     """
-    All records that were handed to the producer, by partition; one thread adds to it.
+    All records that were passed to the producer, by partition; one thread adds to it.
     """
 
     topic: str

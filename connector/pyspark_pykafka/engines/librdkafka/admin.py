@@ -55,8 +55,8 @@ _BROKER_DEFAULT = -1
 # The clients of requests that nobody waits for any more, with their process and their futures.
 _unfinished: list[tuple[int, AdminClient, Collection[Future[Any]]]] = []
 
-# The broker that has the role now is found by a new client only: librdkafka 2.16 asks the same one
-# again for as long as it is asked more often than every five minutes (seen).
+# Only a new client finds the broker that has the role now: librdkafka 2.16 keeps sending requests
+# to the former one, unless five minutes pass between them (seen).
 _MOVED = frozenset({"NOT_COORDINATOR", "NOT_CONTROLLER"})
 _MOVED_PAUSE_SECONDS = 0.5
 
@@ -263,7 +263,7 @@ class RetryingAdmin:
 
 class _MovedError(Exception):
     """
-    The broker that was asked is no longer the coordinator or the controller.
+    The broker that got the request is no longer the coordinator or the controller.
     """
 
     def __init__(self, error: PykafkaError) -> None:

@@ -1,5 +1,6 @@
 """
-A range of offsets assigned to librdkafka's consumer: the position in it, and what of it is lost.
+A range of offsets assigned to librdkafka's consumer: the position in it, and the offsets that are
+lost.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ class ConsumerEvents:
 
     def on_progress(self) -> None:
         """
-        Take back what was reported before the position advanced.
+        Forget the errors that were reported before the position advanced.
         """
         self.missing_reason, self.backoff = None, _new_backoff()
 

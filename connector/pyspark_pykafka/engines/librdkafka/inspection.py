@@ -1,5 +1,5 @@
 """
-What brokers say about themselves and about a user's rights; for people, not for queries.
+Describes brokers and a user's permissions, for commands that people run; queries do not use it.
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ from dataclasses import dataclass, field
 # The first fetch of a range, whose record size is unknown: one round trip for nearly every
 # micro-batch.
 _FIRST_BYTES = 1024 * 1024
-# What the last fetch requests beyond the estimate, so that it seldom ends one record short.
+# The bytes that the last fetch requests beyond the estimate, so that it seldom ends one record
+# short.
 _SLACK_BYTES = 16 * 1024
 _SLACK = 1.1
 

@@ -230,7 +230,7 @@ class _RangeReader:
                 self._on_short_log(fetched.high_watermark)
                 return
         elif fetched.is_redirect and self.empty_responses > 1:
-            # Replicas may name each other for ever; without a rack the leader returns records.
+            # Replicas may name each other forever; without a rack the leader returns records.
             self.fetcher.partition.stay_with_leader()
         # A replica is used at once when it is named for the first time.
         pause = self.empty_responses > 1 or not fetched.is_redirect

@@ -118,7 +118,7 @@ class _MissingTopic:
         is_unknown = isinstance(error, UnknownTopicError)
         if is_unknown:
             self._reported_at = self._timer.deadline.now()
-        # The deadline often cuts off the last try, so its error is no evidence about the topic.
+        # The deadline often cuts off the last try, so its error proves nothing about the topic.
         if deadline is not None and deadline.expired and error.retriable:
             return deadline.at - self._reported_at <= self._seconds / 2
         if not is_unknown:
@@ -142,7 +142,7 @@ class RetryingFetcher:
     max_throttle_seconds: float = MAX_THROTTLE_SECONDS
     _last_error: PykafkaError | None = field(init=False, default=None)
     _timer_since_progress: _ProgressTimer | None = field(init=False, default=None)
-    # What arrives within one request's time, once a response did not.
+    # The bytes that arrive within one request's time, once a response did not.
     _max_bytes: int | None = field(init=False, default=None)
     # The sum of the throttle times since the last progress.
     _throttled_seconds: float = field(init=False, default=0.0)
@@ -197,7 +197,7 @@ class RetryingFetcher:
         try:
             self.partition.send_fetch(offset, size, max_wait_ms, self._new_timer().deadline)
         except (LogTruncatedError, ThrottledError):
-            # fetch() raises it again, after the records read before have been handed over.
+            # fetch() raises it again, after the records read before it have been returned.
             return
         except PykafkaError as error:
             if not error.retriable:

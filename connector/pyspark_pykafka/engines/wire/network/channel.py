@@ -47,7 +47,7 @@ class Channel:
         self._config = config
         self._transport = transport
         self._now = now
-        #: The debug log, if ``kafka.debug`` asks for one.
+        #: The debug log, if ``kafka.debug`` is set.
         self.log: WireLog | None = None
         self.frames = FrameReader(address, config, transport)
         self.in_flight: deque[InFlightRequest] = deque()

@@ -114,7 +114,7 @@ class Cluster:
 
     def partitions(self, topic: str, deadline: Deadline) -> tuple[int, list[int]]:
         """
-        Return the number of partitions of a topic, and those that have a leader.
+        Return the number of partitions of a topic, and the partitions that have a leader.
 
         Raises as :meth:`leader` does.
         """

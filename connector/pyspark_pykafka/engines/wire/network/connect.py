@@ -60,7 +60,7 @@ def connect(address: Address, config: WireConfig, deadline: Deadline) -> tuple[T
 
     Raises :class:`HandshakeEndedError`, and the errors of :mod:`pyspark_pykafka.errors`.
 
-    The addresses of a name race; those that failed a moment ago come last.
+    The addresses of a host name are raced; addresses that failed a moment ago come last.
     """
     context = None if config.tls is None else _context(config.tls)
     targets = REACHABILITY.ordered(_resolve(address, config, deadline))

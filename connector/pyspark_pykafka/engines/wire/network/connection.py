@@ -235,7 +235,7 @@ class Connection:
 
     def expect_response(self) -> None:
         """
-        Take the end of the connection at the first request for an error like any other.
+        Report an early end of the connection as it is, without a probe of the listener.
         """
         self._transport.hint = ""
 
@@ -247,7 +247,7 @@ class Connection:
 
     def _unavailable_error(self, error: BrokerUnavailableError) -> PykafkaError:
         """
-        Return what is wrong if the broker ended the connection at its first request.
+        Return the cause, if known, of a connection that the broker ended at its first request.
         """
         # Without a cause the socket is sound, but the response is not.
         is_early = self._transport.hint in (_NO_LOGIN_HINT, PLAINTEXT_HINT)

@@ -174,7 +174,7 @@ class ConnectionCache:
 
     def close(self) -> None:
         """
-        Close every connection, also those that other threads hand back later.
+        Close every connection, including those that other threads hand back later.
         """
         self._closed = True
         for connection in list(self._open.values()):

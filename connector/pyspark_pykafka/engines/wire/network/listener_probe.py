@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
     class ProbeConnection(Protocol):
         """
-        What is used of a :class:`Connection`, whose module imports this one.
+        The part of :class:`Connection` that a probe uses; its module imports this one.
         """
 
         def expect_response(self) -> None:
             """
-            Take the end of the connection for an error like any other.
+            Report an early end of the connection as it is, without another probe.
             """
 
         def request(self, request: KafkaPythonRequest[object], deadline: Deadline) -> object:

@@ -73,7 +73,7 @@ class FreshnessCheck:
     _stale_reasons: dict[str, str] = field(init=False, default_factory=dict)
     #: How many brokers returned the same new topic id for a name.
     _agreed: Counter[str] = field(init=False, default_factory=Counter)
-    #: The topic ids of names that have several, none of which was seen before, and their votes.
+    #: The topic ids of names that have several ids, all new to this process, and their votes.
     _rivals: dict[str, set[UUID | None]] = field(init=False, default_factory=dict)
     _votes: Counter[tuple[str, UUID | None]] = field(init=False, default_factory=Counter)
 

@@ -118,7 +118,7 @@ class MetadataReader:
 
     def unconfirmed_error(self, topics: Collection[str]) -> PykafkaError:
         """
-        Return the error for topics that one broker does not have as they were, and that are known.
+        Return the error for known topics that a single broker reports as missing or changed.
         """
         names = ", ".join(sorted(topics)[:_MAX_NAMES])
         msg = (

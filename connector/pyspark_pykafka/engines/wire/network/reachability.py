@@ -68,7 +68,7 @@ class Reachability:
         """
         Record that a request got no response: when it was sent, and the last response before it.
 
-        A firewall that forgets an idle connection has forgotten all that were idle as long.
+        A firewall that forgets an idle connection has forgotten all that were idle for as long.
         """
         self._silent_since = max(self._silent_since, (last_response_at + sent_at) / 2)
 

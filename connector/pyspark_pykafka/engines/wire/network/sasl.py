@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     #: Sends a request of kafka-python, and returns its response.
     Send = Callable[[KafkaPythonRequest[object]], object]
 
-    # What is used of kafka-python, which ships no type information.
+    # The parts of kafka-python that are used; it ships no type information.
 
     class HandshakeResponse(Protocol):
         """
-        Whether a listener accepts a mechanism, and those that it offers.
+        Whether a listener accepts a mechanism, and which mechanisms it offers.
         """
 
         error_code: int
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 
         def is_authenticated(self) -> bool:
             """
-            Return whether the broker has proved itself, if the mechanism requires it.
+            Return whether the broker has proved its identity, if the mechanism requires it.
             """
 
         def auth_bytes(self) -> bytes:
@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
         def receive(self, auth_bytes: bytes) -> None:
             """
-            Take the broker's message; raises ValueError or LookupError for a wrong one.
+            Take the broker's message; raises ValueError or LookupError if it is invalid.
             """
 
 

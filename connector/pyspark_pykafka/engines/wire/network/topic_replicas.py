@@ -30,7 +30,7 @@ class TopicReplicas(NamedTuple):
 
 def fetch_topic_replicas(cluster: Cluster, topic: str, deadline: Deadline) -> TopicReplicas:
     """
-    Return what one broker knows of a topic now; the topic is not created.
+    Return a topic's replicas as one broker reports them; the topic is not created.
     """
     connection = cluster.any_connection(deadline)
     version = connection.version(_REPLICAS)

@@ -66,7 +66,7 @@ class BrokerApiVersions(NamedTuple):
 
     def _bounds(self, api: Api, max_version: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """
-        Return the lowest and highest version that the broker supports, and those that we may use.
+        Return the lowest and highest version that the broker supports, and that we may use.
         """
         min_version, newest = api.valid_versions
         return self.ranges.get(api.API_KEY, (0, -1)), (min_version, min(newest, max_version))

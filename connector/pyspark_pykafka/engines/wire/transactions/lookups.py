@@ -168,7 +168,7 @@ class TransactionLookups:
         """
         Return the same as :meth:`list_ids` from the brokers that answer in time; log the others.
 
-        For transactions that are better ended now, but also end by their timeout.
+        For transactions that should end now, but would also time out by themselves.
         """
         deadline = self.cluster.new_deadline(self.config.block_seconds)
         try:

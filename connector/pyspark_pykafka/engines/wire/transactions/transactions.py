@@ -70,10 +70,10 @@ class Transactions(TransactionLookups):
         self, choose: Callable[[], str], timeout_ms: int
     ) -> tuple[str, ProducerIdAndEpoch]:
         """
-        Do as :meth:`begin` with the id that ``choose`` returns; each retry chooses again.
+        Begin a transaction with the id that ``choose`` returns; each retry chooses again.
 
-        So an id that was chosen by the state that one coordinator reported is never begun at
-        another coordinator, which may know a newer state. Returns the id, too.
+        So an id that was chosen by one coordinator's state is never used at another coordinator,
+        which may know a newer state. Raises as :meth:`begin` does. Returns the id, too.
         """
 
         def once(deadline: Deadline) -> tuple[str, ProducerIdAndEpoch]:
@@ -105,7 +105,7 @@ class Transactions(TransactionLookups):
 
     def end(self, prepared: PreparedTransaction, *, commit: bool) -> None:
         """
-        Commit or abort a transaction; repeating it is no error.
+        Commit or abort a transaction; repeating the call is not an error.
 
         Raises :class:`FencedError` if the transaction has not ended this way, and cannot any more.
         """
@@ -186,7 +186,7 @@ class Transactions(TransactionLookups):
 
     def abort_ids(self, transactional_ids: Sequence[str]) -> None:
         """
-        Do as :meth:`abort` for many ids: all coordinators at once, under one deadline.
+        Abort many ids as :meth:`abort` does: all coordinators at once, under one deadline.
         """
         action = f"aborting {', '.join(transactional_ids[:1])} and other open transactions"
         remaining = list(transactional_ids)
