@@ -1,5 +1,5 @@
 """
-Avro values of any bytes, and the invariants that the decoder must keep for any of them.
+Avro values of arbitrary bytes, and the invariants that the decoder must keep for each.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def _record(choices: Choices, names: list[str], depth: int) -> tuple[Any, pa.Dat
 
 def values(choices: Choices) -> list[bytes | None]:
     """
-    Return some records of pieces that a value may have, or of any bytes.
+    Return some records, made of typical pieces of a value or of arbitrary bytes.
     """
     return joined_pieces(choices, _PIECES)
 
@@ -105,7 +105,7 @@ def decode_any(records: list[bytes | None], choices: Choices) -> int:
 
 class _Writers:
     """
-    The schemas of a registry without one: some ids have a schema, and others cannot be used.
+    Stands in for a registry: some ids have a schema, and others cannot be used.
     """
 
     def __init__(self, schemas: list[AvroType]) -> None:
@@ -142,7 +142,7 @@ def decode_named(records: list[bytes | None], choices: Choices) -> int:
 
 def _prefix(choices: Choices, id_bytes: int) -> bytes:
     """
-    Return the id of a schema, which is rarely cut off or of another form.
+    Return the id of a schema; rarely it is cut off or has another form.
     """
     whole = choices.number(0, 9).to_bytes(1 + id_bytes, "big")
     return whole if choices.number(0, 7) else choices.some_bytes(1 + id_bytes)

@@ -1,5 +1,5 @@
 """
-Protobuf messages of any bytes, and the invariants that the decoder must keep for any of them.
+Protobuf messages of arbitrary bytes, and the invariants that the decoder must keep for each.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ def _map(file: Any, message: Any, field: Any, choices: Choices, depth: int) -> p
 
 def values(choices: Choices) -> list[bytes | None]:
     """
-    Return some records of pieces that a message may have, or of any bytes.
+    Return some records, made of typical pieces of a message or of arbitrary bytes.
     """
     return joined_pieces(choices, _PIECES)
 
@@ -218,7 +218,7 @@ def _column(described: Described) -> ProtobufColumn:
 
 class _Writers:
     """
-    A registry without one: of some ids the messages cannot be used.
+    Stands in for a registry: the messages of some ids cannot be used.
     """
 
     def check(self, name: SchemaName, path: tuple[int, ...], message: str) -> None:
@@ -248,7 +248,7 @@ def decode_named(records: list[bytes | None], choices: Choices) -> int:
 
 def _prefix(choices: Choices, id_bytes: int) -> bytes:
     """
-    Return the id of a schema and the path of a message, rarely cut off or of another form.
+    Return the id of a schema and the path of a message; rarely cut off or in another form.
     """
     whole = choices.number(0, 9).to_bytes(1 + id_bytes, "big")
     paths = (b"\x00", b"\x00", b"\x02\x02", b"\x04\x00\x06", b"\x03", b"\x80")

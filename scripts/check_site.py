@@ -3,8 +3,8 @@ Fails if a page of the built site loads something from another server.
 
     .venv/bin/python scripts/check_site.py site
 
-Links to other sites are fine. What a browser loads by itself is not: scripts, styles, fonts and
-pictures.
+Links to other sites are fine. Resources that a browser loads by itself are not: scripts, styles,
+fonts and pictures.
 """
 
 from __future__ import annotations

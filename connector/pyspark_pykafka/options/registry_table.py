@@ -92,14 +92,14 @@ BEARER_TOKEN = Option(
 CA_LOCATION = Option(
     "schema.registry.ssl.ca.location",
     TEXT,
-    "A PEM file with the authorities that the registry's certificate may be signed by, on the "
-    "driver and the executors. The default is the system's authorities.",
+    "A PEM file with the certificate authorities to trust for the registry, on the driver and the "
+    "executors. The default is the system's authorities.",
     Scope.ALL,
 )
 CERTIFICATE_LOCATION = Option(
     "schema.registry.ssl.certificate.location",
     TEXT,
-    "A PEM file with our certificate for the registry.",
+    "A PEM file with the client's certificate for the registry.",
     Scope.ALL,
 )
 KEY_LOCATION = Option(
@@ -172,8 +172,8 @@ def _subject(column: str) -> tuple[Option[Any], Option[Any], Option[Any], Option
         Option(
             f"{column}Subject",
             TEXT,
-            f"The subject of the registry whose schema `{column}` is read as, or written by. By "
-            f"default it is what `{column}SubjectNameStrategy` says.",
+            f"The subject of the registry whose schema `{column}` is read or written with. By "
+            f"default `{column}SubjectNameStrategy` determines it.",
             Scope.ALL,
         ),
         Option(

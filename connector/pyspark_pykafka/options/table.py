@@ -218,8 +218,8 @@ MAX_RECORDS_PER_PARTITION = Option(
 MAX_TIMESTAMP_DELAY = Option(
     "maxTimestampDelay",
     DURATION,
-    "Your guarantee that no record's timestamp is earlier than that of a preceding record in "
-    "its partition by more than this. A filter on `timestamp` that Spark pushes down then also "
+    "Your guarantee: no record's timestamp is earlier, by more than this, than the timestamp of a "
+    "preceding record in its partition. A filter on `timestamp` that Spark pushes down then also "
     "ends the read early. Records that break the guarantee are missing from the result.",
     Scope.BATCH_READ,
 )
@@ -335,10 +335,10 @@ VALUE_FORMAT: Option[ValueFormat] = Option(
     "valueFormat",
     one_of("raw", "text", "json", "avro", "protobuf", "debezium-json", "debezium-avro"),
     "What `value` is decoded from, or encoded as: `raw` leaves the bytes as they are, `text` is "
-    "UTF-8, `json` is JSON of the type that the schema or `valueSchema` says, `avro` is what "
-    "Avro's schema in `valueSchema` has written, `protobuf` is the message `valueMessageName` of "
-    "`valueSchema`, `debezium-json` and `debezium-avro` are [change events of "
-    "Debezium](debezium.md), which can only be read. A write takes the type of the column. "
+    "UTF-8, `json` is JSON with the type given by the schema or by `valueSchema`, `avro` is Avro's "
+    "binary encoding with the schema in `valueSchema`, `protobuf` is the message "
+    "`valueMessageName` of `valueSchema`, `debezium-json` and `debezium-avro` are [change events "
+    "of Debezium](debezium.md), which can only be read. A write takes the type of the column. "
     "See [Typed topics](typed-topics.md).",
     Scope.ALL,
     default="raw",
@@ -346,7 +346,7 @@ VALUE_FORMAT: Option[ValueFormat] = Option(
 KEY_FORMAT: Option[ValueFormat] = Option(
     "keyFormat",
     one_of("raw", "text", "json", "avro", "protobuf"),
-    "What `key` is decoded from, or encoded as, as `valueFormat`.",
+    "What `key` is decoded from, or encoded as; like `valueFormat`.",
     Scope.ALL,
     default="raw",
 )
@@ -364,7 +364,7 @@ VALUE_SCHEMA = Option(
 KEY_SCHEMA = Option(
     "keySchema",
     SCHEMA_TEXT,
-    "The type of `key`, as `valueSchema`.",
+    "The type of `key`; like `valueSchema`.",
     Scope.ALL,
 )
 IGNORE_NULL_FIELDS = Option(
@@ -378,14 +378,14 @@ IGNORE_NULL_FIELDS = Option(
 VALUE_MESSAGE_NAME = Option(
     "valueMessageName",
     TEXT,
-    "The full name of the Protobuf message that values are, such as `com.shop.Order`. By default "
-    "it is the one message of `valueSchema`, or the first one of the registry's schema.",
+    "The full name of the Protobuf message in `value`, such as `com.shop.Order`. The default is "
+    "the only message of `valueSchema`, or the first one of the registry's schema.",
     Scope.ALL,
 )
 KEY_MESSAGE_NAME = Option(
     "keyMessageName",
     TEXT,
-    "The full name of the Protobuf message that keys are, as `valueMessageName`.",
+    "The full name of the Protobuf message in `key`; like `valueMessageName`.",
     Scope.ALL,
 )
 FLATTEN = Option(

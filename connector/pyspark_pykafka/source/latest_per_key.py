@@ -148,8 +148,8 @@ class _Selection:
         if missing:
             logger.warning(
                 "latestPerKey: %d of the %d latest records of %s were removed from the log between "
-                "the two reads of it. Compaction removes a record that has a newer one with its "
-                "key, which is after the range here: those keys have no row",
+                "the two passes. Compaction removes a record if a newer one has its key; here the "
+                "newer ones are after the end of the range, so those keys have no row",
                 missing,
                 len(self._offsets),
                 self._requested,

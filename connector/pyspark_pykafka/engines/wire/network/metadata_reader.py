@@ -136,7 +136,7 @@ class MetadataReader:
     def _warn_of_one_broker(self) -> None:
         logger.warning(
             "%s alone returns metadata, and no other broker responds to confirm them: if it is cut "
-            "off from its controllers, what other brokers have received since is not read",
+            "off from its controllers, records that others have received since are not read",
             self.last_source,
         )
 
