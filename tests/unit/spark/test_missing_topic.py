@@ -19,10 +19,11 @@ if TYPE_CHECKING:
 VALUE = StructType([StructField("value", StringType())])
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def cluster() -> Iterator[StubCluster]:
     """
-    A broker with the topic ``t``.
+    A broker with the topic ``t``, for one test: librdkafka goes on asking one for a missing topic
+    while its client ends, and other tests count requests.
     """
     with StubCluster(Behaviour()) as cluster:
         yield cluster
