@@ -1,5 +1,5 @@
 """
-The recipes for Delta Lake and Apache Iceberg, with the jars that their commands name.
+The recipe for Delta Lake, with the jars that its command names.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ JOB = Path(__file__).with_name("lakehouse_job.py")
 SECONDS = 300
 TOPIC = "flights"
 #: A jar beside the one that the page names, which `--packages` finds by itself.
-DEPENDENCIES = {"delta": ["io.delta:delta-storage:4.4.0"], "iceberg": []}
+DEPENDENCIES = {"delta": ["io.delta:delta-storage:4.4.0"]}
 
 #: The versions of Spark that the jars are for.
-VERSIONS = {"delta": (4, 2), "iceberg": (4, 1)}
+VERSIONS = {"delta": (4, 2)}
 MADE_FOR_THIS_SPARK = [name for name, version in VERSIONS.items() if SPARK_VERSION[:2] == version]
 
 pytestmark = pytest.mark.soak
