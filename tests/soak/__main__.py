@@ -127,10 +127,6 @@ class Soak:
                 self.broken.append(f"round {number}: {error!r}"[:500])
                 self.rig.heal()
                 round_.abandon()
-            except KeyboardInterrupt:
-                # The threads of their clients would keep the process alive.
-                round_.close_stores()
-                raise
             self._measure()
             self.arguments.results.write_text(json.dumps(self.to_json(), indent=1))
             number += 1

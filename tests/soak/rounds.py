@@ -112,6 +112,14 @@ class Round:
         """
         Run the round and return its result.
         """
+        try:
+            return self._run()
+        except KeyboardInterrupt:
+            # The threads of producers and of stores' clients would keep the process alive.
+            self.close()
+            raise
+
+    def _run(self) -> RoundResult:
         began = time.time()
         self._create()
         sampler = threading.Thread(target=self._sample, daemon=True)
@@ -131,19 +139,19 @@ class Round:
         """
         Stop the feeds and queries of an aborted round.
         """
-        for feed in self.feeds.values():
-            if feed.is_running:
-                feed.stop()
-        self.close_stores()
+        self.close()
         for driver in self.rig.drivers.values():
             driver.queries.clear()
             driver.kill()
             driver.start()
 
-    def close_stores(self) -> None:
+    def close(self) -> None:
         """
-        Close the clients of all progress stores.
+        Stop the producers and close the clients of all progress stores.
         """
+        for feed in self.feeds.values():
+            if feed.is_running:
+                feed.stop()
         for workload in self.workloads:
             if workload.store is not None:
                 workload.store.close()
@@ -252,7 +260,7 @@ class Round:
         )
 
     def _clean_up(self) -> None:
-        self.close_stores()
+        self.close()
         for query in (query for workload in self.workloads for query in workload.queries):
             query.driver.forget(query.name)
         # A query that hangs would go on through all further rounds.
