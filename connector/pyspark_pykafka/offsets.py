@@ -7,6 +7,7 @@ Nothing here does I/O or imports Spark or a Kafka client.
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -119,6 +120,19 @@ def _range(topic: str, partition: int, *rest: Any) -> OffsetRange:
 
 def _limit_text(offset: int) -> str:
     return {EARLIEST: "earliest", LATEST: "latest"}.get(offset, str(offset))
+
+
+def offset_document(value: object) -> Document | None:
+    """
+    Return an offset document of Spark's progress reports, which hold it as an object or as JSON
+    text; None for anything else, such as the offset of another kind of source.
+    """
+    if isinstance(value, str):
+        try:
+            value = json.loads(value)
+        except ValueError:
+            return None
+    return value if isinstance(value, dict) else None
 
 
 def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str, int]]:

@@ -4,7 +4,6 @@ The audit with the source's options: it computes what entered, and reads the log
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -261,7 +260,7 @@ def test_records_deleted_before_the_audit(
     delete_before(kafka_cluster, name, 4)
     read = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "subscribe": name}
     source_tally, tp = SourceTally(read, ()), TopicPartition(name, 0)
-    batch = SourceProgress("", json.dumps({name: {"0": 0}}), json.dumps({name: {"0": 10}}), 10)
+    batch = SourceProgress("", {name: {"0": 0}}, {name: {"0": 10}}, 10)
 
     def verdict(*spans: tuple[int, int]) -> Verdict:
         at_sink = sum(
@@ -286,7 +285,7 @@ def test_unreachable_brokers_make_a_mismatch_unknown(
     kafka_cluster.produce(name, values(0, 3))
     unreachable = {"kafka.bootstrap.servers": "127.0.0.1:1", "kafka.default.api.timeout.ms": "1000"}
     source_tally = SourceTally({**unreachable, "subscribe": name}, ())
-    batch = SourceProgress("", json.dumps({name: {"0": 0}}), json.dumps({name: {"0": 3}}), 3)
+    batch = SourceProgress("", {name: {"0": 0}}, {name: {"0": 3}}, 3)
 
     report = source_tally.report("a", 0, [batch], [{WHOLE_BATCH: Checksum(2, 5)}])
 

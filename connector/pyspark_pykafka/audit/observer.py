@@ -17,7 +17,7 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_pykafka.audit.record_ids import SHIFT
 from pyspark_pykafka.audit.report import WHOLE_BATCH, AuditReport, Checksum, report
-from pyspark_pykafka.audit.source_progress import SourceProgress
+from pyspark_pykafka.audit.source_progress import parse_sources
 from pyspark_pykafka.audit.source_tally import SourceTally
 from pyspark_pykafka.errors import OffsetsError, OptionsError
 
@@ -226,7 +226,10 @@ class AuditListener(StreamingQueryListener):
             return None
         name, batch_id, tally = self._auditor.name, progress.batchId, self._auditor.source_tally
         if tally is not None:
-            return tally.report(name, batch_id, _sources(progress), tuple(observed.values()))
+            # On clients of Spark Connect before 4.2 the property `sources` has offsets that are not
+            # JSON.
+            sources = parse_sources(progress.json)
+            return tally.report(name, batch_id, sources, tuple(observed.values()))
         entered = observed.pop("source", None)
         return None if entered is None else report(name, batch_id, entered, observed.values())
 
@@ -282,15 +285,6 @@ def find_offset(
 
 def _column(condition: Column | str) -> Column:
     return sf.expr(condition) if isinstance(condition, str) else condition
-
-
-def _sources(progress: StreamingQueryProgress) -> list[SourceProgress]:
-    return [
-        SourceProgress(
-            source.description, source.startOffset, source.endOffset, source.numInputRows
-        )
-        for source in progress.sources
-    ]
 
 
 def _checksums(row: Row) -> Mapping[str, Checksum]:

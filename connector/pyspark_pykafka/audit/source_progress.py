@@ -7,10 +7,10 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import OffsetsError
-from pyspark_pykafka.offsets import StreamOffset
+from pyspark_pykafka.offsets import Document, StreamOffset, offset_document
 from pyspark_pykafka.source.planner import (
     SplitPolicy,
     new_partitions,
@@ -34,14 +34,29 @@ class SourceProgress:
     """
     Spark's progress of one source of a query in a micro-batch.
 
-    ``start`` and ``end`` are offset documents as JSON text, None if there are none; ``rows`` is the
-    number of rows that the source delivered.
+    ``start`` and ``end`` are offset documents, None if Spark reports none; ``rows`` is the number
+    of rows that the source delivered.
     """
 
     description: str
-    start: str | None
-    end: str | None
+    start: Document | None
+    end: Document | None
     rows: int
+
+
+def parse_sources(progress: str) -> list[SourceProgress]:
+    """
+    Parse the sources in the JSON of Spark's StreamingQueryProgress.
+    """
+    return [
+        SourceProgress(
+            source["description"],
+            offset_document(source.get("startOffset")),
+            offset_document(source.get("endOffset")),
+            source["numInputRows"],
+        )
+        for source in json.loads(progress)["sources"]
+    ]
 
 
 def find_source(sources: Iterable[SourceProgress], options: SourceOptions) -> SourceProgress:
@@ -69,9 +84,8 @@ def offset_ranges(source: SourceProgress, options: SourceOptions) -> tuple[Offse
     A partition added since the previous batch starts at 0, although retention may have deleted its
     first records. Raises :class:`OffsetsError` if the start of the batch is unknown.
     """
-    end = StreamOffset.from_json(_document(source.end) or {})
-    given_start = _document(source.start)
-    start = end.initial if given_start is None else StreamOffset.from_json(given_start)
+    end = StreamOffset.from_json(source.end or {})
+    start = end.initial if source.start is None else StreamOffset.from_json(source.start)
     if start is None:
         msg = (
             "the start of the query's first batch is unknown: Spark does not report it, and the "
@@ -89,18 +103,7 @@ def _fits(source: SourceProgress, options: SourceOptions) -> bool:
     if source.description.startswith(_JVM_DESCRIPTION):
         return False
     try:
-        offsets = StreamOffset.from_json(_document(source.end) or {}).offsets
+        offsets = StreamOffset.from_json(source.end or {}).offsets
     except OffsetsError:
         return False
     return bool(offsets) and all(matches(options.strategy, tp) for tp in offsets)
-
-
-def _document(text: str | None) -> dict[str, Any] | None:
-    """
-    Return the JSON object in the text, None for anything else: PySpark writes no offset as "None".
-    """
-    try:
-        document = json.loads(text or "null")
-    except ValueError:
-        return None
-    return document if isinstance(document, dict) else None

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.errors import OffsetsError
-from pyspark_pykafka.offsets import INITIAL, Offsets, offsets_from_json
+from pyspark_pykafka.offsets import INITIAL, Offsets, offset_document, offsets_from_json
 from pyspark_pykafka.source.micro_batch_stream import LOST
 
 if TYPE_CHECKING:
@@ -93,11 +93,11 @@ def parse_batch(text: str) -> Batch:
 
 
 def _source(index: int, fields: Mapping[str, Any]) -> SourceBatch | None:
-    end_document = _document(fields.get("endOffset"))
+    end_document = offset_document(fields.get("endOffset"))
     end = _offsets(end_document)
     if end_document is None or not end:
         return None
-    start_document = _document(fields.get("startOffset")) or end_document.get(INITIAL)
+    start_document = offset_document(fields.get("startOffset")) or end_document.get(INITIAL)
     latest_document = _latest_document(fields.get("latestOffset"))
     return SourceBatch(
         index=index,
@@ -116,22 +116,10 @@ def _latest_document(value: object) -> dict[str, Any] | None:
     Return the document of the latest offsets, or None if it is an offset of the checkpoint: Spark
     before 4.2 reports the end of the micro-batch in this field, which read limits may have lowered.
     """
-    document = _document(value)
+    document = offset_document(value)
     if document is None or any(key.startswith("@") and key != LOST for key in document):
         return None
     return document
-
-
-def _document(value: object) -> dict[str, Any] | None:
-    """
-    Return an offset document, which Spark reports as an object or JSON text; None if it is neither.
-    """
-    if isinstance(value, str):
-        try:
-            value = json.loads(value)
-        except ValueError:
-            return None
-    return value if isinstance(value, dict) else None
 
 
 def _offsets(document: Mapping[str, Any] | None) -> Offsets:

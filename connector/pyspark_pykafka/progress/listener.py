@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
 from pyspark_pykafka.errors import OptionsError, PykafkaError
-from pyspark_pykafka.offsets import QUERY, StreamOffset
+from pyspark_pykafka.offsets import QUERY, StreamOffset, offset_document
 from pyspark_pykafka.options import NoStore, parse_stream_source
 from pyspark_pykafka.progress.factory import make_progress_store, process_name
 from pyspark_pykafka.progress.record import Owner
@@ -73,9 +73,11 @@ class ProgressListener(StreamingQueryListener):
         """
         Remember the end offsets of the query's sources that use this store.
         """
-        for source in event.progress.sources:
-            document = json.loads(source.endOffset or "null")
-            if isinstance(document, dict) and QUERY in document:
+        # On clients of Spark Connect before 4.2 the property `sources` has offsets that are not
+        # JSON.
+        for source in json.loads(event.progress.json)["sources"]:
+            document = offset_document(source.get("endOffset"))
+            if document is not None and QUERY in document:
                 completed = StreamOffset.from_json(document)
                 if completed.query and completed.query.store == self._options.progress_store.name:
                     # By the query's id: its next run may fail before it makes any progress.

@@ -4,14 +4,19 @@ The offset ranges of a micro-batch, from the query's progress.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
+from tests.support.progress_events import progress
 
-from pyspark_pykafka.audit.source_progress import SourceProgress, find_source, offset_ranges
+from pyspark_pykafka.audit.source_progress import (
+    SourceProgress,
+    find_source,
+    offset_ranges,
+    parse_sources,
+)
 from pyspark_pykafka.errors import OffsetsError
-from pyspark_pykafka.offsets import OffsetRange, TopicPartition
+from pyspark_pykafka.offsets import OffsetRange, TopicPartition, offset_document
 from pyspark_pykafka.options import SourceOptions, parse_stream_source
 
 OURS = "org.apache.spark.sql.execution.datasources.v2.python.PythonMicroBatchStream@1580f720"
@@ -30,14 +35,27 @@ def source(start: Any, end: Any, description: str = OURS) -> SourceProgress:
     """
     Return the progress of a source from one offset document to another.
     """
-    return SourceProgress(description, json.dumps(start), json.dumps(end), 0)
+    return SourceProgress(description, offset_document(start), offset_document(end), 0)
 
 
-def spans(progress: SourceProgress, read: SourceOptions | None = None) -> list[str]:
+def spans(batch: SourceProgress, read: SourceOptions | None = None) -> list[str]:
     """
     Return the offset ranges as text.
     """
-    return [str(r) for r in offset_ranges(progress, read or options())]
+    return [str(r) for r in offset_ranges(batch, read or options())]
+
+
+def test_sources_are_parsed_from_the_report() -> None:
+    """
+    Spark's report holds offset documents as objects, and other sources' offsets as any JSON.
+    """
+    report = progress({"t": {"0": 5}}, start={"t": {"0": 3}}, rows=2)
+    other = progress("7")
+
+    assert parse_sources(report) == [
+        SourceProgress("PythonMicroBatchStream", {"t": {"0": 3}}, {"t": {"0": 5}}, 2)
+    ]
+    assert [(each.start, each.end) for each in parse_sources(other)] == [(None, None)]
 
 
 def test_ranges_are_those_between_the_offsets() -> None:
@@ -59,7 +77,6 @@ def test_start_of_the_first_batch_is_read_from_its_end() -> None:
     end = {"t": {"0": 9}, "@initial": {"t": {"0": 7}}}
 
     assert spans(source(None, end)) == ["t-0[7, 9)"]
-    assert spans(SourceProgress(OURS, "None", json.dumps(end), 2)) == ["t-0[7, 9)"]
     assert spans(source(end, {"t": {"0": 12}})) == ["t-0[9, 12)"]
 
 
@@ -75,10 +92,10 @@ def test_added_partitions() -> None:
     """
     Added partitions start at 0, or at their end with newPartitionOffsets=latest.
     """
-    progress = source({"t": {"0": 1}}, {"t": {"0": 2, "1": 5}})
+    read = source({"t": {"0": 1}}, {"t": {"0": 2, "1": 5}})
 
-    assert spans(progress) == ["t-0[1, 2)", "t-1[0, 5)"]
-    assert spans(progress, options(newPartitionOffsets="latest")) == ["t-0[1, 2)"]
+    assert spans(read) == ["t-0[1, 2)", "t-1[0, 5)"]
+    assert spans(read, options(newPartitionOffsets="latest")) == ["t-0[1, 2)"]
 
 
 def test_recreated_topic() -> None:
@@ -117,8 +134,8 @@ def test_source_is_found_by_its_partitions(subscription: dict[str, str], fits: b
     others = [
         source(3, 4, "RateStreamV2"),
         source(None, None),
-        SourceProgress(OURS, "None", "None", 0),
-        SourceProgress("LongOffsets", "3", "4", 0),
+        source("None", "None"),
+        source("3", "4", "LongOffsets"),
         source({"v": 3}, {"v": 4}, "FileStreamSource"),
         source({"t": {"0": 1}}, {"t": {"0": 2}}, "KafkaV2[Subscribe[t]]"),
     ]
@@ -134,7 +151,7 @@ def test_ambiguous_source_is_refused() -> None:
     """
     If two sources match the auditor's options, the audit fails instead of guessing.
     """
-    progress = source({"t": {"0": 1}}, {"t": {"0": 2}})
+    read = source({"t": {"0": 1}}, {"t": {"0": 2}})
 
     with pytest.raises(OffsetsError, match="the query has 2 sources that may be the one"):
-        find_source([progress, progress], options())
+        find_source([read, read], options())
