@@ -14,6 +14,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.failures.restarts import Attempt, RestartPolicy, supervise
+from pyspark_pykafka.offsets import offset_document
 from pyspark_pykafka.verify.errors import CannotRunError
 
 if TYPE_CHECKING:
@@ -167,9 +168,9 @@ class CopyQuery:
         """
         query = self._query
         progress = None if query is None else query.lastProgress
-        if progress is not None and progress["sources"][0]["endOffset"]:
-            end = progress["sources"][0]["endOffset"]
-            self._ends = json.loads(end) if isinstance(end, str) else end
+        if progress is not None:
+            (source,) = json.loads(progress.json)["sources"]
+            self._ends = offset_document(source.get("endOffset")) or self._ends
         return {int(number): int(offset) for number, offset in self._ends.get(topic, {}).items()}
 
     def _run(self) -> None:

@@ -131,17 +131,19 @@ class RetryingAdmin:
                 results = self._request(request, seconds, action)
             except TimeoutExceededError as error:
                 self._raise_at_end(error, deadline, action)
+                reason = "no response yet"
                 request_seconds *= 2
             except _MovedError as moved:
                 if deadline.expired:
                     raise moved.error from moved
+                reason = "the coordinator or the controller is moving"
                 deadline.pause(_MOVED_PAUSE_SECONDS)
             else:
                 first_contact.record_contact(self._kafka)
                 return results
             if log_at.expired:
                 log_at, seconds = NEVER, deadline.remaining()
-                logger.warning("%s: no response yet; retrying for %.0f s more", action, seconds)
+                logger.warning("%s: %s; retrying for %.0f s more", action, reason, seconds)
 
     def _request(
         self, request: Callable[[AdminClient, float], Futures[K, R]], seconds: float, action: str

@@ -96,9 +96,11 @@ def test_a_moved_coordinator_or_controller_is_looked_up_by_a_new_client(code: in
     assert len(clients) == 2
 
 
-def test_a_role_that_no_broker_takes_is_an_error_at_the_deadline() -> None:
+def test_a_role_that_no_broker_takes_is_an_error_at_the_deadline(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     """
-    Requests that reach no coordinator end with its error.
+    Requests that reach no coordinator end with its error; a line has said after 5 s why they wait.
     """
     clock = Clock()
     settings = KafkaSettings.of({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"})
@@ -108,9 +110,12 @@ def test_a_role_that_no_broker_takes_is_an_error_at_the_deadline() -> None:
         future.set_exception(KafkaException(KafkaError(KafkaError.NOT_COORDINATOR)))
         return {"group": future}
 
-    deadline = Deadline.after(5, clock.now, clock.sleep)
+    deadline = Deadline.after(10, clock.now, clock.sleep)
     with pytest.raises(BrokerUnavailableError, match="NOT_COORDINATOR"):
         RetryingAdmin(settings, clock.now).call(describe, "describing", deadline)
+    assert caplog.messages == [
+        "describing: the coordinator or the controller is moving; retrying for 5 s more"
+    ]
 
 
 # A silent broker, and a request that its caller leaves because of a refused login. The error is
