@@ -82,7 +82,7 @@ def test_changed_rows(
             (4, "t", None, None, False),
             (5, None, None, None, True),
         ]
-        assert found[4]._error.startswith("value is no change event of Debezium")
+        assert found[4]._error.startswith("value is not a change event of Debezium")
 
 
 def test_changes_are_applied_after_a_shuffle_and_a_restart(

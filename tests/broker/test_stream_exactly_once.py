@@ -729,7 +729,7 @@ def test_a_foreign_record_in_the_ledger(sink: Sink) -> None:
     """
     sink.run(0, 1)
     sink.cluster.produce(f"{sink.topic}-ledger", [Record(b"hello", b"task-0")])
-    with pytest.raises(ExactlyOnceError, match=r"-ledger-0 at offset \d+ is no entry"):
+    with pytest.raises(ExactlyOnceError, match=r"-ledger-0 at offset \d+ is not an entry"):
         sink.again().run(1, 1)
 
     assert rows_of(sink) == expected(0, 1)

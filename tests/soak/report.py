@@ -59,7 +59,7 @@ in which the soak itself could not go on.
 _CHANGING = """\
 In `changing-log` the topic is deleted and created again, gets partitions, or loses its last records
 in an unclean election, and the query runs with `failOnDataLoss=false`: records that were written to
-a replica which then lost the election may be missing, all others may not.
+a replica which then lost the election may be missing; no other record may be.
 """
 
 _NOT_SHOWN = """\

@@ -30,7 +30,7 @@ class AvroColumn(DecodedColumn):
         1: "a branch, a symbol or a boolean that the schema does not have",
         2: "the value ends too early",
         5: "a string that is not UTF-8",
-        6: "a number that is no varint of its type",
+        6: "a number that is not a varint of its type",
         8: "more bytes after its end",
         9: "more items than bytes, or too large for half of maxFetchMemory",
         11: "a number out of range",

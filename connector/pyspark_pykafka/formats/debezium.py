@@ -95,7 +95,7 @@ def envelope_mistakes(field: pa.Field, name: str, *, rows: bool) -> list[str]:
         expected[MILLIS] = (pa.int64(), "BIGINT")
     if PAYLOAD in kinds and not rows:
         # Its place is taken by that of JSON's schemas.
-        return [f"'{name}.{PAYLOAD}' is no field of a change event; name the fields in it"]
+        return [f"'{name}.{PAYLOAD}' is not a field of a change event; name the fields in it"]
     mistakes = [
         f"'{name}.{column}' must be: {ddl}"
         for column, (kind, ddl) in expected.items()
@@ -122,13 +122,13 @@ def avro_envelope_ddl(name: str, envelope: AvroType, *, rows: bool) -> str:
     """
     Return the DDL of the columns for the Avro schema of an envelope.
 
-    Raises :class:`OptionsError` if it is none.
+    Raises :class:`OptionsError` if it is not an envelope.
     """
     fields = dict(envelope.fields) if envelope.kind == "record" else {}
     missing = [part for part in (BEFORE, AFTER, OPERATION, MILLIS) if part not in fields]
     if missing:
         msg = (
-            f"the schema of {name} is no envelope of Debezium's change events, since it has no "
+            f"the schema of {name} is not an envelope of Debezium's change events: it has no "
             f"field '{missing[0]}'; it must be: the schema that Debezium writes with, or set "
             f"{name}Format to avro"
         )

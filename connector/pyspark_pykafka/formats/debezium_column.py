@@ -85,7 +85,7 @@ class DebeziumColumn(ArrayColumn):
             return []
         rows = (start + row for row in pc.indices_nonzero(pc.invert(is_event)).to_pylist())
         reason = (
-            f"{self._name} is no change event of Debezium: {OPERATION} must be one of "
+            f"{self._name} is not a change event of Debezium: {OPERATION} must be one of "
             f"{', '.join(_OPERATIONS.to_pylist())}"
         )
         return [BadValue(row, reason) for row in rows if row not in known]

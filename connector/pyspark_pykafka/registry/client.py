@@ -228,7 +228,7 @@ class SchemaRegistry:
     def _answer(self, request: Request, what: str) -> dict[str, Any]:
         found = self._response(request, what, registry_url).document
         if not isinstance(found, dict):
-            msg = f"the schema registry's answer for {what} is no object; is its URL right?"
+            msg = f"the schema registry's answer for {what} is not a JSON object; is its URL right?"
             raise SchemaRegistryError(msg)
         return found
 

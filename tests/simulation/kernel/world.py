@@ -26,13 +26,13 @@ EPOCH = 1_700_000_000.0
 #: Reading a clock takes this long, so that a loop that only reads it comes to its deadline.
 _CLOCK_READ_SECONDS = 1e-6
 
-#: Events without progress of the clock; more mean that two threads wake each other for ever.
+#: Events without progress of the clock; more mean that two threads wake each other without end.
 _MAX_EVENTS_AT_ONCE = 200_000
 
 
 class SpinError(AssertionError):
     """
-    Threads that run for ever without waiting.
+    Threads that run without end and never wait.
     """
 
 

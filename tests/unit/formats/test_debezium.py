@@ -194,7 +194,7 @@ BAD = {
     "a late time": event("c", None, ANN, ts_ms=2**62),
 }
 REASONS = {
-    "no event": "value is no change event of Debezium: op must be one of c, u, d, r, t, m",
+    "no event": "value is not a change event of Debezium: op must be one of c, u, d, r, t, m",
     "no JSON": "value is not valid JSON: the text ends too early, at byte 1",
     "a wrong field": "value.after.id must be BIGINT, and is a string",
     "a wrong field with schemas": "value.payload.after.id must be BIGINT, and is a string",
@@ -383,7 +383,7 @@ MISTAKES: list[tuple[FormatOptions, Any, str]] = [
     (options(), pa.string(), "value has change events of Debezium, so its type must be: STRUCT"),
     (options(), pa.struct([("op", pa.int64())]), "'value.op' must be: STRING"),
     (options(), pa.struct([("ts", pa.int64())]), "'value.ts' must be: TIMESTAMP"),
-    (options(), pa.struct([("payload", EVENT)]), "'value.payload' is no field of a change event"),
+    (options(), pa.struct([("payload", EVENT)]), "'value.payload' is not a field of a change event"),
     (options(rows=True, flatten=False), ROW, "add '_op STRING'"),
     (
         options(kind="avro", value_schema=ENVELOPE),

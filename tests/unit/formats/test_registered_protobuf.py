@@ -214,7 +214,7 @@ def test_schemas_of_the_user(tmp_path: Path) -> None:
         ("/nowhere/shop.desc", None, "the file '/nowhere/shop.desc' cannot be read on the driver"),
         ("a INT", None, "it is neither base64, nor the path of a file"),
         ("message Order { int64 id = 1 }", None, "protoc rejects it"),
-        (base64.b64encode(described[:-3]).decode(), None, "no description that protoc has written"),
+        (base64.b64encode(described[:-3]).decode(), None, "not a descriptor that protoc has written"),
     ):
         with pytest.raises(OptionsError, match=expected):
             given_schema("value", given, message)

@@ -123,7 +123,7 @@ def test_a_foreign_record_is_reported(value: bytes | None) -> None:
     """
     Another producer's record in the ledger fails the write; the error names its offset.
     """
-    with pytest.raises(ExactlyOnceError, match="orders-ledger-0 at offset 5 is no entry"):
+    with pytest.raises(ExactlyOnceError, match="orders-ledger-0 at offset 5 is not an entry"):
         from_record(value, "orders-ledger-0 at offset 5")
 
 
