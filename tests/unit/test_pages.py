@@ -34,7 +34,7 @@ def uses_undefined(blocks: list[str]) -> bool:
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
 def test_options_are_defined_where_they_are_used(page: Path) -> None:
     """
-    Whoever pastes the blocks of a page in their order has the dictionary that they use.
+    The Python blocks of a page, pasted in their order, define `options` before they use it.
     """
     blocks = [textwrap.dedent(block) for block in PYTHON.findall(page.read_text())]
 

@@ -85,7 +85,7 @@ def test_last_attempt_raises() -> None:
 
 def test_fatal_errors_are_not_retried() -> None:
     """
-    Wrong credentials, for example, are raised at once.
+    An error that is not retriable, such as a rejected login, is raised at once.
     """
     clock = Clock()
 
@@ -109,6 +109,6 @@ def test_pauses_double_up_to_the_maximum() -> None:
 
 def test_jitter_adds_at_most_a_fifth() -> None:
     """
-    Jitter keeps the tasks of a failed broker from retrying in step.
+    Jitter makes a pause at most a fifth longer.
     """
     assert Backoff(1.0, 1.0, jitter=lambda: 1.0).next_pause() == pytest.approx(1.2)

@@ -54,11 +54,11 @@ def test_diagrams_are_drawn_inside_their_picture(text: str) -> None:
     picture = ET.fromstring(draw(text))  # noqa: S314 (drawn here)
     width, height = map(float, picture.attrib["viewBox"].split()[2:])
     texts = [node for node in picture.iter() if node.tag.endswith("}text")]
-    said = re.findall(r"(?: as |: |(?:opt|loop|alt|else) )(.+)", text)
+    labels = re.findall(r"(?: as |: |(?:opt|loop|alt|else) )(.+)", text)
 
-    assert len(texts) == len(said)
+    assert len(texts) == len(labels)
     assert {node.text.partition(": ")[2] or node.text for node in texts if node.text} >= {
-        part for part in said if ": " not in part
+        part for part in labels if ": " not in part
     }
     for node in texts:
         length, x = 7 * len(node.text or ""), float(node.attrib["x"])
@@ -69,17 +69,17 @@ def test_diagrams_are_drawn_inside_their_picture(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "what"),
+    ("text", "message"),
     [
         ("graph LR", "only sequence diagrams are drawn, not: graph LR"),
         ("sequenceDiagram\nparticipant A as B\nA ~> A", "cannot be drawn: A ~> A"),
     ],
 )
-def test_a_diagram_that_cannot_be_drawn(text: str, what: str) -> None:
+def test_a_diagram_that_cannot_be_drawn(text: str, message: str) -> None:
     """
-    What is not drawn fails the build with the line, instead of leaving it out.
+    A line that cannot be drawn fails the build, instead of being left out.
     """
-    with pytest.raises(ValueError, match=what):
+    with pytest.raises(ValueError, match=message):
         draw(text)
 
 
@@ -136,7 +136,7 @@ def test_a_style_sheet_that_loads_a_font() -> None:
 
 def test_a_site_that_loads_from_outside_fails_the_build(tmp_path: Path) -> None:
     """
-    The build fails with the page and the address; a folder without pages is no success.
+    The error names the page and the address; a folder without pages fails the build, too.
     """
     with pytest.raises(SystemExit, match="has no pages"):
         check_site["main"](tmp_path)

@@ -89,6 +89,8 @@ def test_wheel_of_a_source_distribution(source: Path, tmp_path: Path) -> None:
 
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     package = source / "connector"
-    kept = (path for path in package.rglob("*") if path.suffix in {".py", ".pyi", ".pxi", ".html"})
-    assert packed >= {str(path.relative_to(package)) for path in kept}
+    package_files = (
+        path for path in package.rglob("*") if path.suffix in {".py", ".pyi", ".pxi", ".html"}
+    )
+    assert packed >= {str(path.relative_to(package)) for path in package_files}
     assert wheel.name.endswith("-py3-none-any.whl")

@@ -24,8 +24,8 @@ def workflow(name: str) -> dict[str, Any]:
     Return a workflow; YAML takes its key ``on`` for a truth value.
     """
     text = (ROOT / ".github" / "workflows" / f"{name}.yml").read_text()
-    loaded: dict[str, Any] = yaml.safe_load(text)
-    return loaded
+    document: dict[str, Any] = yaml.safe_load(text)
+    return document
 
 
 def commands(job: dict[str, Any]) -> str:

@@ -36,7 +36,7 @@ FLIGHTS = TopicPartition("flights", 3)
 )
 def test_ids_are_those_of_spark(topic: str, expected: int) -> None:
     """
-    For topic names of all lengths: Spark's result of xxhash64(topic, 3, 2**40 + 7).
+    The id is the upper bits of Spark's xxhash64(topic, 3, 2**40 + 7), for topics of all lengths.
     """
     at = 2**40 + 7
 
@@ -49,7 +49,7 @@ def test_ids_are_those_of_spark(topic: str, expected: int) -> None:
 )
 def test_ids_without_a_topic_are_those_of_spark(partition: int, offset: int, expected: int) -> None:
     """
-    Spark's result of xxhash64(partition, offset).
+    Without the topic, the id is the upper bits of Spark's xxhash64(partition, offset).
     """
     tp = TopicPartition("flights", partition)
 

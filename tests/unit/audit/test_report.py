@@ -43,7 +43,8 @@ def test_order_and_exits_do_not_matter(ids: list[int], rng: random.Random) -> No
 @given(IDS)
 def test_planted_faults_are_found(ids: list[int]) -> None:
     """
-    A missing, a duplicated and a replaced record are found; the difference is a single one's id.
+    A missing, a duplicated and a replaced record are found; the difference of the first is its id,
+    and that of the second is minus its id.
     """
     first, second, *rest = ids
     lost = compare("t-0", checksum(ids), [checksum([first, *rest])])
@@ -96,7 +97,8 @@ def test_partition_without_output_is_missing() -> None:
 @given(IDS)
 def test_records_deleted_from_the_log_may_have_entered(ids: list[int]) -> None:
     """
-    Counts between the log's records and the maximum are unknown; other counts are certain.
+    A batch with exactly the log's records is complete; other counts from theirs to the maximum are
+    unknown, and counts outside are a certain mismatch.
     """
     in_log, lost = ids[:-1], ids[-1]
     max_entered = len(ids)
@@ -112,7 +114,7 @@ def test_records_deleted_from_the_log_may_have_entered(ids: list[int]) -> None:
 
 def test_unknown_is_neither_complete_nor_a_mismatch() -> None:
     """
-    One partition with a certain mismatch makes the report one.
+    A report with an unknown partition is neither; one certain mismatch makes it a mismatch.
     """
     entered = {WHOLE_BATCH: checksum([1, 2]), "t-0": checksum([1]), "t-1": checksum([2])}
     at_sink = [{WHOLE_BATCH: checksum([1, 2, 3]), "t-0": checksum([1, 3]), "t-1": checksum([2])}]

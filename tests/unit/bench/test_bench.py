@@ -289,7 +289,8 @@ def test_quick_run_measures_two_rows() -> None:
 
 def test_full_run_measures_every_combination() -> None:
     """
-    The full run has three sizes and three codecs in two partitions, which takes an hour.
+    The full run has three sizes and three codecs in two partitions, in batch and as a stream, for
+    five rounds.
     """
     plan = parse([], "unnamed")
 

@@ -53,7 +53,7 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]
 @pytest.mark.usefixtures("written")
 def test_the_default_cluster_needs_no_argument(capsys: pytest.CaptureFixture[str]) -> None:
     """
-    Its settings apply as a whole; what may be secret is masked.
+    All settings of the default cluster apply; its user name and password are masked.
     """
     assert shown(capsys) == {
         "bootstrap.servers": "default:9092",
@@ -126,7 +126,7 @@ def test_a_command_uses_the_configuration(
 
 def test_a_readable_file_is_reported(capsys: pytest.CaptureFixture[str], written: Path) -> None:
     """
-    A file that others can read is used, but the user hears of it.
+    A file that other users can read is reported, with the command that protects it.
     """
     written.chmod(0o644)
 
@@ -146,7 +146,7 @@ def test_wrong_sources_are_errors(
     capsys: pytest.CaptureFixture[str], written: Path, arguments: list[str], text: str
 ) -> None:
     """
-    A cluster or file that does not exist is named, with what there is.
+    The error names the argument; for an unknown cluster it lists the configured ones.
     """
     assert main(["config", *arguments]) == ExitCode.WRONG_ARGUMENTS
     assert text.format(file=written) in capsys.readouterr().err
@@ -168,7 +168,7 @@ def test_a_malformed_file_is_an_error(
 
 def test_no_brokers_at_all(capsys: pytest.CaptureFixture[str], config_file: Path) -> None:
     """
-    A command without brokers says the three ways to name them.
+    The error names the three ways to give brokers: arguments, the file, and a variable.
     """
     assert main(["topic", "describe", "t"]) == ExitCode.WRONG_ARGUMENTS
     error = capsys.readouterr().err

@@ -55,7 +55,7 @@ PARSERS = list(parsers(make_parser()))
 @pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.prog)
 def test_every_command_has_the_common_arguments(parser: argparse.ArgumentParser) -> None:
     """
-    --json everywhere, and the brokers with a time limit wherever brokers are needed.
+    All commands but one have --json, and those that need brokers have their address and a timeout.
     """
     names = {name for action in parser._actions for name in action.option_strings}
 
@@ -89,7 +89,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_exit_codes_tell_errors_apart(error: Exception, code: ExitCode) -> None:
     """
-    A script can tell what does not exist from brokers that do not answer, and those from a refusal.
+    Missing topics, unreachable brokers, missing permissions and failures have an exit code each.
     """
     assert exit_code(error) == code
 
@@ -140,23 +140,23 @@ def test_the_page_lists_the_exit_codes() -> None:
 
 def test_options_are_searchable(capsys: pytest.CaptureFixture[str]) -> None:
     """
-    Options that mention all words are shown, in any case; without words all are.
+    Options that mention all words are shown, in upper or lower case; without words all are.
     """
     assert main(["options", "GROUP", "lag", "--json"]) == ExitCode.DONE
-    (found,) = json.loads(capsys.readouterr().out)
+    (option,) = json.loads(capsys.readouterr().out)
     assert main(["options", "maxbytes"]) == ExitCode.DONE
     text = capsys.readouterr().out
     assert main(["options", "--json"]) == ExitCode.DONE
     everything = json.loads(capsys.readouterr().out)
 
-    assert (found["name"], found["default"]) == ("progressStore", "none")
+    assert (option["name"], option["default"]) == ("progressStore", "none")
     assert text.startswith("maxBytesPerTrigger  (streaming read)\n    Value: a number of bytes")
     assert len(everything) > 30
 
 
 def test_no_option_mentions_a_word(capsys: pytest.CaptureFixture[str]) -> None:
     """
-    A search without a result has an exit code of its own.
+    A search without a result says so, and its exit code is NOT_FOUND.
     """
     assert main(["options", "zzz"]) == ExitCode.NOT_FOUND
     assert capsys.readouterr().out == "No option mentions: zzz\n"
@@ -196,11 +196,11 @@ def test_bash_completes(
         "_shtab_pykafka; printf '%s\\n' \"${COMPREPLY[@]}\""
     )
 
-    found = subprocess.run(
+    completion = subprocess.run(
         [str(BASH), "-c", ask], capture_output=True, text=True, check=True, timeout=60
     )
 
-    assert set(found.stdout.split()) == expected
+    assert set(completion.stdout.split()) == expected
 
 
 def test_completion_without_its_package(

@@ -84,7 +84,7 @@ def test_sizes(count: int, text: str) -> None:
 
 def test_watch_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     """
-    Each look is one line, with the totals.
+    Each look at the query is one line of JSON, with the totals.
     """
     reader = Growing()
 
@@ -98,7 +98,7 @@ def test_watch_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_watch_on_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
     """
-    Without a terminal the last table is printed; unknown lags are hyphens.
+    Without a terminal the last table is printed, with the total lag.
     """
     reader = Growing()
 
@@ -141,7 +141,7 @@ def test_replay_of_nothing(
 @pytest.mark.parametrize("position", ["yesterday", "-1", "2026-01-01"])
 def test_an_unclear_position(capsys: pytest.CaptureFixture[str], position: str) -> None:
     """
-    An ambiguous position is a wrong argument, and the message has the accepted form.
+    An ambiguous position is a wrong argument, and the message names --from.
     """
     with pytest.raises(SystemExit) as ended:
         main(["replay", "--topic", "t", f"--from={position}"])

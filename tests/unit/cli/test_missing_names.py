@@ -79,7 +79,8 @@ def test_a_command_without_brokers_names_their_address(
     command: list[str],
 ) -> None:
     """
-    Every command fails within the time of a first contact, and says that nothing listens there.
+    Every command fails with the exit code of unreachable brokers, and the error says that nothing
+    listens at the address.
     """
     monkeypatch.setattr(first_contact, "FIRST_CONTACT_MS", 500)
 
@@ -91,7 +92,7 @@ def test_a_command_without_brokers_names_their_address(
 
 def test_wrong_options_of_a_command_are_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     """
-    The message does not speak of Spark's options, which a command does not have.
+    Two mistakes are reported in one line, after the name of the command.
     """
     code = main(["topic", "describe", "a b", "--bootstrap-server", "kafka://b:1"])
 

@@ -26,7 +26,7 @@ COMMAND = ["verify", "--bootstrap-server", "127.0.0.1:1"]
 
 def stub(monkeypatch: pytest.MonkeyPatch, verdict: Verdict) -> list[run.Plan]:
     """
-    Let each run find this, and return the plans of the runs.
+    Give each run this verdict, and return the plans of the runs.
     """
     plans: list[run.Plan] = []
 
@@ -113,7 +113,7 @@ def test_too_many_records_are_refused(capsys: pytest.CaptureFixture[str]) -> Non
 
 def test_a_run_needs_brokers(capsys: pytest.CaptureFixture[str]) -> None:
     """
-    Neither given nor configured brokers are a wrong use, as wrong arguments are.
+    Without brokers, given or configured, the exit code is that of wrong arguments.
     """
     assert main(["verify"]) == 2
     assert "no brokers are given; use --bootstrap-server" in capsys.readouterr().err
@@ -129,7 +129,7 @@ def test_a_run_needs_brokers(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_wrong_arguments(arguments: list[str]) -> None:
     """
-    The nemesis never meets the user's own cluster; numbers and names are checked.
+    The nemesis is rejected for the user's own brokers, as are invalid numbers and names.
     """
     with pytest.raises(SystemExit) as ended:
         main(arguments)

@@ -36,7 +36,7 @@ def script(path: Path, text: str) -> str:
 
 def test_this_machine_is_fine() -> None:
     """
-    Where the tests run nothing keeps a query from working.
+    On a machine that runs these tests, no check fails.
     """
     findings = list(check_machine({}))
 
@@ -59,7 +59,7 @@ def test_this_machine_is_fine() -> None:
 )
 def test_versions_of_spark(spark: str | None, status: Status) -> None:
     """
-    Spark 4 is needed, and 4.2 for limits of availableNow.
+    Spark 4 is needed; versions before 4.2 are a warning.
     """
     assert check_spark(spark).status is status
 
@@ -99,7 +99,7 @@ def test_another_version_in_the_worker_python(tmp_path: Path, report: str, text:
 
 def test_a_worker_python_that_does_not_exist(tmp_path: Path) -> None:
     """
-    A PYSPARK_PYTHON that is nowhere is named.
+    A PYSPARK_PYTHON that does not exist is named.
     """
     finding = check_worker_python({"PYSPARK_PYTHON": "/no/python", "PATH": str(tmp_path)})
 
@@ -117,7 +117,7 @@ def test_a_worker_python_that_does_not_exist(tmp_path: Path) -> None:
 )
 def test_versions_of_java(tmp_path: Path, line: str, status: Status, text: str) -> None:
     """
-    Spark 4 runs on Java 17 and 21; JAVA_HOME comes before the PATH.
+    Java 17 is fine, 11 is a failure and 25 a warning; JAVA_HOME comes before the PATH.
     """
     script(tmp_path / "bin" / "java", f"echo '{line}' >&2")
 
@@ -152,14 +152,14 @@ def test_spark_settings_worth_changing() -> None:
     """
     Settings that this Spark has are compared; those of a later one are not mentioned.
     """
-    wanted = {
+    recommended = {
         "spark.sql.python.filterPushdown.enabled": "TRUE",
         "spark.python.unix.domain.socket.enabled": "true",
     }
 
     assert list(check_settings({}, (4, 0))) == []
     assert [f.status for f in check_settings({}, (4, 1))] == [Status.WARNING] * 2
-    assert [f.status for f in check_settings(wanted, (4, 2))] == [Status.OK] * 2
+    assert [f.status for f in check_settings(recommended, (4, 2))] == [Status.OK] * 2
     (wrapper,) = check_settings(
         {"spark.sql.streaming.triggerAvailableNowWrapper.enabled": "true"}, (4, 0)
     )

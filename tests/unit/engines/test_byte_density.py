@@ -116,7 +116,7 @@ def test_limit_is_met_for_any_batches(batches: list[tuple[int, int]]) -> None:
 
 def test_uniform_log_needs_few_samples() -> None:
     """
-    A log with records of one size is sampled eight times at most.
+    A log with records of one size is sampled eight times.
     """
     log = Log(many(20, 1000, 200))
     log.apply_limits(LIMIT)
@@ -127,7 +127,8 @@ def test_uniform_log_needs_few_samples() -> None:
 @pytest.mark.parametrize(("batches", "samples"), [(3, 1), (100, 2), (170, 8)])
 def test_small_backlog_needs_fewer_samples(batches: int, samples: int) -> None:
     """
-    A backlog within one sample is sampled once, and one far below the limit hardly more often.
+    A backlog within one sample is sampled once, one far below the limit twice, and one near the
+    limit eight times.
     """
     log = Log(many(10, 500, batches))
     assert log.apply_limits(LIMIT) == log.end
@@ -136,7 +137,7 @@ def test_small_backlog_needs_fewer_samples(batches: int, samples: int) -> None:
 
 def test_everything_is_admitted_if_it_fits() -> None:
     """
-    A limit larger than the log admits everything, and a smaller one does in the end.
+    A limit larger than the log admits everything; a limit of half its size admits half.
     """
     log = Log([*many(10, 10, 10), *many(10, 1000, 200)])
     total = int(log.size(log.end))

@@ -115,7 +115,7 @@ def test_idle_clients_are_closed() -> None:
 
 def test_idle_clients_are_bounded() -> None:
     """
-    Few idle clients stay open, whatever the number of settings.
+    Eight idle clients stay open, whatever the number of settings.
     """
     pool = Time().pool
     clients = [borrow(pool, n=n) for n in range(20)]

@@ -75,8 +75,12 @@ def reader(stubs: StubCluster, engine: str, **options: str) -> KafkaBatchReader:
     """
     Return a reader as it arrives in a task.
     """
-    given = {"kafka.bootstrap.servers": stubs.bootstrap, "subscribe": "t", "engine": engine}
-    parsed = parse_batch_source({**given, "kafka.log_level": "0", **options})
+    source_options = {
+        "kafka.bootstrap.servers": stubs.bootstrap,
+        "subscribe": "t",
+        "engine": engine,
+    }
+    parsed = parse_batch_source({**source_options, "kafka.log_level": "0", **options})
     sent = pickle.dumps(KafkaBatchReader(parsed, fetching.VALUES))
     arrived: KafkaBatchReader = pickle.loads(sent)  # noqa: S301 (pickled here)
     return arrived
@@ -165,7 +169,7 @@ def test_rack_from_an_entry_point(engine: str, name: str) -> None:
 
 def test_the_package_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The package on the page about deploying works as the option there names it.
+    The example package on the page about deploying works with the option shown there.
     """
     _, page = PAGE.read_text().split("## Several zones")
     module, pyproject, read = BLOCK.findall(page)
@@ -218,7 +222,7 @@ def fails_with(name: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("name", "what"),
+    ("name", "failure"),
     [
         ("fails", "our_racks:fails raised ConnectionError: no metadata service"),
         ("number", "our_racks:number returned 7"),
@@ -230,11 +234,11 @@ def fails_with(name: str) -> str:
     ],
 )
 @pytest.mark.usefixtures("racks")
-def test_functions_that_return_no_rack(name: str, what: str) -> None:
+def test_functions_that_return_no_rack(name: str, failure: str) -> None:
     """
     The task fails with an error that names the option, the failure and the expected value.
     """
-    expected = rf"clientRackProvider is '{name}', whose function {what}; it must be: a function"
+    expected = rf"clientRackProvider is '{name}', whose function {failure}; it must be: a function"
 
     assert re.search(expected, fails_with(name))
 
@@ -243,8 +247,8 @@ def test_functions_that_return_no_rack(name: str, what: str) -> None:
 @pytest.mark.usefixtures("racks")
 def test_unknown_entry_points(name: str) -> None:
     """
-    What no package declares for this option is neither imported nor called, even if it can be, and
-    the error lists the declared ones.
+    A name that no package declares for this option is neither imported nor called, even if it can
+    be, and the error lists the declared names.
     """
     error = fails_with(name)
 

@@ -145,8 +145,7 @@ def test_fatal_background_errors_are_raised_once(
     name: str, expected: type[errors.PykafkaError]
 ) -> None:
     """
-    A rejected login is raised, although librdkafka would retry it for ever; a retry starts without
-    it.
+    A rejected login, certificate or permission is raised once; librdkafka would retry without end.
     """
     fatal = FatalErrors()
     fatal.record(of("_TRANSPORT"))

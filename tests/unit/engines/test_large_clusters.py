@@ -76,8 +76,8 @@ def timed(work: Callable[[], Any]) -> float:
 @pytest.mark.parametrize("lag", [0.05, 0.1, 0.2])
 def test_plan_takes_two_rounds_of_requests(lag: float) -> None:
     """
-    With open connections a plan waits for the metadata and for the offsets, whatever the number of
-    brokers; no healthy connection is closed, and each broker is connected to once.
+    With open connections a plan sends one metadata request and one request to each leader; no
+    connection is closed, and each broker is connected to once.
     """
     stubs = Late(brokers=BROKERS, topics={"t": PARTITIONS}, lag=lag)
     with StubCluster(stubs) as cluster:
@@ -119,8 +119,8 @@ def test_first_plan_connects_to_all_brokers_at_once() -> None:
 
 def test_hanging_broker_does_not_affect_the_others() -> None:
     """
-    The other brokers' partitions are read at the first attempt and not requested again; the
-    remaining ones are requested until their leader responds.
+    While one broker hangs, each leader gets one request, and the retriable error names the
+    partition without a response.
     """
     stubs = Late(brokers=10, topics={"t": 10})
     with StubCluster(stubs) as cluster:

@@ -37,7 +37,7 @@ WANTED = {"t": [ListOffsetsPartition(0, 1, -1), ListOffsetsPartition(1, 1, -1)]}
 @given(st.uuids())
 def test_topic_ids_have_librdkafkas_form(topic_id: UUID) -> None:
     """
-    Checkpoints and progress stores hold that text: another text would mean another topic.
+    A topic id has librdkafka's text: in checkpoints another text would mean another topic.
     """
     halves = (topic_id.int >> 64, topic_id.int & (2**64 - 1))
     expected = Uuid(*(half - 2**64 if half >= 2**63 else half for half in halves))
@@ -59,7 +59,7 @@ def test_metadata_uses_wire_wherever_the_settings_allow(
     options: dict[str, str], engine: str, kind: type
 ) -> None:
     """
-    The driver's metadata come from two brokers, whichever engine reads the records.
+    The driver's metadata come from wire where it can be used, whichever engine reads the records.
     """
     assert type(metadata_backend(KafkaSettings.of(options), "read_committed", engine)) is kind
 
@@ -99,7 +99,7 @@ def test_deposed_leader_is_retriable() -> None:
 
 def test_missing_partition_in_a_response_is_retriable() -> None:
     """
-    A missing offset is an error: taken for an offset, it would move the start of a query.
+    A partition that the response lacks is an error, which names it.
     """
     response = ListOffsetsResponse(0, [("t", [ListOffsetsPartitionResponse(0, 0, 7)])])
 

@@ -76,10 +76,12 @@ def test_offset_of_a_lost_leader_is_requested_again() -> None:
 
 def test_cluster_without_leaders_is_requested_again() -> None:
     """
-    A restarted single broker has no leaders for a while, and librdkafka only reports _NOENT.
+    The error _NOENT, all that librdkafka reports for a restarted single broker, is retried.
     """
-    lost = KafkaError(KafkaError._NOENT, "Failed to query partition leaders: No leaders found")
-    admin = Admin([lost, lost, lost, lost, {P0: 7}])
+    no_leaders = KafkaError(
+        KafkaError._NOENT, "Failed to query partition leaders: No leaders found"
+    )
+    admin = Admin([*[no_leaders] * 4, {P0: 7}])
 
     assert broker(admin).log_start_offsets([P0]) == {P0: 7}
 
@@ -94,7 +96,7 @@ def test_missing_leader_is_reported_after_the_timeout() -> None:
 
 def test_time_without_a_record_has_no_offset() -> None:
     """
-    -1 means that no record is as young; the request is not repeated.
+    -1 means that no record is that recent; the request is not repeated.
     """
     admin = Admin([{P0: -1, P1: 4}])
 

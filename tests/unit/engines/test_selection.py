@@ -31,9 +31,9 @@ def settings(engine: str, **kafka: str) -> FetchSettings:
 
 
 @pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, OffsetRange]]:
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, OffsetRange]]:
     """
-    Return the list of (engine, range) that were chosen to read; nothing is read.
+    Return the pairs of (engine, range) that are chosen for reads; nothing is read.
     """
     requested: list[tuple[str, OffsetRange]] = []
 
@@ -55,17 +55,17 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, OffsetRange]]:
     ("engine", "expected"), [("auto", "wire"), ("wire", "wire"), ("librdkafka", "librdkafka")]
 )
 def test_auto_chooses_wire(
-    taken: list[tuple[str, OffsetRange]], engine: str, expected: str
+    reads: list[tuple[str, OffsetRange]], engine: str, expected: str
 ) -> None:
     """
     Auto uses wire where its compiled module is installed and the settings are supported.
     """
     assert list(selection.fetch(WANTED, settings(engine))) == []
-    assert taken == [(expected, WANTED)]
+    assert reads == [(expected, WANTED)]
 
 
 def test_unsupported_settings_fall_back_to_librdkafka(
-    taken: list[tuple[str, OffsetRange]], caplog: pytest.LogCaptureFixture
+    reads: list[tuple[str, OffsetRange]], caplog: pytest.LogCaptureFixture
 ) -> None:
     """
     Auto falls back and logs the reason once; with engine=wire the reason is an error.
@@ -74,7 +74,7 @@ def test_unsupported_settings_fall_back_to_librdkafka(
     for _ in range(3):
         list(selection.fetch(WANTED, settings("auto", **kerberos)))
 
-    assert taken == [("librdkafka", WANTED)] * 3
+    assert reads == [("librdkafka", WANTED)] * 3
     assert caplog.text.count("reading with librdkafka, which is slower:") == 1
     assert "GSSAPI" in caplog.text
     with pytest.raises(OptionsError, match="engine is 'wire', which cannot be used: .*GSSAPI"):
@@ -82,7 +82,7 @@ def test_unsupported_settings_fall_back_to_librdkafka(
 
 
 def test_missing_compiled_module_falls_back_to_librdkafka(
-    taken: list[tuple[str, OffsetRange]],
+    reads: list[tuple[str, OffsetRange]],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -93,12 +93,12 @@ def test_missing_compiled_module_falls_back_to_librdkafka(
 
     list(selection.fetch(WANTED, settings("auto")))
 
-    assert taken == [("librdkafka", WANTED)]
+    assert reads == [("librdkafka", WANTED)]
     assert "its compiled module is not installed" in caplog.text
 
 
 def test_old_message_formats_are_left_to_librdkafka(
-    taken: list[tuple[str, OffsetRange]],
+    reads: list[tuple[str, OffsetRange]],
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -109,7 +109,7 @@ def test_old_message_formats_are_left_to_librdkafka(
 
     rest = OffsetRange(WANTED.tp, 4, 10)
 
-    def old(_wanted: OffsetRange, _settings: FetchSettings) -> Iterator[pa.RecordBatch]:
+    def old(_range: OffsetRange, _settings: FetchSettings) -> Iterator[pa.RecordBatch]:
         yield from ()
         raise wire.OldFormatError(rest, 1)
 
@@ -117,5 +117,5 @@ def test_old_message_formats_are_left_to_librdkafka(
 
     list(selection.fetch(WANTED, settings("auto")))
 
-    assert taken == [("librdkafka", rest)]
+    assert reads == [("librdkafka", rest)]
     assert "old message format 1" in caplog.text

@@ -30,7 +30,7 @@ class Sink:
 
     poison: set[Place]
     down: frozenset[int] = frozenset()
-    taken: list[Place] = field(default_factory=list)
+    accepted: list[Place] = field(default_factory=list)
     runs: int = 0
     failures: int = 0
 
@@ -46,12 +46,12 @@ class Sink:
             self.failures += 1
             msg = f"cannot take {min(bad)}"
             raise ValueError(msg)
-        self.taken += places
+        self.accepted += places
 
 
 def batch(*offsets: range | list[int]) -> RecordSet:
     """
-    Process a batch as foreachBatch does: first as a whole, then by bisection.
+    Return a batch with these offsets of each partition.
     """
     return RecordSet(tuple((TopicPartition("t", p), each) for p, each in enumerate(offsets)))
 
@@ -91,7 +91,7 @@ def test_single_failing_record_is_found() -> None:
 
     assert (record.tp, record.offset, record.attempts) == (T0, 37, 2)
     assert str(record.error) == f"cannot take {(T0, 37)}"
-    assert sorted(sink.taken) == [place for place in places(full_batch) if place != (T0, 37)]
+    assert sorted(sink.accepted) == [place for place in places(full_batch) if place != (T0, 37)]
 
 
 @given(
@@ -102,25 +102,26 @@ def test_exactly_the_failing_records_are_found(
     offsets: list[set[int]], data: st.DataObject
 ) -> None:
     """
-    Whatever their positions, good records succeed exactly once, and the number of runs is bounded.
+    Exactly the failing records are found, wherever they are; the others succeed once, and the
+    number of runs is bounded.
     """
     full_batch = batch(*(sorted(each) for each in offsets))
     everything = places(full_batch)
     if not everything:
         return
-    most = max(len(everything) - 3, 0)
-    bad = set(data.draw(st.lists(st.sampled_from(everything), max_size=most, unique=True)))
+    max_bad = max(len(everything) - 3, 0)
+    bad = set(data.draw(st.lists(st.sampled_from(everything), max_size=max_bad, unique=True)))
     sink = Sink(bad)
 
     try:
         poisoned = run(full_batch, sink)
     except ValueError:
         # Three failing records before any success look like an outage.
-        assert not sink.taken
+        assert not sink.accepted
         return
 
     assert {(record.tp, record.offset) for record in poisoned} == bad
-    assert sorted(sink.taken) == sorted(set(everything) - bad)
+    assert sorted(sink.accepted) == sorted(set(everything) - bad)
     steps = math.ceil(math.log2(len(everything))) + 1
     # Each failing record costs a path down, the good parts beside that path, and its last attempt.
     assert sink.runs <= 2 + len(bad) * (2 * steps + 2)
@@ -141,19 +142,18 @@ def test_a_failing_record_costs_about_log2_runs() -> None:
 
 def test_transient_failure_sets_nothing_aside() -> None:
     """
-    All records succeed once, although the first run failed.
+    If only the first run fails, all records succeed once, and none is set aside.
     """
     full_batch, sink = batch(range(64)), Sink(set(), down=frozenset({0}))
 
     assert run(full_batch, sink) == []
-    assert sorted(sink.taken) == places(full_batch)
+    assert sorted(sink.accepted) == places(full_batch)
 
 
 @given(st.sets(st.integers(0, 40), max_size=12), st.sets(st.integers(0, 30), max_size=2))
 def test_short_outages_set_no_good_record_aside(down: set[int], bad: set[int]) -> None:
     """
-    Single runs fail at random: no good record is set aside after its attempts, or the whole batch
-    fails and nothing is set aside.
+    If single runs fail at random, no good record is set aside, or the whole batch fails.
     """
     poison = {(T0, offset) for offset in bad}
     # Two random failures of the same record would exhaust two attempts.
@@ -168,7 +168,7 @@ def test_short_outages_set_no_good_record_aside(down: set[int], bad: set[int]) -
 
     blamed = {(record.tp, record.offset) for record in poisoned}
     assert blamed <= poison
-    assert sorted(sink.taken) == [(T0, n) for n in range(31) if (T0, n) not in blamed]
+    assert sorted(sink.accepted) == [(T0, n) for n in range(31) if (T0, n) not in blamed]
 
 
 @pytest.mark.parametrize("records", [1, 2, 3, 4, 100, 10_000])
@@ -181,13 +181,13 @@ def test_outage_sets_nothing_aside(records: int) -> None:
     with pytest.raises(RuntimeError):
         run(batch(range(records)), sink, probe_works=False)
 
-    assert sink.taken == []
+    assert sink.accepted == []
     assert sink.runs <= 40
 
 
 def test_outage_during_bisection_sets_nothing_aside() -> None:
     """
-    Some parts succeed, then every run fails, including that of the control record.
+    If every run fails after some parts have succeeded, the batch fails.
     """
     sink = Sink({(T0, 700)}, down=frozenset(range(9, 10_000)))
 
@@ -196,13 +196,13 @@ def test_outage_during_bisection_sets_nothing_aside() -> None:
             batch(range(1000)), sink, PoisonPolicy(max_records=50, max_share=1.0), probe_works=False
         )
 
-    assert sink.taken
+    assert sink.accepted
 
 
 @pytest.mark.parametrize("probe_works", [True, False])
 def test_batch_of_one_record_depends_on_the_probe(probe_works: bool) -> None:
     """
-    There is no other record that could show whether anything succeeds.
+    A single failing record is set aside if the probe succeeds; otherwise the batch fails.
     """
     sink = Sink({(T0, 5)})
 

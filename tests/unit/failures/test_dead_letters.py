@@ -17,7 +17,7 @@ BROKERS = {"kafka.bootstrap.servers": "b:1"}
 )
 def test_the_brokers_are_enough(options: dict[str, str]) -> None:
     """
-    The options need no topics to read, and may have them.
+    The options need no topics to read, but may name them.
     """
     dead_letters = DeadLetterTopic("t.dead", options)
 

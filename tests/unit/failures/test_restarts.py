@@ -54,14 +54,14 @@ class Starts:
     """
 
     queries: list[Query | Exception]
-    made: list[Query] = field(default_factory=list)
+    started: list[Query] = field(default_factory=list)
     attempts: list[Attempt] = field(default_factory=list)
 
     def __call__(self) -> Query:
         query = self.queries.pop(0)
         if isinstance(query, Exception):
             raise query
-        self.made.append(query)
+        self.started.append(query)
         return query
 
     def run(self, policy: RestartPolicy = QUICK) -> None:
@@ -98,8 +98,12 @@ def test_consecutive_failures_are_bounded() -> None:
     After the maximum of consecutive failures the error is raised; a finished batch resets the
     count.
     """
-    never, some, none = Query(PASSING), Query(PASSING, rows=5), Query(PASSING, rows=0)
-    starts = Starts([*[never] * 3, some, *[none] * 9])
+    no_progress, with_rows, without_rows = (
+        Query(PASSING),
+        Query(PASSING, rows=5),
+        Query(PASSING, rows=0),
+    )
+    starts = Starts([*[no_progress] * 3, with_rows, *[without_rows] * 9])
 
     with pytest.raises(RuntimeError, match="BrokerUnavailableError"):
         starts.run()
@@ -135,7 +139,7 @@ def test_signals_stop_the_query(number: int, end: Any) -> None:
     starts.run(policy)
 
     kill.join()
-    assert [q.stopped for q in starts.made] == [end is ...]
+    assert [q.stopped for q in starts.started] == [end is ...]
     assert signal.getsignal(number) is handler
 
 
@@ -148,7 +152,7 @@ def test_supervise_works_on_other_threads() -> None:
     thread.start()
     thread.join(10)
 
-    assert len(starts.made) == 2
+    assert len(starts.started) == 2
 
 
 @pytest.mark.parametrize(

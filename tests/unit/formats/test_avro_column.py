@@ -175,7 +175,7 @@ def narrowed(kind: pa.DataType, generator: random.Random) -> pa.DataType:
 @given(st.integers(0, 10**9), st.data())
 def test_equals_fastavro(seed: int, data: st.DataObject) -> None:
     """
-    Values of any schema are those that were written, whichever of their fields are wanted.
+    Values of any schema are decoded as they were written, whichever of their fields are requested.
     """
     generator = random.Random(seed)
     schema, whole, values = random_schema(generator)
@@ -210,7 +210,8 @@ ORDER_KIND = pa.struct(
 
 def test_enums_fixed_and_unions() -> None:
     """
-    An enum is its symbol, a union of numbers the wider one, and any other a struct of its branches.
+    An enum becomes its symbol, a union of numbers the wider type, and any other union a struct of
+    its branches.
     """
     nanos = {**ORDER, "fields": [*ORDER["fields"][:-1], {"name": "at", "type": "long"}]}
     base = {"id": 1, "state": "PAID", "code": b"abc", "price": 5, "at": -1}
@@ -237,7 +238,7 @@ def test_enums_fixed_and_unions() -> None:
 
 def test_ddl_is_that_of_from_avro() -> None:
     """
-    The type of a schema is the one that Spark's guide names.
+    The type of a schema is the one that Spark's guide gives for from_avro.
     """
     assert avro_ddl(parse_avro(json.dumps(ORDER))) == (
         "STRUCT<`id`: BIGINT, `state`: STRING, `code`: BINARY, `price`: BIGINT, "
@@ -260,7 +261,7 @@ def test_ddl_is_that_of_from_avro() -> None:
 )
 def test_bad_values_are_named(text: bytes, message: str) -> None:
     """
-    What is said of a bad value names the place, and the field if only that does not fit.
+    The reason for a bad value names the byte, and the field if only that does not fit.
     """
     if message.startswith("value is not valid Avro: the value ends too early, at byte 0"):
         assert message in decoded(ORDER, ORDER_KIND, text)[1][0].reason
@@ -315,13 +316,13 @@ def test_numbers_that_do_not_fit() -> None:
     assert [b.reason.split(",")[0] for b in bad] == ["value.d must be DECIMAL(3"] * 2
 
 
-@pytest.mark.parametrize("wanted", [True, False])
-def test_hostile_arrays_end(*, wanted: bool) -> None:
+@pytest.mark.parametrize("requested", [True, False])
+def test_hostile_arrays_end(*, requested: bool) -> None:
     """
-    More items than bytes, of items without any, are refused at once, wanted or not.
+    An array with more items than bytes is refused at once, whether it is requested or skipped.
     """
     schema = record(("a", {"type": "array", "items": "null"}), ("x", "int"))
-    kind = pa.struct([("a", pa.list_(pa.int32()))] if wanted else [("x", pa.int32())])
+    kind = pa.struct([("a", pa.list_(pa.int32()))] if requested else [("x", pa.int32())])
     count = b"\xfe\xff\xff\xff\xff\xff\xff\xff\xff\x01"
 
     _, (bad,) = decoded(schema, kind, count)
@@ -396,7 +397,7 @@ def test_named_types() -> None:
 )
 def test_invalid_schemas(schema: str, message: str) -> None:
     """
-    The error gives the fault in the text.
+    The error names the fault in the schema.
     """
     with pytest.raises(AvroSchemaError, match=message):
         parse_avro(schema)
@@ -419,7 +420,7 @@ def test_types_that_do_not_match() -> None:
 
 def test_many_mutated_values() -> None:
     """
-    Thousands of values of any bytes become valid rows; a small part of ``make fuzz``.
+    Thousands of values of random bytes give valid rows; a small part of ``make fuzz``.
     """
     good = 0
     for seed in range(3000):
@@ -431,7 +432,7 @@ def test_many_mutated_values() -> None:
 
 def test_dates() -> None:
     """
-    A date is one, and may be read as its number of days.
+    A date is decoded as a date, or as its number of days if the column is an INT.
     """
     schema = {"type": "int", "logicalType": "date"}
     (text,) = encoded(schema, date(2024, 2, 29))

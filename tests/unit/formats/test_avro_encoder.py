@@ -35,8 +35,8 @@ def written(values: pa.Array, schema: Any, prefix: bytes = b"") -> list[bytes | 
     column = WrittenColumn("value", "avro", values.type, json.dumps(schema), prefix)
     texts = EncodedColumn(column).encode(values, 0, len(values), ROOM)
     texts.validate(full=True)
-    found: list[bytes | None] = texts.to_pylist()
-    return found
+    payloads: list[bytes | None] = texts.to_pylist()
+    return payloads
 
 
 def field_error(kind: pa.DataType, value: Any, schema: Any) -> str:
@@ -75,7 +75,7 @@ def test_equal_to_fastavro(seed: int, data: st.DataObject) -> None:
 @given(st.integers(0, 10**9), st.data())
 def test_derived_schemas_are_read_back(seed: int, data: st.DataObject) -> None:
     """
-    What is written by the schema derived from a type is the same when our reader has read it.
+    Values that were written with the schema derived from their type are read back unchanged.
     """
     _, kind, values = random_record(random.Random(seed), 0)
     rows = data.draw(st.lists(values, max_size=3))
@@ -84,8 +84,8 @@ def test_derived_schemas_are_read_back(seed: int, data: st.DataObject) -> None:
 
     texts = written(array, schema)
 
-    found, bad = decoded(schema, kind, *texts)
-    assert (found, bad) == (array.to_pylist(), [])
+    actual, bad = decoded(schema, kind, *texts)
+    assert (actual, bad) == (array.to_pylist(), [])
 
 
 def test_derived_schema_is_that_of_spark() -> None:
@@ -165,14 +165,14 @@ def test_derived_schema_is_that_of_spark() -> None:
 )
 def test_values_that_do_not_fit(kind: pa.DataType, value: Any, schema: Any, text: str) -> None:
     """
-    A value that the schema does not have is an error that names the field and the reason.
+    A value that the schema cannot hold is an error that names the field and the reason.
     """
     assert field_error(kind, value, schema).startswith(text)
 
 
 def test_strings_must_be_utf8() -> None:
     """
-    A string that no reader of Avro accepts is an error.
+    A string that is not UTF-8 is an error that names the column.
     """
     content = pa.py_buffer(b"ok\xff")
     ends = pa.py_buffer(b"\x00\x00\x00\x00\x03\x00\x00\x00")
@@ -218,7 +218,8 @@ def test_schemas_of_the_user() -> None:
 
 def test_unions_of_several_types() -> None:
     """
-    A struct with the fields of from_avro is the branch that is not null; others find theirs.
+    A struct with from_avro's fields is written as its branch that is not null, and any other type
+    as the branch that it fits.
     """
     schema = record(("u", ["null", "string", "long", "boolean"]))
     members = pa.struct([("member0", pa.string()), ("member1", pa.int64())])
@@ -254,7 +255,7 @@ def test_columns_without_a_place_in_the_schema(kind: Any, schema: Any, text: str
 
 def test_a_long_string_and_many_rows() -> None:
     """
-    The output grows over all rows of a large batch.
+    Thousands of rows with long strings are encoded as by fastavro, each with its prefix.
     """
     values = pa.array(
         [{"s": "é" * (i % 700)} for i in range(3000)], pa.struct([("s", pa.string())])

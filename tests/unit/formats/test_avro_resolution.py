@@ -191,14 +191,15 @@ def random_record(generator: random.Random, depth: int) -> Pair:
 @settings(max_examples=400)
 def test_equals_fastavro(seed: int, data: st.DataObject) -> None:
     """
-    Defaults, aliases, promotions, enums, nullable types, and fields of one side, at any depth.
+    Values are read as by fastavro, with defaults, aliases, promotions, enums, nullable types, and
+    fields of one side, at any depth.
     """
     generator = random.Random(seed)
     writer, reader, values = random_record(generator, 0)
     texts = written(writer, *data.draw(st.lists(values, min_size=1, max_size=3)))
-    found, reasons = resolved(writer, reader, texts)
+    actual, reasons = resolved(writer, reader, texts)
     assert reasons == []
-    assert found == [judged(writer, reader, text) for text in texts]
+    assert actual == [judged(writer, reader, text) for text in texts]
 
 
 def record(*fields: Any) -> dict[str, Any]:
@@ -211,7 +212,7 @@ def of(kind: Any, **more: Any) -> dict[str, Any]:
 
 def test_many_mutated_values() -> None:
     """
-    Any bytes, named by any schema and read as any other, keep the decoder's invariants.
+    Random bytes, written with any schema and read as any other, keep the decoder's invariants.
     """
     good = 0
     for seed in range(3000):
@@ -234,10 +235,11 @@ def test_many_mutated_values() -> None:
 )
 def test_unions_by_branch(writer: Any, reader: Any, value: Any, expected: Any) -> None:
     """
-    The written branch becomes the reader's branch of its type, or else the first it can become.
+    The written branch becomes the reader's branch of its type, or else the first that it can be
+    promoted to.
     """
-    found, reasons = resolved(of(writer), of(reader), written(of(writer), {"a": value}))
-    assert (found, reasons) == ([{"a": expected}], [])
+    values, reasons = resolved(of(writer), of(reader), written(of(writer), {"a": value}))
+    assert (values, reasons) == ([{"a": expected}], [])
 
 
 def named(kind: str, name: str, **more: Any) -> dict[str, Any]:
@@ -262,14 +264,14 @@ def named(kind: str, name: str, **more: Any) -> dict[str, Any]:
 )
 def test_what_does_not_match(writer: Any, reader: Any, value: Any) -> None:
     """
-    A value that the reader's schema has no place for is NULL, its field is named, and others stay.
+    A value that the reader's schema cannot hold is NULL, its field is named, and others stay.
     """
     schemas = [
         record({"name": "a", "type": kind}, {"name": "b", "type": "int"})
         for kind in (writer, reader)
     ]
-    found, reasons = resolved(schemas[0], schemas[1], written(schemas[0], {"a": value, "b": 2}))
-    assert found == [{"a": None, "b": 2}]
+    values, reasons = resolved(schemas[0], schemas[1], written(schemas[0], {"a": value, "b": 2}))
+    assert values == [{"a": None, "b": 2}]
     assert [reason.split(" must")[0] for reason in reasons] == ["value.a"]
 
 
@@ -277,14 +279,14 @@ def test_missing_without_default() -> None:
     """
     A field that is neither written nor has a default is NULL, and the record bad.
     """
-    found, reasons = resolved(of("int"), record({"name": "b", "type": "int"}), [b"\x02"])
-    assert found == [{"b": None}]
+    values, reasons = resolved(of("int"), record({"name": "b", "type": "int"}), [b"\x02"])
+    assert values == [{"b": None}]
     assert reasons == ["value.b must be INT, and is no default, at byte 1"]
 
 
 def test_default_that_is_no_value() -> None:
     """
-    An invalid default is as none.
+    An invalid default counts as no default.
     """
     _, reasons = resolved(
         of("int"), record({"name": "b", "type": "int", "default": "x"}), [b"\x02"]
@@ -323,8 +325,8 @@ def test_branches_by_name() -> None:
     branches = [named("record", name, fields=[{"name": "n", "type": "int"}]) for name in ("P", "Q")]
     writer, reader = of(branches), of(branches[::-1])
     text = b"\x02\x0a"
-    found, _ = resolved(writer, reader, [text])
-    assert found == [{"a": {"member0": {"n": 5}, "member1": None}}]
+    values, _ = resolved(writer, reader, [text])
+    assert values == [{"a": {"member0": {"n": 5}, "member1": None}}]
 
 
 def test_times_of_different_units() -> None:
@@ -332,8 +334,8 @@ def test_times_of_different_units() -> None:
     Timestamps are converted, where the specification would read milliseconds as microseconds.
     """
     units = [{"type": "long", "logicalType": f"timestamp-{u}"} for u in ("millis", "micros")]
-    found, _ = resolved(of(units[0]), of(units[1]), [b"\x02"])
-    assert found[0]["a"].microsecond == 1000
+    values, _ = resolved(of(units[0]), of(units[1]), [b"\x02"])
+    assert values[0]["a"].microsecond == 1000
 
 
 def test_decimals() -> None:
@@ -345,15 +347,15 @@ def test_decimals() -> None:
         for p, s in ((9, 2), (3, 2), (9, 3))
     )
     texts = [b"\x02\x7b", b"\x04\x7f\xff"]
-    found, reasons = resolved(of(wide), of(narrow), texts)
-    assert [str(row["a"]) for row in found] == ["1.23", "None"]
+    values, reasons = resolved(of(wide), of(narrow), texts)
+    assert [str(row["a"]) for row in values] == ["1.23", "None"]
     assert len(reasons) == 1
     assert len(resolved(of(wide), of(other), texts)[1]) == 2
 
 
 def test_some_columns() -> None:
     """
-    Only the requested columns are decoded, of a wider type than the reader's too.
+    Only the requested columns are decoded, also as a wider type than the reader's.
     """
     writer = record(
         {"name": "a", "type": "int"}, {"name": "b", "type": "string"}, {"name": "c", "type": "int"}

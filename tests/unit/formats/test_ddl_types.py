@@ -32,7 +32,7 @@ NESTED = """{
 
 def test_types_of_an_avro_schema() -> None:
     """
-    Nested types, logical types, unions and names with blanks survive.
+    The DDL of nested types, logical types and unions is read back as Arrow types.
     """
     schema = parse_avro(NESTED)
 
@@ -63,7 +63,7 @@ def test_names_in_quotes_and_without_colons() -> None:
 )
 def test_other_ddl_is_an_error(ddl: str) -> None:
     """
-    What the package does not write is not guessed at.
+    DDL that the package does not write is an error with the position.
     """
     with pytest.raises(ValueError, match="at \\d+ of "):
         arrow_type(ddl)
@@ -74,9 +74,9 @@ def test_each_kind_of_protobuf_field_has_a_type() -> None:
     The DDL of a message with a field of each kind is read to its end.
     """
     text = base64.b64encode(described().SerializeToString()).decode()
-    given = given_schema("value", text, "shop.Order")
+    message_schema = given_schema("value", text, "shop.Order")
 
-    kind = arrow_type(protobuf_ddl(parsed_schema(given.text), given.message))
+    kind = arrow_type(protobuf_ddl(parsed_schema(message_schema.text), message_schema.message))
 
     assert kind.field("f4").type == pa.decimal128(20, 0)
     assert kind.field("span").type == pa.duration("us")

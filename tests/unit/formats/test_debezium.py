@@ -85,8 +85,8 @@ def decoded(
     form: RecordFormat, values: Sequence[bytes | None], sizes: Sequence[int] = ()
 ) -> list[dict[str, Any]]:
     batches = batches_of(form, [*values], [*sizes])
-    found = decode_records(batches, TP, form, settings("b:1", "wire"))
-    return [row for batch in found for row in batch.to_pylist()]
+    decoded_batches = decode_records(batches, TP, form, settings("b:1", "wire"))
+    return [row for batch in decoded_batches for row in batch.to_pylist()]
 
 
 def form_of(schema: pa.Schema, chosen: FormatOptions) -> RecordFormat:
@@ -118,9 +118,9 @@ def test_an_event_is_its_parts(wrap: Any) -> None:
     An event has before, after, op and ts, with and without the schemas of JSON.
     """
     form = form_of(pa.schema([("value", EVENT)]), options())
-    found = [row["value"] for row in decoded(form, [wrap(value) for value in CHANGES])]
+    rows = [row["value"] for row in decoded(form, [wrap(value) for value in CHANGES])]
     at = datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=UTC)
-    assert found == [
+    assert rows == [
         {"before": None, "after": ANN, "op": "r", "ts": at},
         {"before": None, "after": ANN, "op": "c", "ts": at},
         {"before": ANN, "after": BOB, "op": "u", "ts": at},
@@ -133,7 +133,7 @@ def test_an_event_is_its_parts(wrap: Any) -> None:
 @pytest.mark.parametrize("wrap", [bytes, wrapped], ids=["bare", "with schemas"])
 def test_an_event_is_the_row(wrap: Any) -> None:
     """
-    With debeziumRows the row is that after the change, or that before it if it is deleted.
+    With debeziumRows the row is the one after the change, or the one before it if it was deleted.
     """
     assert flat_rows([wrap(value) for value in CHANGES]) == [
         (1, "ann", "r", 100),
@@ -148,12 +148,12 @@ def test_an_event_is_the_row(wrap: Any) -> None:
 @pytest.mark.parametrize(("keeps", "offsets"), [(True, [100, 101, 102]), (False, [100, 102])])
 def test_tombstones(keeps: bool, offsets: list[int]) -> None:
     """
-    A tombstone is a row of NULLs, or none.
+    A tombstone is dropped, or kept as a row of NULLs.
     """
     values = [event("d", ANN), None, event("c", None, BOB)]
-    found = flat_rows(values, drops_tombstones=not keeps)
-    assert [row[-1] for row in found] == offsets
-    assert not keeps or found[1] == (None, None, None, 101)
+    rows = flat_rows(values, drops_tombstones=not keeps)
+    assert [row[-1] for row in rows] == offsets
+    assert not keeps or rows[1] == (None, None, None, 101)
 
 
 def test_only_tombstones_are_no_rows() -> None:
@@ -165,7 +165,7 @@ def test_only_tombstones_are_no_rows() -> None:
 
 def test_some_fields_of_an_event() -> None:
     """
-    Any field of an event may be selected, at any depth, and each of its own type.
+    Any field of an event may be selected, at any depth, each with its own type.
     """
     kind = pa.struct(
         [
@@ -176,9 +176,9 @@ def test_some_fields_of_an_event() -> None:
         ]
     )
     form = form_of(pa.schema([("value", kind)]), options())
-    found = [row["value"] for row in decoded(form, [CHANGES[1], wrapped(CHANGES[5])])]
+    rows = [row["value"] for row in decoded(form, [CHANGES[1], wrapped(CHANGES[5])])]
     shop, at = {"name": "shop"}, 1_700_000_000_123
-    assert found == [
+    assert rows == [
         {"source": shop, "message": None, "after": {"name": "ann"}, "ts_ms": at},
         {"source": shop, "message": {"prefix": "p"}, "after": None, "ts_ms": at},
     ]
@@ -205,7 +205,8 @@ REASONS = {
 @pytest.mark.parametrize("name", BAD)
 def test_bad_events_fail(name: str) -> None:
     """
-    The error for a value that is no event, or does not fit its row, has the offset and the reason.
+    The error for a value that is not an event, or does not fit its row, has the offset and the
+    reason.
     """
     reason = REASONS.get(name, REASONS["no event"])
     with pytest.raises(RecordError, match=f"at offset 102: {reason}"):
@@ -220,10 +221,10 @@ def test_bad_events_are_rescued() -> None:
     form = form_of(schema, options(rows=True, on_bad_record="rescue"))
     good = event("c", None, ANN)
     values = [good, None, *(value for bad in BAD.values() for value in (bad, good))]
-    found = decoded(form, values, [1, 2, 3])
-    assert [row["_raw"] for row in found if row["_error"] is not None] == [*BAD.values()]
-    assert [row["_offset"] for row in found] == [100, *range(102, 102 + 2 * len(BAD))]
-    assert [row["name"] for row in found if row["_error"] is None] == ["ann"] * (1 + len(BAD))
+    rows = decoded(form, values, [1, 2, 3])
+    assert [row["_raw"] for row in rows if row["_error"] is not None] == [*BAD.values()]
+    assert [row["_offset"] for row in rows] == [100, *range(102, 102 + 2 * len(BAD))]
+    assert [row["name"] for row in rows if row["_error"] is None] == ["ann"] * (1 + len(BAD))
 
 
 @pytest.mark.parametrize(("keeps", "offsets"), [(False, [100, 103]), (True, [100, 101, 103])])
@@ -231,7 +232,8 @@ def test_dead_letters_and_tombstones(
     monkeypatch: pytest.MonkeyPatch, keeps: bool, offsets: list[int]
 ) -> None:
     """
-    What is no event is a dead letter; a tombstone is none, and is dropped or kept beside them.
+    A value that is not an event becomes a dead letter; a tombstone does not, and is dropped or
+    kept.
     """
     sent: list[Any] = []
 
@@ -243,9 +245,9 @@ def test_dead_letters_and_tombstones(
     changes = {"on_bad_record": "deadletter", "dead_letter_topic": "dead"}
     values = [event("c", None, ANN), None, b"{}", event("c", None, BOB), b"{"]
 
-    found = flat_rows(values, drops_tombstones=not keeps, **changes)
+    rows = flat_rows(values, drops_tombstones=not keeps, **changes)
 
-    assert [row[-1] for row in found] == offsets
+    assert [row[-1] for row in rows] == offsets
     assert sent == [b"{}", b"{"]
 
 
@@ -273,8 +275,8 @@ def test_rows_of_any_events(events: list[Any], sizes: list[int]) -> None:
         row = (before if operation == "d" else after) or {"id": None, "name": None}
         expected.append((row["id"], row["name"], operation, offset))
     sizes = sizes if sum(sizes) <= len(values) else []
-    found = decoded(form_of(FLAT, options(rows=True)), values, sizes)
-    assert [tuple(row[n] for n in ("id", "name", "_op", "_offset")) for row in found] == expected
+    rows = decoded(form_of(FLAT, options(rows=True)), values, sizes)
+    assert [tuple(row[n] for n in ("id", "name", "_op", "_offset")) for row in rows] == expected
 
 
 def avro(value: bytes) -> bytes:
@@ -316,10 +318,10 @@ def test_registered_events(kind: str) -> None:
         )
         encode = avro if kind == "avro" else bytes
         values = [framed(number, encode(value)) for value in CHANGES]
-        found = decoded(form_of(FLAT, chosen), values)
+        rows = decoded(form_of(FLAT, chosen), values)
     expected = "STRUCT<`id`: BIGINT, `name`: STRING, _op: STRING, _ts: TIMESTAMP, _topic STRING"
     assert expected in str(default_ddl(chosen, include_headers=False))
-    assert found == decoded(form_of(FLAT, options(rows=True)), CHANGES)
+    assert rows == decoded(form_of(FLAT, options(rows=True)), CHANGES)
 
 
 def test_json_schema_of_no_event() -> None:
@@ -374,7 +376,7 @@ def test_avro_events(rows: bool) -> None:
 )
 def test_columns_without_a_schema(chosen: FormatOptions, expected: str) -> None:
     """
-    The schema of JSON is the type of a row, that of Avro is the envelope's.
+    For JSON, valueSchema is the type of a row; for Avro, it is the schema of the envelope.
     """
     assert expected in str(default_ddl(chosen, include_headers=False))
 
@@ -383,7 +385,11 @@ MISTAKES: list[tuple[FormatOptions, Any, str]] = [
     (options(), pa.string(), "value has change events of Debezium, so its type must be: STRUCT"),
     (options(), pa.struct([("op", pa.int64())]), "'value.op' must be: STRING"),
     (options(), pa.struct([("ts", pa.int64())]), "'value.ts' must be: TIMESTAMP"),
-    (options(), pa.struct([("payload", EVENT)]), "'value.payload' is not a field of a change event"),
+    (
+        options(),
+        pa.struct([("payload", EVENT)]),
+        "'value.payload' is not a field of a change event",
+    ),
     (options(rows=True, flatten=False), ROW, "add '_op STRING'"),
     (
         options(kind="avro", value_schema=ENVELOPE),
@@ -412,7 +418,7 @@ def test_mistakes_in_the_schema(chosen: FormatOptions, kind: pa.DataType, messag
 )
 def test_mistakes_without_a_schema(chosen: FormatOptions, message: str) -> None:
     """
-    What is needed for columns, and is missing, is named.
+    If the columns cannot be derived from the options, the error names the missing part.
     """
     with pytest.raises(OptionsError, match=message):
         default_ddl(chosen, include_headers=False)

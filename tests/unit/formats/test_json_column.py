@@ -113,7 +113,8 @@ def mutated(draw: st.DrawFn) -> bytes:
 @example(b'{"a":1}x')
 def test_accepts_the_texts_that_python_accepts(text: bytes) -> None:
     """
-    Any bytes are a bad record if and only if Python's parser rejects them; blanks are no record.
+    A text is bad if and only if Python's parser rejects it, or it has half of a surrogate pair;
+    blanks are no record.
     """
     (value,), bad = decoded(pa.string(), text)
 
@@ -169,7 +170,7 @@ def test_doubles_are_the_nearest(number: float | str) -> None:
 @given(data=st.data())
 def test_whole_numbers_have_a_range(bits: int, data: st.DataObject) -> None:
     """
-    A whole number fits if its type holds it; numbers with a point or an exponent do not.
+    A whole number fits if its type holds it; a number with a point does not.
     """
     kind = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[bits]
     limit = 2 ** (bits - 1)
@@ -194,11 +195,11 @@ def test_decimals_are_rounded_half_up(text: str, precision: int, data: st.DataOb
     expected = Decimal(text).quantize(Decimal(1).scaleb(-scale), ROUND_HALF_UP, _decimal_context())
     kind = pa.decimal128(precision, scale)
 
-    for given_text in (text, f'"{text}"'):
+    for json_text in (text, f'"{text}"'):
         if abs(expected) < Decimal(10) ** (precision - scale):
-            assert field(kind, given_text) == expected
+            assert field(kind, json_text) == expected
         else:
-            assert "a number out of range" in reason(kind, given_text)
+            assert "a number out of range" in reason(kind, json_text)
 
 
 def _decimal_context() -> Any:
@@ -224,7 +225,7 @@ def test_timestamps(moment: datetime, separator: str) -> None:
 @given(st.dates())
 def test_dates(day: date) -> None:
     """
-    A date is read in ISO form, and the text after a T or a blank is ignored.
+    A date is read in ISO form, and the text after a T is ignored.
     """
     assert field(pa.date32(), f'"{day.isoformat()}"') == day
     assert field(pa.date32(), f'"{day.isoformat()}T12:00"') == day
@@ -273,7 +274,7 @@ def test_binary_is_base64(content: bytes) -> None:
 )
 def test_bad_texts_are_named(kind: pa.DataType, text: str | bytes, message: str) -> None:
     """
-    What is said of a bad text names the field and the place, and shows nothing of its content.
+    The reason names the field that does not fit its type, or the fault in the text.
     """
     if message == "more text after its end":
         _, (bad,) = decoded(pa.struct([("a", kind)]), b'{"a":1}{"a":2}')
@@ -285,7 +286,7 @@ def test_bad_texts_are_named(kind: pa.DataType, text: str | bytes, message: str)
 @pytest.mark.parametrize("length", range(33))
 def test_texts_that_end_anywhere(length: int) -> None:
     """
-    A text may end at any byte, at any distance from the end of the buffer.
+    A text that ends too early, at any byte, is bad, and its fields are NULL.
     """
     text = b'{"a":"\\u00e9","b":[1.5e3,null,true]}'
 
@@ -297,7 +298,8 @@ def test_texts_that_end_anywhere(length: int) -> None:
 
 def test_a_field_that_does_not_fit_is_null() -> None:
     """
-    Its record keeps the other fields, and the elements before the field; a list is null as a whole.
+    A field that does not fit is NULL, and its record keeps the others; a list with an element that
+    does not fit is NULL as a whole.
     """
     kind = pa.struct(
         [
@@ -324,7 +326,7 @@ def test_empty_and_null_records() -> None:
 
 def test_the_last_of_several_fields_of_one_name_wins() -> None:
     """
-    As in Spark, for values of any kind; in a map all of them stay.
+    Of several fields with one name the last counts, as in Spark; a map keeps all of them.
     """
     kind = pa.struct([("a", pa.list_(pa.string())), ("m", pa.map_(pa.string(), pa.int8()))])
     text = b'{"a":["x","y"],"m":{"k":1,"k":2},"a":["z"]}'
@@ -345,7 +347,7 @@ def test_other_values_of_a_string_field() -> None:
 
 def test_special_numbers_are_strings() -> None:
     """
-    The names that Spark knows are read from strings.
+    NaN and infinities are read from strings with Spark's names for them.
     """
     assert field(pa.float32(), '"-INF"') == -math.inf
     assert field(pa.float64(), '"Infinity"') == math.inf
@@ -425,7 +427,7 @@ def test_a_full_column_stops_and_goes_on() -> None:
 
 def test_a_record_that_is_too_large_is_bad() -> None:
     """
-    Three bytes may ask for a row of many columns, so a record's columns have a limit.
+    A record whose columns exceed their limit is bad: three bytes of it may be a row of 500 columns.
     """
     wide = pa.list_(pa.struct([(f"f{i}", pa.int64()) for i in range(500)]))
     column = JsonColumn("value", wide, ROOM, LENIENT)

@@ -37,8 +37,8 @@ def encoded(values: pa.Array, **column: Any) -> list[bytes | None]:
     """
     texts = encoder(values.type, **column).encode(values, 0, len(values), ROOM)
     texts.validate(full=True)
-    found: list[bytes | None] = texts.to_pylist()
-    return found
+    payloads: list[bytes | None] = texts.to_pylist()
+    return payloads
 
 
 def decoded(kind: pa.DataType, texts: list[bytes | None]) -> list[Any]:
@@ -48,8 +48,8 @@ def decoded(kind: pa.DataType, texts: list[bytes | None]) -> list[Any]:
     column = JsonColumn("value", kind, ROOM, FAIL)
     assert column.decode(pa.array(texts, pa.binary()), 0, len(texts)) == len(texts)
     assert column.take_bad() == []
-    found: list[Any] = column.take().to_pylist()
-    return found
+    rows: list[Any] = column.take().to_pylist()
+    return rows
 
 
 def text_of(kind: pa.DataType, value: Any) -> str:
@@ -148,7 +148,7 @@ def comparable(value: Any) -> Any:
 @given(st.randoms(use_true_random=False), st.data())
 def test_any_type_is_what_python_reads(generator: random.Random, data: st.DataObject) -> None:
     """
-    Values of any type, in a slice of a slice, are the same in Python and in the reader.
+    Values of any type, in a slice, are read back unchanged by Python's parser and by our reader.
     """
     kind, values = random_type(generator)
     rows = data.draw(st.lists(st.none() | values, max_size=5))
@@ -159,9 +159,9 @@ def test_any_type_is_what_python_reads(generator: random.Random, data: st.DataOb
     texts = encoded(array)
 
     expected = [None if row is None else plain(kind, row) for row in array.to_pylist()]
-    found = [None if text is None else parsed(text) for text in texts]
+    actual = [None if text is None else parsed(text) for text in texts]
     if not uses_floats(kind):
-        assert comparable(found) == comparable(expected)
+        assert comparable(actual) == comparable(expected)
     if pa.types.is_struct(kind) and kind.num_fields and not has_empty(kind):
         assert decoded(kind, texts) == array.to_pylist()
 
@@ -186,13 +186,13 @@ def test_strings_are_utf8_whatever_they_hold(content: bytes) -> None:
 
     assert text is not None
     whole = content.decode("utf-8", "surrogatepass") if is_text(content) else None
-    found = json.loads(text.decode("utf-8", "strict"))
+    actual = json.loads(text.decode("utf-8", "strict"))
     if whole is None:
-        assert found.replace("\ufffd", "") == content.decode("utf-8", "replace").replace(
+        assert actual.replace("\ufffd", "") == content.decode("utf-8", "replace").replace(
             "\ufffd", ""
         )
     else:
-        assert found == "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in whole)
+        assert actual == "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in whole)
 
 
 def is_text(content: bytes) -> bool:
@@ -249,7 +249,7 @@ def test_doubles_look_as_in_java(number: float, text: str) -> None:
 
 def test_characters_that_need_an_escape() -> None:
     """
-    Quotes, backslashes and controls are escaped; all else is as it is, U+2028 too.
+    Quotes, backslashes and controls are escaped; other characters are not, including U+2028.
     """
     text = text_of(pa.string(), '"\\/\b\t\n\f\r\x00\x1f\x7f\u2028é😀')
 
@@ -258,7 +258,7 @@ def test_characters_that_need_an_escape() -> None:
 
 def test_nulls() -> None:
     """
-    A null row is no value. Null fields are left out, or kept on request; elements are kept.
+    A null row has no text. Null fields are left out, or kept on request; elements are kept.
     """
     kind = pa.struct(
         [("a", pa.int32()), ("l", pa.list_(pa.int32())), ("m", pa.map_(pa.string(), pa.int32()))]
@@ -273,7 +273,7 @@ def test_nulls() -> None:
 
 def test_empty_structs_and_arrays() -> None:
     """
-    What has nothing in it is an empty object or array.
+    Empty structs and arrays are written as {} and [].
     """
     kind = pa.struct([("s", pa.struct([])), ("l", pa.list_(pa.string()))])
 

@@ -15,10 +15,10 @@ from pyspark_pykafka.formats.json_inference import MAX_FIELDS, InvalidJsonError,
 
 
 def sample(*texts: str) -> JsonSample:
-    known = JsonSample()
+    json_sample = JsonSample()
     for text in texts:
-        known.add(text.encode())
-    return known
+        json_sample.add(text.encode())
+    return json_sample
 
 
 @pytest.mark.parametrize(
@@ -66,10 +66,10 @@ def test_objects_with_many_names_are_maps() -> None:
     """
     many = {f"k{i}": {"n": i} for i in range(MAX_FIELDS + 5)}
 
-    known = sample(json.dumps(many), '{"more": {"n": 0.5, "m": "x"}}')
+    json_sample = sample(json.dumps(many), '{"more": {"n": 0.5, "m": "x"}}')
 
-    assert known.ddl == "MAP<STRING, STRUCT<n: DOUBLE, m: STRING>>"
-    assert len(known.fields) == 1
+    assert json_sample.ddl == "MAP<STRING, STRUCT<n: DOUBLE, m: STRING>>"
+    assert len(json_sample.fields) == 1
 
 
 def test_report() -> None:
@@ -77,15 +77,15 @@ def test_report() -> None:
     The report has the frequency of each field, and the reason for its type.
     """
     texts = ('{"a":1,"b":[{"c":null}]}', '{"a":"x","B":[]}', '{"a":null,"b":[{"c":null}]}', "null")
-    known = {row.path: row for row in sample(*texts).report()}
+    fields = {row.path: row for row in sample(*texts).report()}
 
-    assert [*known] == ["a", "b", "b[]", "b[].c", "B"]
-    assert (known["a"].seen, known["a"].of) == (2, 3)
-    assert known["a"].kinds == {"null": 1, "number": 1, "string": 1}
-    assert known["a"].note == "values of several kinds: number, string"
-    assert (known["b[].c"].seen, known["b[].c"].of) == (0, 2)
-    assert known["b[].c"].note == "only null"
-    assert known["B"].note == "only empty arrays"
+    assert [*fields] == ["a", "b", "b[]", "b[].c", "B"]
+    assert (fields["a"].seen, fields["a"].of) == (2, 3)
+    assert fields["a"].kinds == {"null": 1, "number": 1, "string": 1}
+    assert fields["a"].note == "values of several kinds: number, string"
+    assert (fields["b[].c"].seen, fields["b[].c"].of) == (0, 2)
+    assert fields["b[].c"].note == "only null"
+    assert fields["B"].note == "only empty arrays"
 
 
 @pytest.mark.parametrize(
@@ -99,22 +99,22 @@ def test_invalid_texts(text: bytes) -> None:
     """
     A text that the decoder would not accept is an error, and leaves nothing in the sample.
     """
-    known = JsonSample()
+    json_sample = JsonSample()
 
     with pytest.raises(InvalidJsonError):
-        known.add(text)
-    assert known.ddl == "STRING"
-    assert not known.kinds
+        json_sample.add(text)
+    assert json_sample.ddl == "STRING"
+    assert not json_sample.kinds
 
 
 def test_deep_texts() -> None:
     """
-    What is nested too deeply for a schema is a text.
+    Arrays are inferred to 50 levels; deeper ones become texts, and the report says so.
     """
-    known = sample("[" * 200 + "]" * 200)
+    json_sample = sample("[" * 200 + "]" * 200)
 
-    assert known.ddl.count("ARRAY<") == 50
-    assert "nested too deeply" in [*known.report()][-1].note
+    assert json_sample.ddl.count("ARRAY<") == 50
+    assert "nested too deeply" in [*json_sample.report()][-1].note
 
 
 JSON = st.recursive(
@@ -133,7 +133,7 @@ def test_order_does_not_matter(values: list[Any], random: Any) -> None:
     texts = [text for text in texts if "Infinity" not in text]
     shuffled = random.sample(texts, len(texts))
 
-    def types(known: JsonSample) -> set[tuple[str, str]]:
-        return {(row.path, "".join(sorted(row.type))) for row in known.report()}
+    def types(json_sample: JsonSample) -> set[tuple[str, str]]:
+        return {(row.path, "".join(sorted(row.type))) for row in json_sample.report()}
 
     assert types(sample(*texts)) == types(sample(*shuffled))

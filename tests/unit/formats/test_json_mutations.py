@@ -12,7 +12,8 @@ from tests.support.random_choices import RandomChoices
 
 def test_many_mutated_texts() -> None:
     """
-    Thousands of texts are good or bad for thousands of types, and leave no trace in what follows.
+    Thousands of random texts give rows or bad values of random types, without a trace in later
+    rows.
     """
     good = 0
     for seed in range(4000):

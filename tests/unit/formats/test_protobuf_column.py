@@ -50,10 +50,10 @@ def message_class(described: Described) -> type[Message]:
     pool = descriptor_pool.DescriptorPool()
     for file in described.files.file:
         pool.Add(file)
-    found: type[Message] = message_factory.GetMessageClass(
+    message_type: type[Message] = message_factory.GetMessageClass(
         pool.FindMessageTypeByName(described.name)
     )
-    return found
+    return message_type
 
 
 def decoded(described: Described, *records: bytes | None) -> tuple[list[Any], list[BadValue]]:
@@ -62,10 +62,10 @@ def decoded(described: Described, *records: bytes | None) -> tuple[list[Any], li
     """
     column = ProtobufColumn("value", described.kind, described.schema, ROOM, LENIENT)
     assert column.decode(pa.array(records, pa.binary()), 0, len(records)) == len(records)
-    found = column.take()
-    found.validate(full=True)
-    assert found.type == described.kind
-    return found.to_pylist(), column.take_bad()
+    values = column.take()
+    values.validate(full=True)
+    assert values.type == described.kind
+    return values.to_pylist(), column.take_bad()
 
 
 def message(
@@ -215,7 +215,7 @@ def with_maps(value: Any, kind: pa.DataType) -> Any:
 @pytest.mark.parametrize("start", range(0, 160, 40))
 def test_equals_protobuf(start: int) -> None:
     """
-    Messages of any shape, alone and joined to one, are what Protobuf's own library reads.
+    Messages of any shape, alone and concatenated, are decoded as by Protobuf's own library.
     """
     for seed in range(start, start + 40):
         generator = random.Random(seed)
@@ -279,7 +279,7 @@ NOTHING: dict[str, Any] = {"a": None, "b": None, "c": [], "d": None, "e": None, 
 )
 def test_values(record: bytes, changes: dict[str, Any]) -> None:
     """
-    A field that is not there is NULL, as in Spark, and a list without elements is empty.
+    A missing field is NULL, as in Spark, and a list without elements is empty.
     """
     assert decoded(NUMBERS, record) == ([NOTHING | changes], [])
 
@@ -297,7 +297,7 @@ def test_values(record: bytes, changes: dict[str, Any]) -> None:
 )
 def test_fields_that_do_not_fit(record: bytes, changes: dict[str, Any], message: str) -> None:
     """
-    A field that does not fit is NULL and named; the others are there.
+    A field that does not fit is NULL and named; fields after it are decoded.
     """
     (value,), (bad,) = decoded(NUMBERS, record)
 
@@ -334,7 +334,7 @@ def test_fields_that_do_not_fit(record: bytes, changes: dict[str, Any], message:
 )
 def test_bad_records_are_named(record: bytes, message: str) -> None:
     """
-    A record that is no Protobuf is bad, with the field and the byte; the next one is not.
+    A record that is not Protobuf is bad, with the field and the byte; the next one is decoded.
     """
     values, (bad,) = decoded(NUMBERS, record, b"\x08\x01")
 
@@ -399,14 +399,14 @@ ABSENT |= {"e": "S5", "n": -7, "f": float("inf"), "y": b'\1"a'}
 )
 def test_parts_and_defaults(record: bytes, changes: dict[str, Any]) -> None:
     """
-    Parts of a message are one, groups are messages, and proto2's defaults count.
+    Parts of one message are merged, groups are read as messages, and proto2's defaults apply.
     """
     assert decoded(nested(), record) == ([ABSENT | changes], [])
 
 
 def test_bad_bytes_deep_in_a_message() -> None:
     """
-    What is said of bad bytes names the innermost field that they are in.
+    The reason for bad bytes names the innermost field that they are in.
     """
     (_, _), (size, text) = decoded(nested(), b"\x0a\x02\x08\x80", b"\x12\x04\x08\x01\x12\x09")
 
@@ -416,7 +416,8 @@ def test_bad_bytes_deep_in_a_message() -> None:
 
 def test_ddl_is_that_of_from_protobuf() -> None:
     """
-    The type of a message is the one that Spark's guide names, but for unsigned numbers.
+    The type of a message is the one in Spark's guide, except for unsigned numbers; a recursive
+    message is an error.
     """
     file = new_file("proto3")
     order = file.message_type.add(name="Order")
@@ -489,7 +490,7 @@ def test_memory_is_bounded() -> None:
 @pytest.mark.parametrize("decode", [decode_any, decode_named])
 def test_many_mutated_records(decode: Callable[[list[bytes | None], RandomChoices], int]) -> None:
     """
-    Any bytes are good or bad for any message, and leave no trace in what follows.
+    Random bytes give rows or bad values of any message, without a trace in later rows.
     """
     good = 0
     for seed in range(400):

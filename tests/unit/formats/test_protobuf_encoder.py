@@ -46,8 +46,8 @@ def written(values: pa.Array, schema: ResolvedSchema, prefix: bytes = b"") -> li
     """
     texts = encoder(values.type, schema, prefix).encode(values, 0, len(values), ROOM)
     texts.validate(full=True)
-    found: list[bytes | None] = texts.to_pylist()
-    return found
+    payloads: list[bytes | None] = texts.to_pylist()
+    return payloads
 
 
 def encoder(kind: pa.DataType, schema: ResolvedSchema, prefix: bytes = b"") -> EncodedColumn:
@@ -66,9 +66,9 @@ def described(text: str, kind: pa.DataType, *, syntax: str = 'syntax = "proto3";
     return Described(descriptor_pb2.FileDescriptorSet.FromString(data), "M", kind)
 
 
-def mistakes(found: Described) -> str:
-    schema = parsed_schema(found.schema.text)
-    return "\n".join(protobuf_encoder_plan("value", found.kind, schema, found.name)[1])
+def mistakes(definition: Described) -> str:
+    schema = parsed_schema(definition.schema.text)
+    return "\n".join(protobuf_encoder_plan("value", definition.kind, schema, definition.name)[1])
 
 
 @settings(max_examples=150, deadline=None)
@@ -204,11 +204,11 @@ def test_bytes_are_those_of_protobuf(syntax: str, optional: str, packed: str) ->
     groups, oneofs, and zeros only where a field has presence.
     """
     text = FIELDS.replace("{o}", optional).replace("{packed}", packed)
-    found = described(text.replace("[packed = ]", ""), ALL, syntax=syntax)
-    assert mistakes(found) == ""
-    kind = message_class(found)
+    definition = described(text.replace("[packed = ]", ""), ALL, syntax=syntax)
+    assert mistakes(definition) == ""
+    kind = message_class(definition)
 
-    texts = written(pa.array(ROWS, ALL), found.schema, b"\x00")
+    texts = written(pa.array(ROWS, ALL), definition.schema, b"\x00")
 
     assert texts == [b"\x00" + filled(kind, row) for row in ROWS]
 
@@ -220,9 +220,9 @@ def test_groups_of_proto2() -> None:
     text = "message M { optional group G = 1 { optional int32 x = 1; } repeated group R = 200 {} }"
     inner = pa.struct([("x", pa.int32())])
     kind = pa.struct([("g", inner)])
-    found = described(text, kind, syntax='syntax = "proto2";')
+    definition = described(text, kind, syntax='syntax = "proto2";')
 
-    texts = written(pa.array([{"g": {"x": 300}}, {"g": {}}, {}], kind), found.schema)
+    texts = written(pa.array([{"g": {"x": 300}}, {"g": {}}, {}], kind), definition.schema)
 
     assert texts == [b"\x0b\x08\xac\x02\x0c", b"\x0b\x0c", b""]
 
@@ -255,14 +255,14 @@ def test_groups_of_proto2() -> None:
 )
 def test_values_that_do_not_fit(text: str, kind: pa.DataType, value: Any, reason: str) -> None:
     """
-    A value that the message does not have is an error that names the field and the reason.
+    A value that the message cannot hold is an error that names the field and the reason.
     """
     enum = "enum E { A = 0; } message Part { int32 x = 1; }"
-    found = described(f"{enum} message M {{ {text} }}", pa.struct([("f", kind)]))
-    column = encoder(found.kind, found.schema)
+    definition = described(f"{enum} message M {{ {text} }}", pa.struct([("f", kind)]))
+    column = encoder(definition.kind, definition.schema)
 
     with pytest.raises(EncodingError) as caught:
-        column.encode(pa.array([{}, {"f": value}], found.kind), 0, 2, ROOM)
+        column.encode(pa.array([{}, {"f": value}], definition.kind), 0, 2, ROOM)
 
     assert caught.value.row == 1
     assert column.describe(caught.value).startswith(reason)
@@ -274,8 +274,8 @@ def test_two_fields_of_a_oneof() -> None:
     """
     text = "message M { oneof o { int32 a = 1; string b = 5; int32 c = 3; } int32 d = 4; }"
     kind = pa.struct([("d", pa.int32()), ("b", pa.string()), ("c", pa.int32()), ("a", pa.int32())])
-    found = described(text, kind)
-    column = encoder(kind, found.schema)
+    definition = described(text, kind)
+    column = encoder(kind, definition.schema)
 
     for row, path in (({"a": 0, "b": ""}, "b"), ({"a": 1, "c": 1}, "c"), ({"b": "", "c": 1}, "b")):
         with pytest.raises(EncodingError) as caught:
@@ -287,14 +287,16 @@ def test_two_fields_of_a_oneof() -> None:
 
 def test_enums_of_proto2() -> None:
     """
-    A closed enum has no other numbers; a required field has no null.
+    A number outside a closed enum is an error, as is null in a required field.
     """
     text = "enum E { A = 1; } message M { required E e = 1; repeated E es = 2; }"
     kind = pa.struct([("e", pa.int32()), ("es", pa.list_(pa.int32()))])
-    found = described(text, kind, syntax='syntax = "proto2";')
-    column = encoder(kind, found.schema)
+    definition = described(text, kind, syntax='syntax = "proto2";')
+    column = encoder(kind, definition.schema)
 
-    assert written(pa.array([{"e": 1, "es": [1]}], kind), found.schema) == [b"\x08\x01\x10\x01"]
+    assert written(pa.array([{"e": 1, "es": [1]}], kind), definition.schema) == [
+        b"\x08\x01\x10\x01"
+    ]
     for row, reason in (
         ({"e": 2}, "value.e is not a symbol of the enum"),
         ({"e": None}, "value.e is null, and the enum E in the schema has no null"),
@@ -303,7 +305,7 @@ def test_enums_of_proto2() -> None:
             column.encode(pa.array([row], kind), 0, 1, ROOM)
         assert column.describe(caught.value).startswith(reason)
     assert "'value.e' is missing; add it" in mistakes(
-        Described(found.files, "M", pa.struct([("es", pa.list_(pa.string()))]))
+        Described(definition.files, "M", pa.struct([("es", pa.list_(pa.string()))]))
     )
 
 
@@ -394,8 +396,8 @@ def any_row(kind: pa.DataType, generator: random.Random, *, may_be_null: bool = 
 @given(st.integers(0, 10**9))
 def test_derived_messages_are_read_back(seed: int) -> None:
     """
-    Protobuf's own library accepts the message of any type, and rows are the same when our reader
-    has read them, NULL and zero included.
+    Protobuf's own library accepts the message of any type, and our reader reads rows back
+    unchanged, NULL and zero included.
     """
     generator = random.Random(seed)
     kind = any_struct(generator)
@@ -408,8 +410,8 @@ def test_derived_messages_are_read_back(seed: int) -> None:
     read = message_class(Described(with_imports(*files.file), schema.message, kind))
     for text in texts[1:]:
         read.FromString(text)
-    found, bad = decoded(Described(files, schema.message, kind), *texts)
-    assert (found, bad) == (pa.array(rows, kind).to_pylist(), [])
+    actual, bad = decoded(Described(files, schema.message, kind), *texts)
+    assert (actual, bad) == (pa.array(rows, kind).to_pylist(), [])
 
 
 @pytest.mark.parametrize(

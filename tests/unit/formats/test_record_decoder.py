@@ -81,7 +81,7 @@ def test_nothing_is_decoded_by_default() -> None:
 
 def test_only_the_columns_that_rows_need_are_read() -> None:
     """
-    The offset is read as well, to name bad records, and the value only if it is wanted.
+    The offset is read as well, to name bad records, and the value only if the schema has it.
     """
     assert format_of(JSON, ("value", TYPED), ("topic", pa.string())).record_schema.names == [
         *("topic", "value", "offset")
@@ -131,7 +131,7 @@ def test_small_rows_are_collected() -> None:
 
 def test_key_and_value_of_a_bad_record() -> None:
     """
-    Both reasons are in one column, with the bytes of the key, which is first.
+    If key and value are bad, `_error` has both reasons, and `_raw` the bytes of the key.
     """
     record = record_format(RESCUE, RESCUE_SCHEMA, include_headers=False)
     batch = pa.record_batch(
@@ -200,7 +200,8 @@ def test_flat_fields_are_columns() -> None:
 @pytest.mark.parametrize("options", [JSON, FormatOptions("json", flatten=True)])
 def test_rows_without_a_decoded_column(options: FormatOptions) -> None:
     """
-    A schema may ask for nothing of the value: the rows have the names of the schema.
+    If the schema has no column of the value, the value is not read, and rows have the schema's
+    names.
     """
     name = "_offset" if options.flatten else "offset"
     record = format_of(options, (name, pa.int64()))
@@ -263,7 +264,7 @@ def test_deep_schemas_are_rejected() -> None:
 
 def test_without_the_compiled_module(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    JSON and Protobuf need it, and the error says so; text does not.
+    JSON and Protobuf need the compiled module, and the error says so; text does not.
     """
     target = "pyspark_pykafka.formats.record_format.find_spec"
     monkeypatch.setattr(target, lambda _: None)
@@ -314,7 +315,7 @@ def test_avro_schemas_that_do_not_fit(schema: str | None, message: str) -> None:
 
 def test_record_schema_has_the_types_of_records() -> None:
     """
-    What an engine reads for decoded columns are their bytes.
+    For decoded columns an engine reads the bytes of key and value.
     """
     record = format_of(JSON, ("value", TYPED), ("key", pa.binary()))
 
@@ -330,23 +331,24 @@ def test_decoded_bytes_are_not_kept() -> None:
     record = format_of(JSON, ("value", TYPED), ("offset", pa.int64()))
     value = b'{"a":1,"b":"%s"}' % (b"x" * (1 << 20))
     before = pa.total_allocated_bytes()
-    held = []
+    allocated = []
 
     def batches() -> Iterator[pa.RecordBatch]:
         for _ in range(20):
-            held.append(pa.total_allocated_bytes() - before)
+            allocated.append(pa.total_allocated_bytes() - before)
             yield batches_of(record, [value], [])[0]
 
     (table,) = decode_records(batches(), TP, record, settings("b:1", "wire"))
 
     assert table.num_rows == 20
-    assert max(held) < 4 << 20
+    assert max(allocated) < 4 << 20
 
 
 @pytest.mark.parametrize("action", ["rescue", "deadletter"])
 def test_bytes_of_bad_records_count(action: OnBadRecord, sent: list[Any]) -> None:
     """
-    Rows that wait with the bytes of bad records are as few as a batch of those records would be.
+    The bytes of bad records count towards the size of a batch, so that at most three of these are
+    in one.
     """
     topic = "dead" if action == "deadletter" else None
     options = FormatOptions("json", on_bad_record=action, dead_letter_topic=topic)
@@ -441,7 +443,7 @@ def test_bad_records_become_dead_letters(sent: list[Any]) -> None:
 
 def test_rows_follow_their_dead_letters(sent: list[Any]) -> None:
     """
-    No row appears before the dead letters that were read with it, and a batch may have none.
+    Dead letters are written while the batch is read, not before, and a batch may have no rows.
     """
     record = format_of(DEAD, ("value", TYPED))
     batch = records((None, b"{"), (None, b"{")).select(record.record_schema.names)
@@ -507,7 +509,7 @@ def test_the_driver_writes_no_dead_letters(sent: list[Any]) -> None:
 @pytest.mark.parametrize("field", ["key", "value"])
 def test_strings_that_are_not_utf8_stay_bytes(sent: list[Any], field: str) -> None:
     """
-    What the rows have as a STRING is written as the bytes that it was.
+    A STRING that is not UTF-8 is written to the dead-letter topic as its original bytes.
     """
     other = "value" if field == "key" else "key"
     formats = {f"{other}_format": "json", "dead_letter_topic": "dead"}

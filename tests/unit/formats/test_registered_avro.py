@@ -93,17 +93,17 @@ def rows(
     whole = pa.record_batch(arrays, schema=schema)
     # Sliced, as an engine may hand it over.
     parts = [whole.slice(0, 1), whole.slice(1)] if len(values) > 1 else [whole]
-    found = [
+    decoded = [
         row
         for batch in decode_records(parts, TP, record, settings("b:1", "wire"))
         for row in batch.to_pylist()
     ]
-    return [(row["value"], row.get("_error")) for row in found]
+    return [(row["value"], row.get("_error")) for row in decoded]
 
 
 def test_schemas_in_turn(registry: FakeRegistry) -> None:
     """
-    Each record is read by its own schema, as the latest one, in the order of the log.
+    Each record is decoded with its own schema and converted to the latest one, in the log's order.
     """
     old, new = registry.add("orders-value", OLD), registry.add("orders-value", NEW)
     values: list[bytes | None] = [
@@ -123,12 +123,12 @@ def test_version_and_subject(registry: FakeRegistry) -> None:
     old, new = registry.add("shop.Order", OLD), registry.add("shop.Order", NEW)
     values: list[bytes | None] = [framed(old, b"\x02"), framed(new, b"\x04\x02x")]
     where = SubjectOptions(version=1, strategy="RecordNameStrategy", record_name="shop.Order")
-    found = rows(formats(registry, value_subject=where), values)
-    assert found[0] == ({"id": 1}, None)
-    # A long is no int: the writer's new schema breaks the compatibility of the reader's old one.
-    assert found[1][0] == {"id": None}
+    results = rows(formats(registry, value_subject=where), values)
+    assert results[0] == ({"id": 1}, None)
+    # A long is not an int: the new schema of the writer breaks the old one of the reader.
+    assert results[1][0] == {"id": None}
     assert "value.id must be INT, and is a value that does not match the reader's schema" in str(
-        found[1][1]
+        results[1][1]
     )
 
 
@@ -145,13 +145,13 @@ def test_guid_in_a_header(registry: FakeRegistry) -> None:
         [("__key_schema_id", guids[new])],
         [("__value_schema_id", guids[new])],
     ]
-    found = rows(formats(registry), values, headers)
-    assert [(value["id"], error) for value, error in found] == [(n, None) for n in (1, 2, 3, 4)]
+    results = rows(formats(registry), values, headers)
+    assert [(value["id"], error) for value, error in results] == [(n, None) for n in (1, 2, 3, 4)]
 
 
 def test_bad_names(registry: FakeRegistry) -> None:
     """
-    What names no schema, or one that the registry does not know, is a bad record with a reason.
+    A value without the id of a usable schema is a bad record with the reason.
     """
     old = registry.add("orders-value", OLD)
     json_id = registry.add("other", "{}", "JSON")
@@ -167,8 +167,8 @@ def test_bad_names(registry: FakeRegistry) -> None:
     ]
     headers: list[Headers] = [[] for _ in values]
     headers[-1] = [("__value_schema_id", b"\1short")]
-    found = rows(formats(registry), values, headers)
-    errors = [error for _, error in found]
+    results = rows(formats(registry), values, headers)
+    errors = [error for _, error in results]
     assert all(error and "begin with the id of a schema" in error for error in errors[:5])
     for error, reason in zip(
         errors[5:10],
@@ -176,7 +176,7 @@ def test_bad_names(registry: FakeRegistry) -> None:
         strict=True,
     ):
         assert reason in str(error)
-    assert found[10] == ({"id": 1}, None)
+    assert results[10] == ({"id": 1}, None)
     assert "not the byte 1 and a GUID" in str(errors[11])
 
 
@@ -224,14 +224,14 @@ def test_failing_read_names_the_record(registry: FakeRegistry) -> None:
 
 def test_thousands_of_schemas(registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A task keeps a bounded number of schemas, and reads records of any number of them.
+    Records of more schemas than a task keeps are all decoded.
     """
     monkeypatch.setattr(registered_avro, "MAX_SCHEMAS", 7)
     numbers = [registry.add("orders-value", OLD | {"doc": str(n)}) for n in range(30)]
     values: list[bytes | None] = [framed(n, b"\x02") for n in (*numbers, *numbers[:5], 999, 998)]
-    found = rows(formats(registry), values)
-    assert found[:35] == [({"id": 1}, None)] * 35
-    assert [f"id {n}" in str(found[at][1]) for at, n in ((35, 999), (36, 998))] == [True, True]
+    results = rows(formats(registry), values)
+    assert results[:35] == [({"id": 1}, None)] * 35
+    assert [f"id {n}" in str(results[at][1]) for at, n in ((35, 999), (36, 998))] == [True, True]
 
 
 def test_ids_of_eight_bytes(registry: FakeRegistry) -> None:
@@ -247,7 +247,7 @@ def test_ids_of_eight_bytes(registry: FakeRegistry) -> None:
 
 def test_ids_of_apicurio(registry: FakeRegistry) -> None:
     """
-    Ids in Apicurio's headers, and those of 8 bytes, are those of its own API beside Confluent's.
+    Ids in Apicurio's headers, and those of 8 bytes, are looked up in Apicurio's own API.
     """
     registry.add("item", {"type": "enum", "name": "Item", "symbols": ["A", "B"]})
     to_item = {"name": "Item", "subject": "item", "version": 1}
@@ -265,11 +265,11 @@ def test_ids_of_apicurio(registry: FakeRegistry) -> None:
     assert options.registry is not None
     url = f"{registry.url}/apis/ccompat/v7"
     there = replace(options.registry, urls=(url,), id_bytes=8)
-    found = rows(replace(options, registry=there), values, headers)
-    assert [value for value, _ in found[:3]] == [
+    results = rows(replace(options, registry=there), values, headers)
+    assert [value for value, _ in results[:3]] == [
         *({"id": 1, "item": "A"}, {"id": 2, "item": "B"}, {"id": 3, "item": "A"}),
     ]
-    assert "does not know globalId 99" in str(found[3][1])
+    assert "does not know globalId 99" in str(results[3][1])
     assert f"GET /apis/registry/v2/ids/contentIds/{number}" in registry.requests
 
 
@@ -297,7 +297,7 @@ def test_hostile_schemas(registry: FakeRegistry) -> None:
 
 def test_driver_waits_less(registry: FakeRegistry) -> None:
     """
-    A read on the driver leaves the batch to tasks soon, if the registry does not answer.
+    A read on the driver waits for the registry no longer than its own limit.
     """
     options = replace(formats(registry), value_schema=json.dumps(OLD), on_bad_record="null")
     schema = pa.schema([("value", pa.struct([("id", pa.int32())]))])
@@ -417,8 +417,8 @@ def test_json_behind_a_prefix(registry: FakeRegistry) -> None:
     )
     values = [framed(5, b'{"a":1}'), b'{"a":2}', b"\0\0\0\0", framed(5, b""), b"\0"]
     batch = pa.record_batch([pa.array(values), pa.array(range(5))], schema=record.record_schema)
-    (found,) = decode_records([batch], TP, record, settings("b:1", "wire"))
-    assert [row["value"] for row in found.to_pylist()] == [
+    (decoded,) = decode_records([batch], TP, record, settings("b:1", "wire"))
+    assert [row["value"] for row in decoded.to_pylist()] == [
         *({"a": 1}, {"a": 2}, {"a": None}, None, {"a": None}),
     ]
     assert registry.requests == []

@@ -63,8 +63,8 @@ def encoded(format_: WriteFormat, *values: Any) -> list[bytes]:
     """
     (column,) = format_.columns
     batch = pa.RecordBatch.from_arrays([pa.array(values, column.type)], names=["value"])
-    (found,) = RecordEncoder(format_, "orders").batches([batch])
-    texts: list[bytes] = found.column("value").to_pylist()
+    (encoded_batch,) = RecordEncoder(format_, "orders").batches([batch])
+    texts: list[bytes] = encoded_batch.column("value").to_pylist()
     return texts
 
 
@@ -78,7 +78,7 @@ def message_class(files: Any, name: str) -> Any:
 
 def test_confluent_reads_derived_messages(registry: FakeRegistry) -> None:
     """
-    Confluent's deserializer gets the same values, by the message that is derived from the column.
+    Confluent's deserializer gets the same values, with the message that is derived from the column.
     """
     kind = pa.struct(
         [
@@ -134,7 +134,8 @@ def test_imports_are_registered_first(registry: FakeRegistry, shop: str) -> None
 
 def test_only_imports_are_registered(registry: FakeRegistry, tmp_path: Path) -> None:
     """
-    Descriptors of several files may have some that the schema does not import, directly or not.
+    Of several files in the descriptors, only those that the schema imports, directly or not, are
+    registered.
     """
     files = descriptor_pb2.FileDescriptorSet()
     for name, imports in {"a": "", "b": "a", "other": "a", "c": "b"}.items():
@@ -157,7 +158,7 @@ def test_schema_of_the_registry(
     registry: FakeRegistry, version: dict[str, str], serializes: bool
 ) -> None:
     """
-    A version of the subject can be the schema to encode by; nothing is registered then.
+    Values can be encoded with a version of the subject; nothing is registered then.
     """
     number = add_shop(registry)
     registry.serializes = serializes
@@ -215,19 +216,19 @@ def test_subject_strategies(registry: FakeRegistry, shop: str, strategy: str, su
 
 def test_schemas_that_cannot_be_used(registry: FakeRegistry, shop: str) -> None:
     """
-    A schema that is not registered, another kind, or a message of an import is an error.
+    A schema that is not registered, one of another kind, and a message of an import are errors.
     """
     options = {**registry.options(), "valueFormat": "protobuf"}
-    given = {**options, "valueSchema": shop, "valueMessageName": "com.shop.Order"}
+    sink_options = {**options, "valueSchema": shop, "valueMessageName": "com.shop.Order"}
     registry.add("avro", {"type": "record", "name": "R", "fields": []})
 
     with pytest.raises(SchemaNotFoundError, match="set autoRegister to true"):
-        prepared({**given, "autoRegister": "false"}, ORDER)
+        prepared({**sink_options, "autoRegister": "false"}, ORDER)
     with pytest.raises(OptionsError, match="has a schema of type AVRO, but valueFormat is 'protob"):
         prepared({**options, "useLatestVersion": "true", "valueSubject": "avro"}, ORDER)
     money = pa.schema([("value", MONEY_TYPE)])
     with pytest.raises(OptionsError, match=r"'com.shop.Money' is in an import of the schema of"):
-        prepared({**given, "valueMessageName": "com.shop.Money"}, money)
+        prepared({**sink_options, "valueMessageName": "com.shop.Money"}, money)
     assert [*registry.subjects] == ["avro", "money.proto", "orders-value"]
 
 

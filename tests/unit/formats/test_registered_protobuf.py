@@ -91,8 +91,8 @@ def rows(
     arrays = [pa.array(column, f.type) for column, f in zip(columns, schema, strict=True)]
     batch = pa.record_batch(arrays, schema=schema)
     decoded = decode_records([batch], TP, record, settings("b:1", "wire"))
-    found = [row for part in decoded for row in part.to_pylist()]
-    return [(row["value"], row["_error"] or "") for row in found]
+    decoded_rows = [row for part in decoded for row in part.to_pylist()]
+    return [(row["value"], row["_error"] or "") for row in decoded_rows]
 
 
 def add_shop(registry: FakeRegistry) -> int:
@@ -118,7 +118,7 @@ def test_columns_of_a_subject(registry: FakeRegistry, serializes: bool) -> None:
 
 def test_other_messages_are_bad(registry: FakeRegistry) -> None:
     """
-    A record of another message, of an unknown schema or of none is bad; the others are not.
+    A record of another message, or without a known schema, is bad; other records are decoded.
     """
     number = add_shop(registry)
     other = registry.add("other", MONEY, "PROTOBUF")
@@ -162,15 +162,16 @@ def test_guid_and_index_in_a_header(registry: FakeRegistry) -> None:
     headers: list[Headers] = [
         [("__value_schema_id", guid + path)] for path in (b"\x00", b"\x02\x02", b"\x02", b"")
     ]
-    found = rows(formats(registry), [RECORD] * 4, headers)
-    assert [value["id"] for value, _ in found] == [7, None, None, 7]
-    assert "is 'com.shop.Refund', not" in found[1][1]
-    assert "a header __..._schema_id without the index of a message" in found[2][1]
+    results = rows(formats(registry), [RECORD] * 4, headers)
+    assert [value["id"] for value, _ in results] == [7, None, None, 7]
+    assert "is 'com.shop.Refund', not" in results[1][1]
+    assert "a header __..._schema_id without the index of a message" in results[2][1]
 
 
 def test_confluent_serializer(registry: FakeRegistry) -> None:
     """
-    What Confluent's serializer wrote is read back, with the schema that it has registered.
+    A record of Confluent's serializer is decoded with the schema that the serializer has
+    registered.
     """
     pool = descriptor_pool.DescriptorPool()
     file = descriptor_pb2.FileDescriptorProto(name="s.proto", package="com.shop", syntax="proto3")
@@ -201,10 +202,10 @@ def test_schemas_of_the_user(tmp_path: Path) -> None:
     (tmp_path / "shop.desc").write_bytes(described)
     (tmp_path / "shop.proto").write_text(text)
     encoded = base64.b64encode(described).decode()
-    for given in (str(tmp_path / "shop.desc"), str(tmp_path / "shop.proto"), text, encoded):
-        assert given_schema("value", given, "com.shop.Order") == (encoded, "com.shop.Order")
+    for schema in (str(tmp_path / "shop.desc"), str(tmp_path / "shop.proto"), text, encoded):
+        assert given_schema("value", schema, "com.shop.Order") == (encoded, "com.shop.Order")
 
-    for given, message, expected in (
+    for schema, message, expected in (
         (
             encoded,
             None,
@@ -214,15 +215,20 @@ def test_schemas_of_the_user(tmp_path: Path) -> None:
         ("/nowhere/shop.desc", None, "the file '/nowhere/shop.desc' cannot be read on the driver"),
         ("a INT", None, "it is neither base64, nor the path of a file"),
         ("message Order { int64 id = 1 }", None, "protoc rejects it"),
-        (base64.b64encode(described[:-3]).decode(), None, "not a descriptor that protoc has written"),
+        (
+            base64.b64encode(described[:-3]).decode(),
+            None,
+            "not a descriptor that protoc has written",
+        ),
     ):
         with pytest.raises(OptionsError, match=expected):
-            given_schema("value", given, message)
+            given_schema("value", schema, message)
 
 
 def test_names_in_texts() -> None:
     """
-    Messages are found in a text, with and without counting maps; comments and strings are not read.
+    Messages are found in a text by their path, with and without counting maps; comments and strings
+    are not read.
     """
     messages = message_names(SHOP)
     assert at_path(messages, (0,)) == {"com.shop.Order"}

@@ -51,10 +51,10 @@ def encoded(options: dict[str, str], *rows: dict[str, Any]) -> list[dict[str, An
     """
     batch = pa.RecordBatch.from_pylist(list(rows), ROWS)
     format_ = prepared({**options, "schemaIdLocation": "header"}, ROWS)
-    (found,) = RecordEncoder(format_, "orders").batches([batch])
-    for array in found.columns:
+    (encoded_batch,) = RecordEncoder(format_, "orders").batches([batch])
+    for array in encoded_batch.columns:
         array.validate(full=True)
-    records: list[dict[str, Any]] = found.to_pylist()
+    records: list[dict[str, Any]] = encoded_batch.to_pylist()
     return records
 
 
@@ -102,11 +102,11 @@ def test_confluent_reads_headers(registry: FakeRegistry, kind: str) -> None:
         (both, "value", MessageField.VALUE),
         (value_only, "value", MessageField.VALUE),
     ):
-        found = deserialize(record[name], SerializationContext("orders", field, pairs(record)))
+        actual = deserialize(record[name], SerializationContext("orders", field, pairs(record)))
         if kind == "protobuf":
-            found = json_format.MessageToDict(found)
-            found["id"] = int(found["id"])
-        assert found == LINE
+            actual = json_format.MessageToDict(actual)
+            actual["id"] = int(actual["id"])
+        assert actual == LINE
 
 
 def test_equal_to_confluent(registry: FakeRegistry) -> None:
@@ -144,10 +144,10 @@ def test_ids_of_former_schemas_are_removed() -> None:
         array = pa.array([None, *rows], HEADERS)[1:]
         encoded = {"value": pa.array(values, pa.binary())}
         for value in (b"id", b""):
-            found = SchemaIdHeaders({"value": value}).headers(array, encoded, len(rows))
-            assert found is not None
-            found.validate(full=True)
-            assert [[(h["key"], h["value"]) for h in row] for row in found.to_pylist()] == [
+            new_headers = SchemaIdHeaders({"value": value}).headers(array, encoded, len(rows))
+            assert new_headers is not None
+            new_headers.validate(full=True)
+            assert [[(h["key"], h["value"]) for h in row] for row in new_headers.to_pylist()] == [
                 [pair for pair in row or [] if "value" not in pair[0]]
                 + ([("__value_schema_id", b"id")] if value and content else [])
                 for row, content in zip(rows, values, strict=True)
@@ -166,7 +166,7 @@ def test_registry_without_guids(registry: FakeRegistry) -> None:
 
 def test_location_needs_a_registry() -> None:
     """
-    Without a registry there is no id.
+    The option schemaIdLocation without a registry is an error, since there is no id.
     """
     options = {"valueFormat": "avro", "schemaIdLocation": "header"}
     assert "schemaIdLocation is set, but schema.registry.url is missing" in mistakes(options)

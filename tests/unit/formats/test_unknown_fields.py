@@ -24,7 +24,7 @@ VALUE = pa.struct([("a", pa.int64()), ("b", pa.struct([("x", pa.int64())]))])
 TEXT = pa.string()
 
 
-def found(
+def decoded_rows(
     record: RecordFormat, values: list[bytes | None], sizes: tuple[int, ...] = (), **changes: Any
 ) -> list[dict[str, Any]]:
     """
@@ -60,12 +60,12 @@ def found(
 def test_fields_are_rescued(text: bytes | None, value: Any, rescued: str | None) -> None:
     """
     The fields without a place are one JSON object, with their text unchanged; NULL if there are
-    none, or if the value is no object.
+    none, or if the value is not an object.
     """
     options = FormatOptions("json", on_bad_record="null", rescues_unknown_fields=True)
     record = format_of(options, ("value", VALUE), ("_rescued", TEXT), ("offset", pa.int64()))
 
-    before, row, after = found(record, [b'{"z":0}', text, b'{"z":1}'])
+    before, row, after = decoded_rows(record, [b'{"z":0}', text, b'{"z":1}'])
 
     assert row == {"value": value, "_rescued": rescued, "offset": 101}
     assert [before["_rescued"], after["_rescued"]] == ['{"z":0}', '{"z":1}']
@@ -83,8 +83,8 @@ def any_json(generator: random.Random, depth: int = 0) -> Any:
 @pytest.mark.parametrize("flatten", [False, True])
 def test_any_objects(*, flatten: bool) -> None:
     """
-    With any fields, any of them named by the schema, in batches of any size: what the columns do
-    not have is in the object.
+    For any objects, schemas and sizes of batches, the fields without a column are in the rescued
+    object.
     """
     generator = random.Random(5)
     names = ("a", "b", "c", "long_name_" * 8, "é", "_rescued")
@@ -102,7 +102,7 @@ def test_any_objects(*, flatten: bool) -> None:
             json.dumps(value, ensure_ascii=generator.random() < 0.5).encode() for value in objects
         ]
 
-        for row, value in zip(found(record, texts, (3, 0, 2)), objects, strict=True):
+        for row, value in zip(decoded_rows(record, texts, (3, 0, 2)), objects, strict=True):
             rest = {name: inner for name, inner in value.items() if name not in named}
             decoded = row if flatten else row["value"]
             assert (row["_rescued"] and json.loads(row["_rescued"])) == (rest or None)
@@ -135,7 +135,7 @@ def test_memory_is_bounded() -> None:
 )
 def test_schemas_without_a_place(fields: Any, text: str) -> None:
     """
-    The schema must have the column, and a struct whose other fields it gets.
+    The schema must have the column as a STRING, and the value as a STRUCT.
     """
     with pytest.raises(OptionsError, match=text):
         format_of(RESCUE, *fields)
@@ -145,10 +145,14 @@ def test_options() -> None:
     """
     Only JSON values have unknown fields; without a schema the column is added.
     """
-    given = {"kafka.bootstrap.servers": "h:1", "subscribe": "t", "onUnknownField": "rescue"}
+    source_options = {
+        "kafka.bootstrap.servers": "h:1",
+        "subscribe": "t",
+        "onUnknownField": "rescue",
+    }
     with pytest.raises(OptionsError, match="valueFormat is 'raw'; set it to json"):
-        parse_source(given)
-    typed = {**given, "valueFormat": "json", "valueSchema": "id BIGINT", "flatten": "true"}
+        parse_source(source_options)
+    typed = {**source_options, "valueFormat": "json", "valueSchema": "id BIGINT", "flatten": "true"}
 
     options = parse_source(typed).formats
 

@@ -72,7 +72,7 @@ def encoded(format_: WriteFormat, *rows: dict[str, Any], chunk: int = 1 << 20) -
     # As a task gets it.
     copy = pickle.loads(pickle.dumps(format_))  # noqa: S301 - our own bytes
     batches = RecordEncoder(copy, None, chunk).batches([batch(*rows)])
-    return [found.to_pylist() for found in batches]
+    return [chunk_of_rows.to_pylist() for chunk_of_rows in batches]
 
 
 @pytest.mark.parametrize(
@@ -223,7 +223,7 @@ def test_subject_strategies(
 
 def test_json_schema_is_registered(registry: FakeRegistry) -> None:
     """
-    JSON has the id too, and its schema is derived from the column.
+    JSON values have the id too, and their schema is derived from the column.
     """
     format_ = prepared({**registry.options(), "valueFormat": "json", "valueRecordName": "Order"})
 
@@ -273,15 +273,15 @@ def values_of(format_: WriteFormat) -> list[bytes]:
 
 def test_confluent_reads_avro(registry: FakeRegistry) -> None:
     """
-    Confluent's deserializer gets the same values, by the schema that is derived from the column.
+    Confluent's deserializer gets the same values, with the schema that is derived from the column.
     """
     options = {**registry.options(), "valueFormat": "avro"}
     format_ = prepared(options, pa.schema([("value", FULL)]))
     deserialize = AvroDeserializer(SchemaRegistryClient({"url": registry.url}))
 
-    found = [deserialize(value, CONTEXT) for value in values_of(format_)]
+    values = [deserialize(value, CONTEXT) for value in values_of(format_)]
 
-    assert found == [ROW, dict.fromkeys(ROW)]
+    assert values == [ROW, dict.fromkeys(ROW)]
 
 
 @pytest.mark.parametrize("keeps_nulls", [True, False])
@@ -310,7 +310,7 @@ def test_confluent_reads_json(registry: FakeRegistry, keeps_nulls: bool) -> None
 @pytest.mark.parametrize("version", [{"useLatestVersion": "true"}, {"valueSubjectVersion": "1"}])
 def test_schema_of_the_registry(registry: FakeRegistry, version: dict[str, str]) -> None:
     """
-    A version of the subject can be the schema to encode by; nothing is registered then.
+    Values can be encoded with a version of the subject; nothing is registered then.
     """
     number = registry.add("orders-value", AVRO, at=300)
 
@@ -357,7 +357,7 @@ def test_refused_credentials(registry: FakeRegistry) -> None:
 
 def test_rows_with_topics_of_their_own(registry: FakeRegistry) -> None:
     """
-    A subject that is named after the topic needs one topic, or a name.
+    A subject named after the topic needs the option topic, unless valueSubject names it.
     """
     options = {**registry.options(), "valueFormat": "avro"}
 

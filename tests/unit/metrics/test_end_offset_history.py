@@ -123,7 +123,7 @@ def test_memory_is_bounded_and_the_error_is_small() -> None:
 
 def test_read_offsets_are_forgotten() -> None:
     """
-    Only what dates unread records is kept.
+    Observations that no unread record needs are dropped.
     """
     observed = history(*((10 * i, float(i)) for i in range(1, 50)))
     observed.forget_before(475)

@@ -112,7 +112,7 @@ def test_ended_query_has_counters_only(metrics: QueryMetrics) -> None:
 
 def test_dead_letters_of_no_query(metrics: QueryMetrics) -> None:
     """
-    Dead letters that are written outside of a query are counted, but make no query.
+    Dead letters that are written outside of a query are counted, but do not appear as a query.
     """
     metrics.count_dead_letters("", [])
     samples = prometheus_samples(metrics)

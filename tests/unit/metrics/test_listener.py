@@ -28,9 +28,9 @@ def listener() -> Iterator[MetricsListener]:
     """
     Return a listener that exports nothing.
     """
-    made = MetricsListener()
-    yield made
-    made.close()
+    metrics_listener = MetricsListener()
+    yield metrics_listener
+    metrics_listener.close()
 
 
 def send(listener: MetricsListener, *, error: str | None = None) -> None:
@@ -64,7 +64,7 @@ def test_events_are_counted(listener: MetricsListener) -> None:
 
 def test_stopped_query_is_no_failure(listener: MetricsListener) -> None:
     """
-    A query that ends without an error has failed in nothing.
+    A query that ends without an error has no failure.
     """
     send(listener)
     listener.onQueryTerminated(event(id="q", exception=None))
@@ -78,9 +78,9 @@ def test_audit_verdicts_are_counted(listener: MetricsListener) -> None:
     A micro-batch counts with the first verdict that is not complete, that of a partition included.
     """
     complete = {WHOLE_BATCH: Checksum(2, 5), "t-0": Checksum(1, 2)}
-    left = {WHOLE_BATCH: Checksum(2, 5), "t-0": Checksum(0, 0)}
+    at_sink = {WHOLE_BATCH: Checksum(2, 5), "t-0": Checksum(0, 0)}
     listener.record_audit(report("audited", 0, complete, [complete]))
-    listener.record_audit(report("audited", 1, complete, [left]))
+    listener.record_audit(report("audited", 1, complete, [at_sink]))
 
     audits = listener.snapshot().audits
     assert audits == {("audited", "complete"): 1, ("audited", "missing"): 1}
@@ -131,10 +131,10 @@ def test_port_in_use() -> None:
     """
     A port that is in use is refused with its number.
     """
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        taken.listen()
-        port = taken.getsockname()[1]
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        server.listen()
+        port = server.getsockname()[1]
         with pytest.raises(OptionsError, match=rf"port is {port}, .* use a free port"):
             MetricsListener(port=port)
 
@@ -170,7 +170,7 @@ def test_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_listener_stays_in_the_driver(listener: MetricsListener) -> None:
     """
-    A listener that would be sent to another process, as foreachBatch is on Spark Connect, says so.
+    Pickling a listener, as for foreachBatch on Spark Connect, is an error: it stays in the driver.
     """
     with pytest.raises(OptionsError, match="cannot leave the driver"):
         pickle.dumps(listener)

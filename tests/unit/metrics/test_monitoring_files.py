@@ -69,14 +69,14 @@ def test_metrics_and_labels_exist(expression: str) -> None:
     or groups by.
     """
     labels = exposed_labels()
-    found = SELECTOR.findall(expression)
+    selectors = SELECTOR.findall(expression)
 
-    assert found
-    for metric, selector in found:
+    assert selectors
+    for metric, selector in selectors:
         assert metric in labels
         assert set(re.findall(r"(\w+)[=!]", selector)) <= labels[metric]
     for grouping in GROUPING.findall(expression):
-        assert set(grouping.split(", ")) <= labels[found[0][0]]
+        assert set(grouping.split(", ")) <= labels[selectors[0][0]]
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS)

@@ -138,7 +138,7 @@ def test_long_ended_queries_are_forgotten() -> None:
 
 def test_partitions_that_are_not_read_any_more_are_dropped() -> None:
     """
-    A partition that left the query's subscription has no lag.
+    A partition that is not in the latest progress of the query is dropped.
     """
     metrics = metrics_of(
         progress({"t": {"0": 7}, "u": {"0": 1}}), progress({"t": {"0": 7}}, batch_id=1)
@@ -162,7 +162,7 @@ def test_partitions_to_date() -> None:
 
 def test_idle_query_is_alive() -> None:
     """
-    A query without new records reports that it looked for them.
+    An idle trigger moves the time of the last event, but not the time of the last batch.
     """
     metrics = metrics_of(progress({"t": {"0": 7}}))
     metrics.record_idle("q", 50.0)

@@ -87,7 +87,7 @@ def test_producer_settings_are_translated(name: str, value: str, expected: dict[
 )
 def test_consumer_settings_are_translated(name: str, value: str, expected: dict[str, str]) -> None:
     """
-    The same for a consumer: producer settings are left out, valid or not.
+    Java names become librdkafka's; producer settings are left out, valid or not.
     """
     assert translated(Role.CONSUMER, **{name: value}) == expected
 
@@ -107,9 +107,9 @@ def test_explicit_socket_timeout_wins() -> None:
     """
     Java's request timeout does not override librdkafka's own setting.
     """
-    given_settings = {"request.timeout.ms": "99", "socket.timeout.ms": "77"}
+    timeouts = {"request.timeout.ms": "99", "socket.timeout.ms": "77"}
 
-    assert translated(Role.CONSUMER, **given_settings) == {"socket.timeout.ms": "77"}
+    assert translated(Role.CONSUMER, **timeouts) == {"socket.timeout.ms": "77"}
 
 
 @pytest.mark.parametrize("name", sorted(REJECTED))

@@ -125,7 +125,7 @@ def test_exactly_once_rejects_librdkafka() -> None:
 
 def test_stream_cannot_write_to_its_own_ledger() -> None:
     """
-    An exactly-once stream would read its own rows as ledger entries; other writes have no ledger.
+    An exactly-once stream cannot write to the topic of its ledger; other writes have no ledger.
     """
     common = {**SERVERS, "topic": "orders-ledger", "transactionalIdPrefix": "orders"}
     exactly = {**common, "deliveryGuarantee": "exactly-once"}

@@ -93,7 +93,7 @@ def test_option_names_are_case_insensitive() -> None:
     """
     O36, O37: names are case-insensitive; values keep their case.
     """
-    given_options = {
+    source_options = {
         "KAFKA.Bootstrap.Servers": "Host:9092",
         "SUBSCRIBE": "Orders",
         "failondataloss": "FALSE",
@@ -108,7 +108,7 @@ def test_option_names_are_case_insensitive() -> None:
         "kafka.Isolation.Level": "READ_COMMITTED",
     }
 
-    options = parse_batch_source(given_options)
+    options = parse_batch_source(source_options)
 
     assert options.strategy == Subscribe(("Orders",))
     assert not options.fail_on_data_loss
@@ -336,7 +336,8 @@ def test_positions_in_everyday_words(text: str, expected: OffsetLimit) -> None:
 )
 def test_an_unclear_position_is_rejected(text: str, reason: str) -> None:
     """
-    N09: what could mean two things, or depends on a machine, is a mistake that says what to write.
+    N09: a position that is ambiguous, or depends on a machine's time zone, is rejected with the
+    form to write instead.
     """
     (mistake,) = mistakes_of_stream({**MINIMAL, "startingOffsets": text})
 
@@ -457,7 +458,8 @@ def test_counts_must_be_positive(name: str, text: str) -> None:
 @pytest.mark.parametrize("name", ["minPartitions", "maxRecordsPerPartition"])
 def test_latest_per_key_needs_whole_partitions(name: str) -> None:
     """
-    A split partition would have a latest record of a key in each of its parts.
+    Options that split partitions are rejected with latestPerKey: each part would have a latest
+    record.
     """
     (mistake,) = mistakes_of_batch({**MINIMAL, "latestPerKey": "true", name: "2"})
 
@@ -468,7 +470,7 @@ def test_latest_per_key_needs_whole_partitions(name: str) -> None:
 
 def test_a_stream_has_no_latest_per_key() -> None:
     """
-    A stream would need the state of all its earlier micro-batches.
+    A stream rejects latestPerKey, since it would need the state of all earlier micro-batches.
     """
     (mistake,) = mistakes_of_stream({**MINIMAL, "latestPerKey": "true"})
 
@@ -489,7 +491,7 @@ def test_min_offsets_must_not_exceed_max_offsets() -> None:
 
 def test_trigger_limits_have_no_effect_in_a_batch(caplog: pytest.LogCaptureFixture) -> None:
     """
-    A batch accepts them with one warning per process, as the JVM connector does.
+    A batch accepts trigger limits, with one warning each per process, as the JVM connector does.
     """
     log_no_effect.cache_clear()
     limits = {"maxOffsetsPerTrigger": "1", "minOffsetsPerTrigger": "2", "maxTriggerDelay": "3m"}
@@ -506,7 +508,7 @@ def test_trigger_limits_have_no_effect_in_a_batch(caplog: pytest.LogCaptureFixtu
 
 def test_ignored_settings_are_logged(caplog: pytest.LogCaptureFixture) -> None:
     """
-    Only their names are logged, once, at INFO; disabled protection is a warning.
+    Only the names of ignored settings are logged, once, at INFO; disabled protection is a warning.
     """
     log_settings.cache_clear()
     caplog.set_level(logging.INFO, "pyspark_pykafka")
@@ -538,9 +540,9 @@ def test_progress_store_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("acl", "meant"), [({}, "creator"), ({"zookeeperAcl": "Readable"}, "readable")]
+    ("acl", "expected_acl"), [({}, "creator"), ({"zookeeperAcl": "Readable"}, "readable")]
 )
-def test_zookeeper_digest_sets_the_default_acl(acl: dict[str, str], meant: str) -> None:
+def test_zookeeper_digest_sets_the_default_acl(acl: dict[str, str], expected_acl: str) -> None:
     """
     With a digest, new nodes are restricted to its user by default; no repr shows the password.
     """
@@ -549,7 +551,7 @@ def test_zookeeper_digest_sets_the_default_acl(acl: dict[str, str], meant: str) 
 
     assert isinstance(options.progress_store, ZooKeeperNodes)
     assert options.progress_store.digest == ("me", "SE:CRET")
-    assert (options.progress_store.root, options.progress_store.acl) == ("/a/b", meant)
+    assert (options.progress_store.root, options.progress_store.acl) == ("/a/b", expected_acl)
     assert "CRET" not in repr(options)
 
 
@@ -661,7 +663,7 @@ def test_all_mistakes_are_in_one_error() -> None:
 
 def test_spark_own_options_are_accepted() -> None:
     """
-    Options that Spark itself adds are no mistakes.
+    Options that Spark itself adds are accepted, and change nothing.
     """
     assert batch(path="p", checkpointLocation="c", queryName="q") == batch()
 
@@ -756,14 +758,16 @@ def test_dead_letter_topic() -> None:
 )
 def test_mistakes_about_dead_letters(changes: dict[str, str | None], mistake: str) -> None:
     """
-    A missing topic is one, and so is one that the query reads, or settings of a producer that lose
-    records.
+    A missing dead-letter topic, one that the query reads, and producer settings that lose records
+    are reported.
     """
     options = {**MINIMAL, **DEAD_LETTERS, **changes}
 
-    (found,) = mistakes_of_batch({name: text for name, text in options.items() if text is not None})
+    (reported,) = mistakes_of_batch(
+        {name: text for name, text in options.items() if text is not None}
+    )
 
-    assert mistake in found
+    assert mistake in reported
 
 
 def test_where_the_rack_is_found() -> None:
@@ -796,7 +800,7 @@ def test_where_the_rack_is_found() -> None:
 )
 def test_wrong_sources_of_the_rack(options: dict[str, str], expected: str) -> None:
     """
-    A rack has one source, and a source has a form; the error says which.
+    Two sources of the rack, or one in an invalid form, are reported with the accepted form.
     """
     (mistake,) = mistakes_of_batch({**MINIMAL, **options})
 

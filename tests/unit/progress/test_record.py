@@ -144,7 +144,7 @@ def test_finished_batch_clears_its_failures() -> None:
 
 def test_unknown_batch_number_is_not_recorded() -> None:
     """
-    A checkpoint of the JVM connector has no batch numbers of ours.
+    Without a batch number, as after a checkpoint of the JVM connector, none is recorded.
     """
     assert advance({}, completed({T0: 1}, batch=-1), ME).records[T0].batch is None
 

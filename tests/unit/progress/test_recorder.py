@@ -37,10 +37,10 @@ def server() -> Iterator[Server]:
     """
     Return a server; at the end every remaining writer is replaced, which ends its thread.
     """
-    made = Server()
-    yield made
-    made.down = False
-    made.holder, made.alive = Owner("end", "of the test", 10**6), True
+    new_server = Server()
+    yield new_server
+    new_server.down = False
+    new_server.holder, new_server.alive = Owner("end", "of the test", 10**6), True
 
 
 def wait_briefly(
@@ -83,7 +83,7 @@ def await_offset(server: Server, expected: int) -> None:
 
 def test_completed_batch_is_recorded_in_the_background(server: Server) -> None:
     """
-    No further call of the query is needed.
+    A completed batch is recorded without another call of the query.
     """
     make_recorder(server).record_completed(at(3))
 
@@ -123,7 +123,7 @@ def test_older_batch_is_ignored(server: Server) -> None:
 
 def test_recreated_topic_at_equal_offsets_is_recorded(server: Server) -> None:
     """
-    The offsets are equal, but belong to another topic.
+    Equal offsets of a recreated topic are recorded, with the new topic id.
     """
     recorder = make_recorder(server)
     for batch, topic_id in enumerate(("old", "new")):
@@ -156,7 +156,7 @@ def test_finish_without_progress_returns_at_once() -> None:
 
 def test_recorder_continues_after_finish(server: Server) -> None:
     """
-    Another source of the query may keep the run alive.
+    The recorder works after finish, too: another source of the query may keep the run alive.
     """
     recorder = make_recorder(server)
     for end in (3, 5):
@@ -266,7 +266,7 @@ def test_attempt_is_counted_once_despite_retries(
 
 def test_recorder_has_one_thread(server: Server) -> None:
     """
-    The number of reports does not matter.
+    Any number of reports starts one thread.
     """
     before = threading.active_count()
     recorder = make_recorder(server)

@@ -58,9 +58,9 @@ def test_schema_by_id_is_asked_once(registry: FakeRegistry) -> None:
     A schema never changes, so a process fetches it once.
     """
     number = registry.add("t-value", INT)
-    asking = client(registry.url)
-    assert asking.schema_by_id(number).schema == Schema(INT)
-    assert asking.schema_by_id(number).schema == Schema(INT)
+    schema_client = client(registry.url)
+    assert schema_client.schema_by_id(number).schema == Schema(INT)
+    assert schema_client.schema_by_id(number).schema == Schema(INT)
     assert registry.requests == [f"GET /schemas/ids/{number}"]
 
 
@@ -69,8 +69,8 @@ def test_schema_by_guid(registry: FakeRegistry) -> None:
     A GUID names the same schema as its id.
     """
     number = registry.add("t-value", INT)
-    asking = client(registry.url)
-    assert asking.schema_by_guid(registry.guid(number)).schema.text == INT
+    schema_client = client(registry.url)
+    assert schema_client.schema_by_guid(registry.guid(number)).schema.text == INT
 
 
 def test_registry_without_guids(registry: FakeRegistry) -> None:
@@ -85,21 +85,21 @@ def test_registry_without_guids(registry: FakeRegistry) -> None:
 
 def test_latest_is_asked_each_time(registry: FakeRegistry) -> None:
     """
-    A new version is seen at once.
+    The latest version is requested each time, so that a new one is seen at once.
     """
-    asking = client(registry.url)
+    schema_client = client(registry.url)
     registry.add("a/b value", INT)
-    assert asking.latest("a/b value").version == 1
+    assert schema_client.latest("a/b value").version == 1
     number = registry.add("a/b value", LONG)
-    latest = asking.latest("a/b value")
+    latest = schema_client.latest("a/b value")
     assert (latest.id, latest.version, latest.schema.text) == (number, 2, LONG)
     assert latest.guid == registry.guid(number)
-    assert asking.version("a/b value", 1).schema.text == INT
+    assert schema_client.version("a/b value", 1).schema.text == INT
 
 
 def test_references_are_resolved_in_order(registry: FakeRegistry) -> None:
     """
-    All that a schema refers to is there, each schema after those that it needs, and once.
+    All direct and indirect references are returned once, each after those that it needs.
     """
     registry.add("a", {"type": "record", "name": "A", "fields": []})
     to_a = {"name": "A", "subject": "a", "version": 1}
@@ -120,7 +120,7 @@ def test_references_are_resolved_in_order(registry: FakeRegistry) -> None:
 
 def test_references_in_a_circle(registry: FakeRegistry) -> None:
     """
-    A registry that is broken in this way cannot keep us busy for ever.
+    References in a circle are an error; they are not followed without end.
     """
     registry.add("a", ["null"], references=[{"name": "B", "subject": "b", "version": 1}])
     registry.add("b", ["int"], references=[{"name": "A", "subject": "a", "version": 1}])
@@ -146,14 +146,14 @@ def test_unknown_id_is_remembered_for_a_while(registry: FakeRegistry) -> None:
     Thousands of records with an unknown id cost one request, and a schema that comes later is seen.
     """
     seconds = [100.0]
-    asking = SchemaRegistry(RegistryTransport(options(registry.url)), now=lambda: seconds[0])
+    schema_client = SchemaRegistry(RegistryTransport(options(registry.url)), now=lambda: seconds[0])
     for _ in range(3):
         with pytest.raises(SchemaNotFoundError, match="id 7"):
-            asking.schema_by_id(7)
+            schema_client.schema_by_id(7)
     assert len(registry.requests) == 1
     registry.add("t-value", INT, at=7)
     seconds[0] += client_module.UNKNOWN_SECONDS
-    assert asking.schema_by_id(7).schema.text == INT
+    assert schema_client.schema_by_id(7).schema.text == INT
 
 
 def test_cache_is_bounded(registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -162,41 +162,41 @@ def test_cache_is_bounded(registry: FakeRegistry, monkeypatch: pytest.MonkeyPatc
     """
     monkeypatch.setattr(client_module, "MAX_CACHED", 3)
     numbers = [registry.add("t-value", json.dumps({"type": "int", "n": n})) for n in range(5)]
-    asking = client(registry.url)
+    schema_client = client(registry.url)
     for number in numbers:
-        asking.schema_by_id(number)
+        schema_client.schema_by_id(number)
     before = len(registry.requests)
-    asking.schema_by_id(numbers[-1])
+    schema_client.schema_by_id(numbers[-1])
     assert len(registry.requests) == before
-    asking.schema_by_id(numbers[0])
+    schema_client.schema_by_id(numbers[0])
     assert len(registry.requests) == before + 1
 
 
 def test_register_and_look_up(registry: FakeRegistry) -> None:
     """
-    A schema gets one id, however often it is registered; only then it can be looked up.
+    A schema gets one id, however often it is registered, and can be looked up only then.
     """
-    asking = client(registry.url)
+    schema_client = client(registry.url)
     with pytest.raises(SchemaNotFoundError):
-        asking.look_up("t-value", Schema(INT))
-    registered = asking.register("t-value", Schema(INT))
-    assert asking.register("t-value", Schema(INT)) == registered
-    found = asking.look_up("t-value", Schema(INT))
-    assert (found.id, found.version, found.subject) == (registered.id, 1, "t-value")
-    assert asking.register("t-value", Schema("{}", "JSON")).id == registered.id + 1
+        schema_client.look_up("t-value", Schema(INT))
+    registered = schema_client.register("t-value", Schema(INT))
+    assert schema_client.register("t-value", Schema(INT)) == registered
+    by_text = schema_client.look_up("t-value", Schema(INT))
+    assert (by_text.id, by_text.version, by_text.subject) == (registered.id, 1, "t-value")
+    assert schema_client.register("t-value", Schema("{}", "JSON")).id == registered.id + 1
 
 
 def test_rejected_schemas(registry: FakeRegistry) -> None:
     """
-    Invalid and incompatible schemas are one kind of error, which no repetition cures.
+    Invalid and incompatible schemas are one class of error, which is not retriable.
     """
-    asking = client(registry.url)
+    schema_client = client(registry.url)
     with pytest.raises(IncompatibleSchemaError, match="Invalid schema") as invalid:
-        asking.register("t-value", Schema("{"))
+        schema_client.register("t-value", Schema("{"))
     assert (invalid.value.code, invalid.value.retriable) == (42201, False)
     registry.closed.add("t-value")
     with pytest.raises(IncompatibleSchemaError, match="incompatible") as rejected:
-        asking.register("t-value", Schema(INT))
+        schema_client.register("t-value", Schema(INT))
     assert rejected.value.code == 409
     assert len(registry.requests) == 2
 
@@ -208,9 +208,9 @@ def test_next_url_answers(registry: FakeRegistry) -> None:
     number = registry.add("t-value", INT)
     with running_registry() as failing:
         failing.always = Fault(503)
-        asking = client(CLOSED, failing.url, registry.url)
-        assert asking.schema_by_id(number).schema.text == INT
-        asking.latest("t-value")
+        schema_client = client(CLOSED, failing.url, registry.url)
+        assert schema_client.schema_by_id(number).schema.text == INT
+        schema_client.latest("t-value")
     assert len(failing.requests) == 1
 
 
@@ -262,15 +262,15 @@ def test_no_url_answers() -> None:
 
 def test_unavailable_is_not_remembered(registry: FakeRegistry) -> None:
     """
-    That a registry did not answer says nothing of the schema.
+    After an outage the schema is requested again: the failure is not cached.
     """
     number = registry.add("t-value", INT)
-    asking = client(registry.url, timeout_ms=200)
+    schema_client = client(registry.url, timeout_ms=200)
     registry.always = Fault(500)
     with pytest.raises(RegistryUnavailableError):
-        asking.schema_by_id(number)
+        schema_client.schema_by_id(number)
     registry.always = None
-    assert asking.schema_by_id(number).schema.text == INT
+    assert schema_client.schema_by_id(number).schema.text == INT
 
 
 def test_slow_registry(registry: FakeRegistry) -> None:
@@ -280,13 +280,13 @@ def test_slow_registry(registry: FakeRegistry) -> None:
     number = registry.add("t-value", INT)
     with running_registry() as slow:
         slow.always = Fault(seconds=60)
-        asking = client(slow.url, registry.url, request_timeout_ms=200)
-        assert asking.schema_by_id(number).schema.text == INT
+        schema_client = client(slow.url, registry.url, request_timeout_ms=200)
+        assert schema_client.schema_by_id(number).schema.text == INT
 
 
 def test_huge_answer(registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    An answer without end is cut off.
+    An answer beyond the size limit is an error.
     """
     monkeypatch.setattr("pyspark_pykafka.registry.http.MAX_RESPONSE_BYTES", 1000)
     number = registry.add("t-value", INT + " " * 1000)
@@ -324,19 +324,19 @@ def test_redirects_without_end(registry: FakeRegistry) -> None:
 
 
 @pytest.mark.parametrize(
-    ("expected", "given"),
+    ("expected", "credentials"),
     [
         ({"user_info": "me:se:cret"}, {"user_info": ("me", "se:cret")}),
         ({"token": "abc"}, {"bearer_token": "abc"}),
     ],
 )
-def test_authentication(expected: dict[str, str], given: dict[str, object]) -> None:
+def test_authentication(expected: dict[str, str], credentials: dict[str, object]) -> None:
     """
     Basic and bearer credentials are sent; without them the error is fatal at once, and named so.
     """
     with running_registry(FakeRegistry(**expected)) as guarded:  # type: ignore[arg-type]
         number = guarded.add("t-value", INT)
-        assert client(guarded.url, **given).schema_by_id(number).schema.text == INT
+        assert client(guarded.url, **credentials).schema_by_id(number).schema.text == INT
         with pytest.raises(AuthenticationError, match="rejects the credentials"):
             client(guarded.url).schema_by_id(number)
     assert len(guarded.requests) == 2
@@ -393,12 +393,12 @@ def test_mutual_tls(authority: trustme.CA, tmp_path: Path) -> None:
     issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "client.pem")
     with running_registry(tls=server_context(authority, asks=True)) as guarded:
         number = guarded.add("t-value", INT)
-        known = client(
+        mutual = client(
             guarded.url,
             ca_location=str(tmp_path / "ca.pem"),
             certificate_location=str(tmp_path / "client.pem"),
         )
-        assert known.schema_by_id(number).schema.text == INT
+        assert mutual.schema_by_id(number).schema.text == INT
         with pytest.raises(RegistryUnavailableError):
             client(guarded.url, ca_location=str(tmp_path / "ca.pem"), timeout_ms=100).schema_by_id(
                 number
@@ -417,13 +417,13 @@ def test_one_client_per_process(registry: FakeRegistry) -> None:
     """
     Tasks of one worker share a client, and a forked process gets one of its own.
     """
-    known = options(registry.url)
-    first = schema_registry(known)
+    registry_options = options(registry.url)
+    first = schema_registry(registry_options)
     assert schema_registry(options(registry.url)) is first
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
-        os.write(writing, b"other" if schema_registry(known) is not first else b"same")
+        os.write(writing, b"other" if schema_registry(registry_options) is not first else b"same")
         os._exit(0)
     os.waitpid(child, 0)
     assert os.read(reading, 10) == b"other"
@@ -436,17 +436,19 @@ def test_threads_share_a_client(registry: FakeRegistry) -> None:
     Threads that request a schema at once all get it.
     """
     number = registry.add("t-value", INT)
-    asking = client(registry.url)
-    found: list[str] = []
+    schema_client = client(registry.url)
+    texts: list[str] = []
     threads = [
-        threading.Thread(target=lambda: found.append(asking.schema_by_id(number).schema.text))
+        threading.Thread(
+            target=lambda: texts.append(schema_client.schema_by_id(number).schema.text)
+        )
         for _ in range(8)
     ]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [INT] * 8
+    assert texts == [INT] * 8
 
 
 @pytest.mark.parametrize(
@@ -460,7 +462,7 @@ def test_threads_share_a_client(registry: FakeRegistry) -> None:
 )
 def test_errors_pickle(error: SchemaRegistryError) -> None:
     """
-    Errors reach the driver whole.
+    Errors are pickled with their class, text and code.
     """
     copy = pickle.loads(pickle.dumps(error))  # noqa: S301
     assert (type(copy), str(copy), vars(copy)) == (type(error), str(error), vars(error))

@@ -128,7 +128,7 @@ def test_timeouts_have_javas_defaults_and_names() -> None:
 
 def test_invalid_settings_make_no_configuration() -> None:
     """
-    Settings that bypass the options are checked as well.
+    An invalid setting raises OptionsError, also if it was not parsed with the options.
     """
     with pytest.raises(OptionsError, match=r"kafka\.acks is '1'"):
         producer_config(settings(acks="1"))
@@ -145,18 +145,22 @@ def test_librdkafka_accepts_the_defaults() -> None:
     AdminClient(admin_config(mixed)).poll(0)
 
 
-def example(known: Property) -> str:
-    if known.kind == "bool":
+def example(setting: Property) -> str:
+    if setting.kind == "bool":
         return "true"
-    if known.kind in ("int", "number"):
-        return known.limits[-1]
-    return known.limits[0] if known.limits else {"debug": "conf", "acks": "-1"}.get(known.name, "1")
+    if setting.kind in ("int", "number"):
+        return setting.limits[-1]
+    return (
+        setting.limits[0]
+        if setting.limits
+        else {"debug": "conf", "acks": "-1"}.get(setting.name, "1")
+    )
 
 
-def refused(known: Property) -> str:
-    config = {known.name: example(known)}
+def rejection(setting: Property) -> str:
+    config = {setting.name: example(setting)}
     try:
-        if known.role is Role.CONSUMER:
+        if setting.role is Role.CONSUMER:
             Consumer({"group.id": "g", **config}).close()
         else:
             Producer(config)
@@ -170,7 +174,7 @@ def test_librdkafka_knows_every_property(name: str) -> None:
     """
     Each name in the table is known to librdkafka, and each limit is within librdkafka's.
     """
-    refusal = refused(PROPERTIES[name])
+    refusal = rejection(PROPERTIES[name])
 
     # Some are of no use without a file, other settings, or another operating system.
     assert not refusal or re.search("Failed to create|not supported in this build", refusal)

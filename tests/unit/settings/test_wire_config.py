@@ -198,12 +198,12 @@ def test_unsupported_settings_have_a_reason(options: dict[str, str], reason: str
     """
     The reason names the setting, so that the log shows why librdkafka reads.
     """
-    reason_found = unsupported(options)
+    actual = unsupported(options)
 
-    assert reason_found is not None
-    assert reason in reason_found
-    assert reason_found.startswith("kafka.")
-    assert "geheim" not in reason_found
+    assert actual is not None
+    assert reason in actual
+    assert actual.startswith("kafka.")
+    assert "geheim" not in actual
 
 
 @pytest.mark.parametrize(

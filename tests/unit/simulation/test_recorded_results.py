@@ -41,7 +41,7 @@ def test_a_run_is_read_as_it_was_recorded(tmp_path: Path) -> None:
 
 def test_a_file_that_does_not_exist_has_no_runs(tmp_path: Path) -> None:
     """
-    Nothing is recorded before the first run.
+    A file that does not exist yet has no runs.
     """
     assert read_runs(tmp_path / "simulation.json") == []
 

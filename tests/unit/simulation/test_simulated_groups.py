@@ -127,7 +127,7 @@ def test_offsets_survive_a_new_coordinator(groups: Groups) -> None:
 
 def test_an_isolated_coordinator_accepts_no_offsets(groups: Groups) -> None:
     """
-    A coordinator that is cut off cannot replicate an offset.
+    A coordinator that is cut off rejects an offset, which it cannot replicate.
     """
     groups.cluster.isolate(groups.node)
     assert groups.commit(7) == Code.COORDINATOR_NOT_AVAILABLE
@@ -135,7 +135,7 @@ def test_an_isolated_coordinator_accepts_no_offsets(groups: Groups) -> None:
 
 def test_long_metadata_is_refused(groups: Groups) -> None:
     """
-    The text of an offset may have 4096 bytes.
+    Metadata of more than 4096 bytes are rejected, with their offset.
     """
     assert groups.commit(7, metadata="x" * 4096) == Code.NONE
     assert groups.commit(8, metadata="x" * 4097) == Code.OFFSET_METADATA_TOO_LARGE
@@ -157,10 +157,10 @@ def test_a_new_member_needs_an_assigned_id(groups: Groups) -> None:
     """
     A dynamic member joins only with the id that the coordinator assigned to it.
     """
-    refused = groups.response(groups.join())
-    assert refused.error_code == Code.MEMBER_ID_REQUIRED
+    rejected = groups.response(groups.join())
+    assert rejected.error_code == Code.MEMBER_ID_REQUIRED
     assert groups.response(groups.join("invented")).error_code == Code.UNKNOWN_MEMBER_ID
-    assert groups.response(groups.join(refused.member_id)).error_code == Code.NONE
+    assert groups.response(groups.join(rejected.member_id)).error_code == Code.NONE
 
 
 def test_a_second_member_waits_for_the_first(groups: Groups) -> None:

@@ -51,7 +51,7 @@ def test_a_damaged_batch_is_refused(kafka: SimulatedKafka) -> None:
 
 def test_two_batches_in_a_request_are_refused(kafka: SimulatedKafka) -> None:
     """
-    A Produce request has one batch for a partition.
+    A Produce request with two batches for a partition is rejected.
     """
     assert kafka.produce(data=batch(b"a") + batch(b"b")).error_code == Code.INVALID_RECORD
 
@@ -75,7 +75,7 @@ def test_a_timestamp_may_be_too_far_ahead(kafka: SimulatedKafka) -> None:
 
 def test_an_unknown_topic_is_refused(kafka: SimulatedKafka) -> None:
     """
-    Brokers do not create topics on demand.
+    A Produce request for an unknown topic is rejected: brokers do not create it.
     """
     kafka.cluster.delete_topic("t")
     assert kafka.produce(b"a", node=1).error_code == Code.UNKNOWN_TOPIC_OR_PARTITION
@@ -114,7 +114,7 @@ def test_a_gap_is_out_of_order(kafka: SimulatedKafka) -> None:
 
 def test_an_old_epoch_is_refused(kafka: SimulatedKafka) -> None:
     """
-    A producer with an older epoch than the last one has been replaced.
+    A batch with an older epoch than the producer's last one is rejected.
     """
     kafka.produce(b"a", producer_id=5, epoch=1)
     assert kafka.produce(b"b", producer_id=5).error_code == Code.INVALID_PRODUCER_EPOCH
@@ -171,7 +171,7 @@ def test_a_reader_waits_for_records(kafka: SimulatedKafka) -> None:
 
 def test_a_reader_waits_for_enough_bytes(kafka: SimulatedKafka) -> None:
     """
-    A response with fewer than the minimum number of bytes waits for more.
+    A Fetch request waits until the log has the minimum number of bytes.
     """
     waiting = kafka.send_fetch(0, min_bytes=len(batch(b"a")) + 1, max_wait_ms=5000)
     kafka.produce(b"a")
@@ -208,7 +208,7 @@ def test_offsets_are_found_by_time(kafka: SimulatedKafka) -> None:
 
 def test_compaction_keeps_the_last_record_of_a_key() -> None:
     """
-    Compaction keeps offsets, and an empty batch where nothing is left of it.
+    Compaction keeps the last record of each key at its offset; a record without a key is rejected.
     """
     kafka = SimulatedKafka()
     kafka.cluster.create_topic("t", 1, compacted=True)

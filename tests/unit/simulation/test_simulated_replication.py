@@ -176,8 +176,8 @@ def test_a_new_leader_does_not_name_an_old_end(kafka: SimulatedKafka) -> None:
 
 def test_an_isolated_leader_serves_old_data(kafka: SimulatedKafka) -> None:
     """
-    A leader that is cut off keeps its role for its clients: its appends are never confirmed by
-    others, is not visible, and is lost once it follows the new leader.
+    A leader that is cut off keeps its role for its clients: its appends are not confirmed by
+    others, stay invisible, and are lost once it follows the new leader.
     """
     kafka.produce(b"a")
     stale = kafka.leader
@@ -186,8 +186,8 @@ def test_an_isolated_leader_serves_old_data(kafka: SimulatedKafka) -> None:
     assert kafka.leader != stale
     kafka.produce(b"b")
     assert kafka.produce(b"lost", node=stale, acks=1).error_code == Code.NONE
-    lost = kafka.produce(b"lost", node=stale, timeout_ms=500)
-    assert lost.error_code == Code.REQUEST_TIMED_OUT
+    timed_out = kafka.produce(b"lost", node=stale, timeout_ms=500)
+    assert timed_out.error_code == Code.REQUEST_TIMED_OUT
     assert kafka.list_offset(node=stale).offset == 1
     assert kafka.fetch(1, node=stale).high_watermark == 1
     kafka.cluster.heal()

@@ -56,7 +56,7 @@ def test_a_broker_lacks_topics_for_a_time(kafka: SimulatedKafka) -> None:
 
 def test_removed_records_are_still_known_to_checkers(kafka: SimulatedKafka) -> None:
     """
-    What retention removes is gone from the records, but not from all that was appended.
+    Records that retention removes are gone from the log, but stay among all appended records.
     """
     for value in (b"a", b"b"):
         kafka.produce(value)

@@ -256,11 +256,11 @@ def test_an_isolated_coordinator_cannot_decide(kafka: SimulatedKafka) -> None:
     kafka.time.run(10)
     assert kafka.end("x", identity, commit=True) == Code.NONE
     kafka.time.run(1)
-    refused = kafka.end("x", identity, commit=False, node=stale)
-    assert refused == Code.COORDINATOR_NOT_AVAILABLE
+    error_code = kafka.end("x", identity, commit=False, node=stale)
+    assert error_code == Code.COORDINATOR_NOT_AVAILABLE
     request = DescribeTransactionsRequest(transactional_ids=["x"])
-    shown = kafka.request(stale, request, 0).transaction_states[0]
-    assert shown.transaction_state == "Ongoing"
+    description = kafka.request(stale, request, 0).transaction_states[0]
+    assert description.transaction_state == "Ongoing"
     assert state(kafka, "x") == "CompleteCommit"
 
 

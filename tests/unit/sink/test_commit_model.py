@@ -181,7 +181,8 @@ def test_a_batch_survives_a_death_with_any_division(division: Division) -> None:
 @pytest.mark.parametrize("division", DIVISIONS[1:3], ids="|".join)
 def test_late_requests_of_a_dead_driver(division: Division) -> None:
     """
-    An intent or the end of a transaction lands at each moment of the next driver.
+    An intent or an EndTxn of a dead driver may land at any moment of the next one: no row is
+    duplicated, and a third driver completes the batch.
     """
     for moment, turn in moments():
         if turn is not Turn.DIE_LATE:
@@ -225,10 +226,10 @@ def test_transactions_of_a_dead_driver_time_out(division: Division) -> None:
     nothing was committed, or else are refused.
     """
     for moment, turn in moments():
-        for taken in product((False, True), repeat=2):
+        for expiries in product((False, True), repeat=2):
             world = World()
             killed_at(world, "a", FIRST, moment, turn)
-            for name, has_expired in zip(world.ongoing, taken, strict=False):
+            for name, has_expired in zip(world.ongoing, expiries, strict=False):
                 if has_expired:
                     world.time_out(name)
             check_completed(world, restart(world, "b", division), division)
@@ -242,7 +243,7 @@ def test_a_paused_driver_resumes(division: Division) -> None:
 
     A decided part may be lost only if both are alive and one takes over the ids of the other.
     """
-    refused = 0
+    refusals = 0
     for moment in range(60):
         for pause in (5, 11, 15, 17, 19, 21, 23, 26, 30, 60):
             world = World()
@@ -260,8 +261,8 @@ def test_a_paused_driver_resumes(division: Division) -> None:
             last = start(world, "last", FIRST).finish()
             if "EXACTLY_ONCE_REPLAY_DIFFERS" in str(last.failure):
                 assert world.excused, world.trace
-                refused += 1
-                give_up_or_repeat(world, repeat=bool(refused % 2))
+                refusals += 1
+                give_up_or_repeat(world, repeat=bool(refusals % 2))
             elif "EXACTLY_ONCE_BATCH_OVERTAKEN" not in str(last.failure):
                 assert last.outcome == "done", (last.failure, world.trace)
                 check_whole(world, 0, ROWS)
@@ -297,7 +298,8 @@ def test_a_commit_without_a_response(division: Division) -> None:
 
 def test_a_replay_whose_task_fails() -> None:
     """
-    Its abort spares the transactions that the previous driver had decided to commit, and no others.
+    The abort of a failed replay spares the transactions that the previous driver had decided to
+    commit, so that the next driver completes the batch.
     """
     for moment, turn in moments():
         world = World()
@@ -310,7 +312,8 @@ def test_a_replay_whose_task_fails() -> None:
 
 def test_two_drivers_die_with_their_intents() -> None:
     """
-    The tasks of two drivers wrote alternately, so that neither intent is binding.
+    Two drivers write alternately, so that neither intent is binding, and die: no row is duplicated,
+    and a third driver completes the batch unless a decided part was lost.
     """
     for shift in product(range(1, 20), range(1, 20)):
         world = World()
@@ -408,7 +411,7 @@ def test_partly_committed_transactions_are_found() -> None:
 
 def test_a_commit_that_is_always_rejected_fails_in_time() -> None:
     """
-    The commit of an open transaction is rejected for ever: an error is raised in time.
+    If the commit of an open transaction is always rejected, an error is raised after max.block.ms.
     """
     open_still = PreparedTransaction("orders-0a1b2c3d-0-0-0", 1, 0)
     clock = Clock()
@@ -494,7 +497,7 @@ class History:
     """
 
     seed: int
-    refused: int = 0
+    refusals: int = 0
 
     def run(self) -> World:
         """
@@ -527,7 +530,7 @@ class History:
         if last.outcome != "done":
             assert "EXACTLY_ONCE_REPLAY_DIFFERS" in str(last.failure), (last.failure, world.trace)
             assert world.excused, world.trace
-            self.refused += 1
+            self.refusals += 1
             give_up_or_repeat(world, repeat=bool(self.seed % 2))
         else:
             check_whole(world, 0, ROWS)
@@ -555,12 +558,12 @@ def test_more_histories_of_three_processes() -> None:
     """
     The same with more seeds; some end in a refusal, after a decided part has timed out.
     """
-    refused = 0
+    refusals = 0
     for seed in range(400, 20_000):
         history = History(seed)
         history.run()
-        refused += history.refused
-    assert 0 < refused < 2_000
+        refusals += history.refusals
+    assert 0 < refusals < 2_000
 
 
 # --- The model finds planted faults --------------------------------------------------------------
@@ -678,18 +681,18 @@ def test_lost_attempts_are_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> N
     A broker that did not answer when open transactions were listed delays a commit, no more.
     """
     world = World()
-    lost = world.begin(stream_task_id(PREFIX, QUERY, 0, 0, 0))
-    world.write(lost, Marker(QUERY, 0, "lost", 0, 1, content("a")), "a")
-    answered: list[bool] = []
+    lost_attempt = world.begin(stream_task_id(PREFIX, QUERY, 0, 0, 0))
+    world.write(lost_attempt, Marker(QUERY, 0, "lost", 0, 1, content("a")), "a")
+    responses: list[bool] = []
     listed = MemoryTransactions.list_reachable_ids
 
     def unreachable_at_first(self: MemoryTransactions, *arguments: Any) -> list[str]:
-        answered.append(bool(answered))
-        return listed(self, *arguments) if answered[-1] else []
+        responses.append(bool(responses))
+        return listed(self, *arguments) if responses[-1] else []
 
     monkeypatch.setattr(MemoryTransactions, "list_reachable_ids", unreachable_at_first)
     process = start(world, "next", FIRST, batch=1).finish()
 
     assert process.outcome == "done"
     check_whole(world, 1, ROWS)
-    assert answered == [False, True]
+    assert responses == [False, True]

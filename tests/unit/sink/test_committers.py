@@ -242,13 +242,16 @@ def test_lost_attempts_are_aborted(attempt: str) -> None:
     """
     coordination = Coordination(brokers=BROKERS)
     won = prepared(coordination, task_id("w", 7, 1))
-    lost = [prepared(coordination, f"w-7-{attempt}"), prepared(coordination, "w-8-0-again99")]
+    lost_attempts = [
+        prepared(coordination, f"w-7-{attempt}"),
+        prepared(coordination, "w-8-0-again99"),
+    ]
     other = prepared(coordination, "w-2-7-0")
     with StubCoordinators(coordination) as stubs, connected(stubs) as transactions:
         commit_write(transactions, [won], write_pattern("w"), MARK)
 
         assert states(stubs, [won]) == Counter(CompleteCommit=1)
-        assert set(states(stubs, lost)) <= ENDED
+        assert set(states(stubs, lost_attempts)) <= ENDED
         assert states(stubs, [other]) == Counter(Ongoing=1)
 
 
@@ -258,12 +261,12 @@ def test_a_losing_speculative_attempt_is_aborted() -> None:
     brokers list their transactions.
     """
     coordination = Coordination(brokers=BROKERS)
-    won, lost = prepared(coordination, "w-0-0"), prepared(coordination, "w-0-1")
+    won, speculative = prepared(coordination, "w-0-0"), prepared(coordination, "w-0-1")
     with StubCoordinators(coordination) as stubs, connected(stubs) as transactions:
         commit_write(transactions, [won], write_pattern("w"), MARK)
 
         assert states(stubs, [won]) == Counter(CompleteCommit=1)
-        assert set(states(stubs, [lost])) <= ENDED
+        assert set(states(stubs, [speculative])) <= ENDED
         assert requested(stubs, LIST) == BROKERS
 
 
@@ -491,7 +494,8 @@ def test_many_markers_cause_a_warning(
     warned: bool,
 ) -> None:
     """
-    Ending a transaction writes a marker to each of its partitions, for each task.
+    A commit that writes more markers than the limit, one for each task and partition, logs a
+    warning.
     """
     assert batch_committer.MANY_MARKERS == 100_000
     monkeypatch.setattr(batch_committer, "MANY_MARKERS", 200)
@@ -530,7 +534,7 @@ def test_partitions_that_transactions_join(caplog: pytest.LogCaptureFixture) -> 
 @pytest.mark.parametrize(("attempt", "listings"), [(0, 0), (1, 1)])
 def test_a_micro_batch_lists_only_where_a_task_ran_again(attempt: int, listings: int) -> None:
     """
-    The ledger shows no open transaction, so no broker has to list its transactions.
+    Brokers list their transactions only if a task ran again: the ledger shows no other open one.
     """
     topics = {"out": 1, "out-ledger": 1}
     with StubCluster(Behaviour(topics=topics, high_watermark=0)) as stubs:

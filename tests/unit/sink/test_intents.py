@@ -126,7 +126,7 @@ def test_unrelated_entries_before_an_intent(between: Entry) -> None:
 
 def test_the_first_copy_of_an_intent_counts() -> None:
     """
-    A retried append leaves a copy: an entry between the two is behind the first.
+    A retried append leaves a copy; an entry between the two comes after the intent.
     """
     other_marker = Marker(QUERY, 7, "theirs", 0, 1)
     entries = with_offsets(*MARKERS, OURS, other_marker, OURS)

@@ -99,29 +99,29 @@ def test_reads_are_retried_while_the_leader_moves(failure: str, seconds: float) 
     """
     Reads are retried for kafka.max.block.ms, without reporting data loss.
     """
-    with ledger(failure, seconds) as made:
-        entries = made.read_all(0, ENTRIES)
+    with ledger(failure, seconds) as reader:
+        entries = reader.read_all(0, ENTRIES)
 
     assert len(entries) == ENTRIES
 
 
 def test_a_throttled_ledger_takes_no_longer_than_max_block_ms() -> None:
     """
-    A broker that throttles for an hour does not hold a commit up for longer than its time.
+    A broker that throttles for an hour delays a read by kafka.max.block.ms at most.
     """
     with (
-        ledger("throttled", 3_600, block_ms=2_000) as made,
+        ledger("throttled", 3_600, block_ms=2_000) as reader,
         pytest.raises(TimeoutExceededError, match=r"2000 ms \(kafka.max.block.ms\): .*throttled"),
     ):
-        made.read_all(0, ENTRIES)
+        reader.read_all(0, ENTRIES)
 
 
 def test_watermarks_are_retried() -> None:
     """
-    The same for the watermarks.
+    Requests for the watermarks are retried as well while the leader moves.
     """
-    with ledger("not leader", 1.0) as made:
-        assert made.watermarks() == (0, ENTRIES)
+    with ledger("not leader", 1.0) as reader:
+        assert reader.watermarks() == (0, ENTRIES)
 
 
 @pytest.mark.parametrize("failure", ["not leader", "lagging"])
@@ -129,8 +129,8 @@ def test_an_outage_ends_in_a_timeout(failure: str) -> None:
     """
     The error is retriable, and names kafka.max.block.ms.
     """
-    with ledger(failure, 1e9, block_ms=2_000) as made, pytest.raises(PykafkaError) as raised:
-        made.read_all(0, ENTRIES)
+    with ledger(failure, 1e9, block_ms=2_000) as reader, pytest.raises(PykafkaError) as raised:
+        reader.read_all(0, ENTRIES)
 
     assert isinstance(raised.value, TimeoutExceededError)
     assert f"the ledger {TOPIC}-0 could not be read within 2000 ms (kafka.max.block.ms)" in str(
@@ -150,8 +150,8 @@ def test_a_lost_ledger_is_reported(failure: str, text: str) -> None:
     """
     The error is not retriable: the committed tasks can no longer be known.
     """
-    with ledger(failure, 1e9, block_ms=5_000) as made, pytest.raises(ExactlyOnceError) as raised:
-        made.read_all(0, ENTRIES)
+    with ledger(failure, 1e9, block_ms=5_000) as reader, pytest.raises(ExactlyOnceError) as raised:
+        reader.read_all(0, ENTRIES)
 
     assert raised.value.condition == "EXACTLY_ONCE_LEDGER_LOST"
     assert text in str(raised.value)

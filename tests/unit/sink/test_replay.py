@@ -98,7 +98,7 @@ def test_entries_round_trip(entry: Entry) -> None:
 
 def test_entries_of_older_versions_are_read() -> None:
     """
-    Their markers have no content hash, and their intents no transactions.
+    Markers of older versions have no content hash, and their intents no transactions.
     """
     document = {
         "kind": "marker",
@@ -231,7 +231,7 @@ def test_a_write_without_commits_defines_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("again", "why"),
+    ("again", "reason"),
     [
         (batch_of(10, 20, 0), "it had 2 tasks then, and has 3 now"),
         (batch_of(30), "it had 2 tasks then, and has 1 now"),
@@ -240,25 +240,25 @@ def test_a_write_without_commits_defines_nothing() -> None:
     ],
     ids=["more tasks", "fewer tasks", "other rows", "no rows"],
 )
-def test_a_different_replay_is_refused(again: CommittableBatch, why: str) -> None:
+def test_a_different_replay_is_refused(again: CommittableBatch, reason: str) -> None:
     """
     The committed rows could not be identified, so the replay fails.
     """
-    with pytest.raises(ExactlyOnceError, match=f"{why}.*pykafka transactions release") as refused:
+    with pytest.raises(ExactlyOnceError, match=f"{reason}.*pykafka transactions release") as raised:
         committed_tasks(again, [marker(1, 20), intent(2)])
-    assert "Visible are 20 rows, those of 1 of 2 tasks with rows (1)" in str(refused.value)
-    assert "pykafka transactions complete --prefix orders" in str(refused.value)
+    assert "Visible are 20 rows, those of 1 of 2 tasks with rows (1)" in str(raised.value)
+    assert "pykafka transactions complete --prefix orders" in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("content", "why"),
+    ("content", "reason"),
     [("other", "wrote other rows then, though as many"), ("", "an older version wrote its task 1")],
 )
-def test_equal_counts_are_not_equal_rows(content: str, why: str) -> None:
+def test_equal_counts_are_not_equal_rows(content: str, reason: str) -> None:
     """
     The same number of rows is not enough; markers of older versions have no content hash.
     """
-    with pytest.raises(ExactlyOnceError, match=why):
+    with pytest.raises(ExactlyOnceError, match=reason):
         committed_tasks(batch_of(10, 20), [marker(1, 20, content=content), intent(2)])
 
 
@@ -325,7 +325,7 @@ def test_a_superseded_batch_is_refused() -> None:
 @pytest.mark.parametrize("batch", [7, 8])
 def test_concurrent_writers_are_refused(batch: int) -> None:
     """
-    Markers of another write among our own reveal another process.
+    Markers of another write among our own reveal another process, and fail the write.
     """
     own = marker(0, write="new")
 
@@ -336,14 +336,15 @@ def test_concurrent_writers_are_refused(batch: int) -> None:
 
 def test_a_late_marker_of_an_earlier_batch_is_ignored() -> None:
     """
-    Its batch is committed by another attempt, so it is no concurrent writer.
+    A marker of an earlier batch, which another attempt has committed, is not a concurrent writer's.
     """
     check_single_writer(batch_of(10), [marker(0, write="new"), marker(1, batch=6)])
 
 
 def test_a_release_survives_compaction() -> None:
     """
-    The next query has fewer tasks: markers of the first one stay for ever, but precede the release.
+    Markers that a next query with fewer tasks does not replace stay after compaction, but precede
+    the release, so they do not count.
     """
     log: list[Entry] = [
         *(Marker(OTHER, 9, "old", task, 1) for task in range(3)),

@@ -138,7 +138,8 @@ def test_other_attempts_of_a_task(won: str, expected: list[str], were_retried: b
 
 def test_ids_of_a_stream_stay_few() -> None:
     """
-    Each task has two, however many micro-batches there are: brokers keep every id for days.
+    Each task of a stream has two ids, however many micro-batches there are: brokers keep ids for
+    days.
     """
     tasks = [(batch, task) for batch in range(99) for task in range(2)]
     names = {stream_task_id("orders", QUERY, batch, task, 0) for batch, task in tasks}

@@ -49,7 +49,7 @@ def soak() -> dict[str, Any]:
         "brokers": {},
         "trouble": [],
     }
-    lost = {"lost": ["1 in all", "('a', 0, 7)"]}
+    loss = {"lost": ["1 in all", "('a', 0, 7)"]}
     versions = (
         "pykafka",
         "commit",
@@ -72,7 +72,7 @@ def soak() -> dict[str, Any]:
         "impossible_faults": ["disk full"],
         "rounds": [
             clean,
-            {**clean, "number": 1, "workloads": [workload("anomaly", anomalies=lost)]},
+            {**clean, "number": 1, "workloads": [workload("anomaly", anomalies=loss)]},
         ],
         "broken": [],
         "footprints": [dict.fromkeys(ROOM, 10)] * 3,

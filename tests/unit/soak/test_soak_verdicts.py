@@ -73,14 +73,15 @@ def test_each_row_once_is_clean() -> None:
 )
 def test_planted_row_is_found(rows: list[OutputRow], is_through: bool, anomaly: str) -> None:
     """
-    Exactly once: a row that is missing, repeated, out of order, or never written.
+    Under exactly once, a row that is missing, repeated, out of order or never written is an
+    anomaly.
     """
     assert list(check(forwarded(0, 1), rows, is_through=is_through).anomalies) == [anomaly]
 
 
 def test_repeated_row_of_another_attempt_is_explained() -> None:
     """
-    At least once, a row may come again from another attempt of the same micro-batch.
+    Under at least once, a row may come again from another attempt of the same micro-batch.
     """
     rows = [row(0, "3.0.0.x"), row(1, "3.0.0.x"), row(1, "3.0.1.y")]
 
@@ -92,7 +93,8 @@ def test_repeated_row_of_another_attempt_is_explained() -> None:
 @pytest.mark.parametrize("tag", ["3.0.0.x", "4.0.0.y"])
 def test_repeated_row_without_a_reason_is_found(tag: str) -> None:
     """
-    At least once: no attempt writes a row twice, and no row belongs to two micro-batches.
+    Under at least once, a row that one attempt repeats, or that is in two micro-batches, is an
+    anomaly.
     """
     rows = [row(0, "3.0.0.x"), row(1, "3.0.0.x"), row(1, tag)]
 
@@ -157,9 +159,9 @@ def test_join_needs_both_sides() -> None:
     """
     A pair is due for each number that is in both topics.
     """
-    left = [SourceRecord(0, 0, 1, b""), SourceRecord(0, 1, 2, b"")]
+    left_records = [SourceRecord(0, 0, 1, b""), SourceRecord(0, 1, 2, b"")]
 
-    assert truth.joined(left, [SourceRecord(0, 9, 2, b"")]) == {
+    assert truth.joined(left_records, [SourceRecord(0, 9, 2, b"")]) == {
         ("join", 0): [WrittenRecord(2, b"join/0/2", COMMITTED)]
     }
 
@@ -175,7 +177,7 @@ def test_wrong_progress_is_found(
     samples: list[tuple[dict[int, int], dict[int, int]]], anomaly: str
 ) -> None:
     """
-    Recorded progress that moves back, and progress beyond the completed batches.
+    Recorded progress that moves back, or beyond the completed batches, is an anomaly.
     """
     watch = ProgressWatch()
     for recorded, committed in samples:
@@ -226,7 +228,7 @@ def test_round_without_records_is_void(
     tmp_path: Path, driver: Driver, nothing: Inputs, no_rig: Rig
 ) -> None:
     """
-    Where nothing was moved, nothing is shown.
+    A workload that has moved no record is void: it shows nothing.
     """
     assert workload(tmp_path, driver, is_finished=True).result(no_rig, nothing).outcome == VOID
 

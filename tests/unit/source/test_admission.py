@@ -28,7 +28,7 @@ def not_sampled(positions: Offsets) -> dict[TopicPartition, float]:
     raise AssertionError(positions)
 
 
-def taken(start: Offsets, end: Offsets) -> list[int]:
+def admitted(start: Offsets, end: Offsets) -> list[int]:
     """
     Return the number of offsets taken from each partition.
     """
@@ -46,7 +46,7 @@ def test_shares_are_those_of_spark(start: Offsets, expected: list[int]) -> None:
     """
     latest = {P0: 101, P1: 11, P2: 1}
 
-    assert taken(start, AdmissionPolicy(10).apply_limits(start, latest, not_sampled)) == expected
+    assert admitted(start, AdmissionPolicy(10).apply_limits(start, latest, not_sampled)) == expected
 
 
 @given(backlogs, st.integers(1, 2**63 - 1))
@@ -60,12 +60,12 @@ def test_each_partition_gets_an_offset_within_the_limit(
     starts = {tp: start for tp, (start, _) in backlog.items()}
     latest = {tp: start + size for tp, (start, size) in backlog.items()}
 
-    took = taken(starts, AdmissionPolicy(limit).apply_limits(starts, latest, not_sampled))
+    counts = admitted(starts, AdmissionPolicy(limit).apply_limits(starts, latest, not_sampled))
 
     has = [size for _, (_, size) in sorted(backlog.items())]
-    assert all(min(size, 1) <= got <= size for got, size in zip(took, has, strict=True))
-    assert sum(took) <= max(limit, limit + len(took) - 1)
-    assert sum(took) == sum(has) or sum(took) > limit - len(took)
+    assert all(min(size, 1) <= count <= size for count, size in zip(counts, has, strict=True))
+    assert sum(counts) <= max(limit, limit + len(counts) - 1)
+    assert sum(counts) == sum(has) or sum(counts) > limit - len(counts)
 
 
 def test_limit_per_partition() -> None:
@@ -74,12 +74,16 @@ def test_limit_per_partition() -> None:
     """
     latest = {P0: 1000, P1: 30, P2: 5}
 
-    assert taken(ZERO, AdmissionPolicy(None, 20).apply_limits(ZERO, latest, not_sampled)) == [
+    assert admitted(ZERO, AdmissionPolicy(None, 20).apply_limits(ZERO, latest, not_sampled)) == [
         20,
         20,
         5,
     ]
-    assert taken(ZERO, AdmissionPolicy(9, 20).apply_limits(ZERO, latest, not_sampled)) == [4, 4, 1]
+    assert admitted(ZERO, AdmissionPolicy(9, 20).apply_limits(ZERO, latest, not_sampled)) == [
+        4,
+        4,
+        1,
+    ]
 
 
 def test_end_before_start_is_kept_for_the_planner() -> None:
@@ -121,7 +125,7 @@ def test_min_offsets_wait_no_longer_than_the_delay() -> None:
 
 def test_empty_batches_do_not_restart_the_delay() -> None:
     """
-    Planning without new records is no batch: the first record after a long pause is admitted.
+    Planning without new records is not a batch: the first record after a long pause is admitted.
     """
     clock = Clock()
     admission = Admission(
@@ -162,7 +166,7 @@ def test_byte_limit_takes_the_same_fraction_of_each_partition() -> None:
         return {P0: 100.0, P1: 200.0}
 
     # The backlog has 100 kB, 100 kB and 15 kB.
-    assert taken(ZERO, policy.apply_limits(ZERO, latest, sizes)) == [465, 232, 46]
+    assert admitted(ZERO, policy.apply_limits(ZERO, latest, sizes)) == [465, 232, 46]
     assert policy.apply_limits(ZERO, {P0: 10, P1: 10, P2: 1}, sizes) == {P0: 10, P1: 10, P2: 1}
 
 

@@ -142,7 +142,7 @@ def test_only_the_requested_columns_are_returned() -> None:
 
 def test_rows_of_many_batches_are_joined() -> None:
     """
-    Batches that lose most of their records do not become as many small ones, nor too large ones.
+    Rows from many batches are joined to batches of at most BATCH_RECORDS rows.
     """
     few = Log([(n, b"%d" % (n % 5), b"v") for n in range(10_000)], batch=100)
     many = Log([(n, b"%d" % n, b"v") for n in range(BATCH_RECORDS + 1)], batch=100)
@@ -157,7 +157,7 @@ def test_rows_of_many_batches_are_joined() -> None:
 
 def test_a_record_without_a_key_is_an_error() -> None:
     """
-    The error names the record, since there is no latest record of no key.
+    A record without a key is an error that names the record.
     """
     log = Log([(1, b"a", b"1"), (5, None, b"2")])
 

@@ -72,11 +72,11 @@ def cluster() -> Cluster:
     """
     Return a cluster with a topic of two partitions with 200 and 50 records, in leader epoch 3.
     """
-    made = Cluster()
-    made.create_topic("t", 200, 50)
-    made.elect(T0, 3, 0, 200)
-    made.elect(T1, 3, 0, 50)
-    return made
+    new_cluster = Cluster()
+    new_cluster.create_topic("t", 200, 50)
+    new_cluster.elect(T0, 3, 0, 200)
+    new_cluster.elect(T1, 3, 0, 50)
+    return new_cluster
 
 
 def allowing_loss(cluster: Cluster) -> Process:
@@ -183,7 +183,8 @@ def test_leader_change_without_truncation_is_no_data_loss(cluster: Cluster) -> N
 
 def test_unchanged_epoch_needs_no_request(cluster: Cluster) -> None:
     """
-    A log is never truncated within a leader epoch, so the check usually needs no request.
+    While the leader epoch stays the same, no request is sent: a log is not truncated within an
+    epoch.
     """
     process = Process(cluster)
     end = process.first()
@@ -276,7 +277,7 @@ def test_brokers_without_leader_epochs(cluster: Cluster) -> None:
 
 def test_unknown_epoch_is_no_data_loss(cluster: Cluster) -> None:
     """
-    A leader does not know the epochs of a log in the old message format.
+    An epoch that the leader does not know, as of a log in the old message format, is no data loss.
     """
     end = Process(cluster).first()
     cluster.epochs[T0] = {5: 0}
@@ -304,7 +305,8 @@ def test_checkpoint_without_epochs_is_accepted(cluster: Cluster) -> None:
 
 def test_plan_checks_truncation_itself(cluster: Cluster) -> None:
     """
-    A plan checks, too: Spark before 4.2 may not pass the start, nor is it passed in a replay.
+    A plan checks for truncation itself: in a replay, and with Spark before 4.2, latest_offset may
+    not have had the start.
     """
     end = Process(cluster).first()
     cluster.elect(T0, 5, 100, 260)
@@ -396,7 +398,7 @@ def test_epochs_survive_the_checkpoint(epochs: Offsets) -> None:
 
 def test_checkpoint_in_jvm_format_has_no_epochs(cluster: Cluster) -> None:
     """
-    The JVM connector reads every key as a topic.
+    The epochs are removed for the JVM connector, which reads every key as a topic.
     """
     end = {"t": {"0": 3}, LEADER_EPOCHS: {"t": {"0": 1}}}
 
@@ -471,16 +473,16 @@ def test_lost_offsets_are_the_replaced_records(
     log = Log()
     log.append(5)
     process = allowing_loss(log.cluster)
-    position, lost = process.first(), 0
+    position, lost_count = process.first(), 0
     seen = list(log.records)
     for name, arguments in [*history, ("trigger", ())]:
         if name != "trigger":
             getattr(log, name)(*arguments)
             continue
         end, at = len(log.records), len(seen)
-        lost += log.replaced(seen) if at <= end else 0
-        lost += max(min(log.first, end) - at, 0)
+        lost_count += log.replaced(seen) if at <= end else 0
+        lost_count += max(min(log.first, end) - at, 0)
         position = process.latest_offset(position)
         seen = log.records[: position["t"]["0"]]
         latest = process.stream.report_latest_offset() or {}
-        assert latest.get("@lost", {"t": {"0": 0}}) == {"t": {"0": lost}}
+        assert latest.get("@lost", {"t": {"0": 0}}) == {"t": {"0": lost_count}}

@@ -81,9 +81,9 @@ def cluster() -> Cluster:
     """
     Return a cluster with the topic t of one partition, three records in it.
     """
-    made = Cluster()
-    made.create_topic("t", 3)
-    return made
+    new_cluster = Cluster()
+    new_cluster.create_topic("t", 3)
+    return new_cluster
 
 
 def test_batch_is_completed_when_the_next_one_is_planned(cluster: Cluster) -> None:
@@ -179,16 +179,16 @@ def test_end_of_an_available_now_run_is_recorded(cluster: Cluster) -> None:
     """
     The sink is finished when a run with a fixed end has nothing left, and by no other run.
     """
-    endless, ending = Process(cluster), Process(cluster)
-    ending.stream.prepare_for_available_now()
-    first = ending.latest_offset(ending.stream.initial_offset())
-    assert ("finish", 0, "", 0) not in ending.recorded.calls
+    unbounded, bounded = Process(cluster), Process(cluster)
+    bounded.stream.prepare_for_available_now()
+    first = bounded.latest_offset(bounded.stream.initial_offset())
+    assert ("finish", 0, "", 0) not in bounded.recorded.calls
 
-    ending.latest_offset(first)
-    endless.latest_offset(first)
+    bounded.latest_offset(first)
+    unbounded.latest_offset(first)
 
-    assert ending.recorded.calls == [("completed", 3, "query-0", 0), ("finish", 0, "", 0)]
-    assert endless.recorded.calls == [("completed", 3, "query-0", 0)]
+    assert bounded.recorded.calls == [("completed", 3, "query-0", 0), ("finish", 0, "", 0)]
+    assert unbounded.recorded.calls == [("completed", 3, "query-0", 0)]
 
 
 def test_committed_batch_is_recorded(cluster: Cluster) -> None:

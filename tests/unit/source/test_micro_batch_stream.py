@@ -64,9 +64,9 @@ def cluster() -> Cluster:
     """
     Return a cluster with the topic t of two partitions.
     """
-    made = Cluster()
-    made.create_topic("t", 3, 5)
-    return made
+    new_cluster = Cluster()
+    new_cluster.create_topic("t", 3, 5)
+    return new_cluster
 
 
 def query(cluster: Cluster, **options: Any) -> Query:
@@ -265,7 +265,7 @@ def test_added_partitions(cluster: Cluster) -> None:
 
 def test_limits_hold_for_added_partitions(cluster: Cluster) -> None:
     """
-    The backlog of an added partition counts from its start.
+    A limit applies to an added partition, too: its backlog counts from its start.
     """
     process = query(cluster, maxOffsetsPerTrigger="8")
     process.step()
@@ -287,7 +287,7 @@ def test_limited_batches_add_up(cluster: Cluster) -> None:
 
 def test_byte_limit(cluster: Cluster) -> None:
     """
-    MaxBytesPerTrigger limits offsets by their estimated bytes.
+    The option maxBytesPerTrigger limits offsets by their estimated bytes.
     """
     process = query(cluster, maxBytesPerTrigger="4m")
 
@@ -379,7 +379,7 @@ def test_available_now_with_a_lost_end(
 
 
 @pytest.mark.parametrize(
-    ("ending", "first", "rest"),
+    ("end_options", "first", "rest"),
     [
         ({"endingOffsets": '{"t":{"0":2,"1":-1}}'}, [("t-0", 0, 2), ("t-1", 0, 5)], ["t-1"]),
         ({"endingOffsets": '{"t":"latest"}'}, [("t-0", 0, 3), ("t-1", 0, 5)], ["t-0", "t-1"]),
@@ -394,14 +394,14 @@ def test_available_now_with_a_lost_end(
 )
 def test_stream_with_ending_offsets(
     cluster: Cluster,
-    ending: dict[str, str],
+    end_options: dict[str, str],
     first: list[tuple[str, int, int]],
     rest: list[str],
 ) -> None:
     """
     A stream is read up to its ending offsets, however the topic grows.
     """
-    process = query(cluster, **ending)
+    process = query(cluster, **end_options)
 
     assert process.step() == first
     cluster.topics["t"] = [(0, 20), (0, 20)]

@@ -137,7 +137,7 @@ def test_positions_in_everyday_words(limit: object, start: Offsets, end: Offsets
 )
 def test_a_start_in_the_future_is_an_error(limit: object) -> None:
     """
-    A read that starts at a later time would begin with the records before it.
+    A start in the future is an error: the read would begin with the records before it.
     """
     with pytest.raises(OffsetsError, match="1970-01-01T00:00:50.00:00, which is in the future"):
         resolve_start(limit, [P0, P1], LOG, now=lambda: 50.0)  # type: ignore[arg-type]
@@ -146,7 +146,8 @@ def test_a_start_in_the_future_is_an_error(limit: object) -> None:
 
 def test_missing_commit_without_a_fallback() -> None:
     """
-    The error names the partition without a committed offset, and the option that helps (N13).
+    The error names the partition without a committed offset and the option that helps, or the topic
+    of a start that the query does not read (N13).
     """
     with pytest.raises(OffsetsError, match="no offset for t-1; set startingOffsetsFallback"):
         resolve_start(Committed(), [P0, P1], replace(LOG, group={P0: 7}))

@@ -1,5 +1,5 @@
 """
-What the log says of a plan, which Spark's own plan does not show.
+The log line of a plan, since Spark's own plan does not show the ranges.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def test_a_plan_is_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """
-    Topics, records, ranges and the filters that narrow them.
+    A plan is one line with its topics, records, ranges, and the filters that narrow them.
     """
     caplog.set_level(logging.INFO, "pyspark_pykafka")
 

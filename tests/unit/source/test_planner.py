@@ -98,14 +98,14 @@ maybe = st.none() | st.integers(1, 40)
 
 @given(sizes, maybe, st.none() | st.integers(1, 500))
 def test_split_covers_every_offset_once(
-    given_sizes: list[tuple[int, int]], minimum: int | None, cap: int | None
+    starts_and_sizes: list[tuple[int, int]], minimum: int | None, cap: int | None
 ) -> None:
     """
     For every policy the pieces cover exactly the input, in order, and none exceeds the cap.
     """
     whole = [
         OffsetRange(TopicPartition("t", n), start, start + size)
-        for n, (start, size) in enumerate(given_sizes)
+        for n, (start, size) in enumerate(starts_and_sizes)
     ]
 
     pieces = split(whole, SplitPolicy(minimum, cap))
@@ -166,17 +166,15 @@ def test_batch_start_beyond_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given_offsets", "names"),
+    ("offsets", "names"),
     [({P0: 1}, "missing: t-1"), ({P0: 1, P1: 1, P2: 1}, "not assigned: t-2")],
 )
-def test_given_offsets_must_match_assigned(
-    given_offsets: dict[TopicPartition, int], names: str
-) -> None:
+def test_given_offsets_must_match_assigned(offsets: dict[TopicPartition, int], names: str) -> None:
     """
     The error names missing and unassigned partitions (O07, O10).
     """
     with pytest.raises(OffsetsError, match=f"DOES_NOT_MATCH_ASSIGNED.*{names}"):
-        require_assigned(given_offsets, [P0, P1], "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED")
+        require_assigned(offsets, [P0, P1], "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED")
 
 
 def planned(
@@ -275,7 +273,7 @@ def test_split_ranges_keep_the_topic_id() -> None:
 
 def test_planning_thousands_of_partitions_is_linear() -> None:
     """
-    20,000 partitions are planned with one range each, split or not.
+    20,000 partitions with a minimum of as many tasks are planned with one range each.
     """
     offsets = {TopicPartition("t", n): n % 7 + 1 for n in range(20_000)}
     start = StreamOffset(dict.fromkeys(offsets, 0))

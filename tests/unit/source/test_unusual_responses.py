@@ -280,7 +280,8 @@ class Starting(Behaviour):
 
 def test_a_broker_that_knows_no_brokers_yet() -> None:
     """
-    Its metadata do not show that a topic does not exist: the driver requests them again.
+    Metadata of a broker that knows no brokers yet do not show that a topic is missing: the driver
+    requests them again.
     """
     with StubCluster(Starting()) as stubs:
         kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap})

@@ -27,7 +27,7 @@ READ = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
 )
 def test_load_reports_what_is_wrong_in_batches_and_streams(wrong: dict[str, str]) -> None:
     """
-    Spark calls schema() at load(), so it raises the mistakes.
+    schema(), which Spark calls at load(), raises the mistakes that a batch and a stream share.
     """
     with pytest.raises(OptionsError, match="is not an option|it must be|would read nothing"):
         DefaultSource({**READ, **wrong}).schema()
@@ -55,7 +55,7 @@ def test_load_accepts_options_of_either_kind_of_read(right: dict[str, str]) -> N
 
 def test_the_reader_of_an_invalid_stream_raises_on_first_use() -> None:
     """
-    streamReader() raises nothing, since Spark would report an error of its own instead.
+    streamReader() raises nothing, since Spark would hide the error; each method of the reader does.
     """
     source = DefaultSource({**READ, "minoffsetspertrigger": "9", "maxoffsetspertrigger": "1"})
     schema = source.schema()

@@ -40,16 +40,16 @@ def reader(cluster: Cluster, **options: str) -> _LegacyStreamReader:
         "startingOffsets": "earliest",
     }
     parsed = parse_stream_source({**source_options, "minPartitions": "1", **options})
-    made = _LegacyStreamReader(parsed, SCHEMA)
-    made._stream = MicroBatchStream(parsed, cluster, dict)
-    return made
+    stream_reader = _LegacyStreamReader(parsed, SCHEMA)
+    stream_reader._stream = MicroBatchStream(parsed, cluster, dict)
+    return stream_reader
 
 
-def planned(made: _LegacyStreamReader, start: Any, end: Any) -> list[tuple[int, int]]:
+def planned(stream_reader: _LegacyStreamReader, start: Any, end: Any) -> list[tuple[int, int]]:
     """
     Return (start, end) of the ranges of a batch.
     """
-    return [(p.value.start, p.value.end) for p in made.partitions(start, end)]
+    return [(p.value.start, p.value.end) for p in stream_reader.partitions(start, end)]
 
 
 @pytest.fixture
@@ -57,9 +57,9 @@ def cluster() -> Cluster:
     """
     Return a cluster with a topic of one partition and 30 records.
     """
-    made = Cluster()
-    made.create_topic("t", 30)
-    return made
+    new_cluster = Cluster()
+    new_cluster.create_topic("t", 30)
+    return new_cluster
 
 
 def test_new_query_is_limited_from_its_first_batch(
@@ -69,13 +69,13 @@ def test_new_query_is_limited_from_its_first_batch(
     A query that calls latestOffset before it plans is new, and limited; the log warns once that an
     availableNow run ends before the latest offsets.
     """
-    made = reader(cluster, maxOffsetsPerTrigger="10")
+    stream_reader = reader(cluster, maxOffsetsPerTrigger="10")
 
     with caplog.at_level(logging.WARNING, "pyspark_pykafka"):
-        first = made.latestOffset()
-        assert planned(made, made.initialOffset(), first) == [(0, 10)]
-        second = made.latestOffset()
-    assert planned(made, first, second) == [(10, 20)]
+        first = stream_reader.latestOffset()
+        assert planned(stream_reader, stream_reader.initialOffset(), first) == [(0, 10)]
+        second = stream_reader.latestOffset()
+    assert planned(stream_reader, first, second) == [(10, 20)]
     assert caplog.text.count("leaves the rest for the next run") == 1
 
 
@@ -83,23 +83,23 @@ def test_restarted_query_is_limited_from_its_first_batch(cluster: Cluster) -> No
     """
     A restarted query first plans an empty batch at its position, and is limited from there.
     """
-    made = reader(cluster, maxOffsetsPerTrigger="10")
+    stream_reader = reader(cluster, maxOffsetsPerTrigger="10")
     position = {"t": {"0": 15}}
 
-    assert planned(made, position, position) == []
-    assert planned(made, position, made.latestOffset()) == [(15, 25)]
+    assert planned(stream_reader, position, position) == []
+    assert planned(stream_reader, position, stream_reader.latestOffset()) == [(15, 25)]
 
 
 def test_replayed_batch_keeps_its_range(cluster: Cluster) -> None:
     """
     A failed batch is replayed with its own range, whatever the limit is now.
     """
-    made = reader(cluster, maxOffsetsPerTrigger="10")
+    stream_reader = reader(cluster, maxOffsetsPerTrigger="10")
     position, end = {"t": {"0": 5}}, {"t": {"0": 29}}
 
-    assert planned(made, end, end) == []
-    assert planned(made, position, end) == [(5, 29)]
-    assert planned(made, end, made.latestOffset()) == [(29, 30)]
+    assert planned(stream_reader, end, end) == []
+    assert planned(stream_reader, position, end) == [(5, 29)]
+    assert planned(stream_reader, end, stream_reader.latestOffset()) == [(29, 30)]
 
 
 @pytest.mark.parametrize("starting", ["earliest", "latest"])
@@ -109,10 +109,10 @@ def test_restart_that_calls_latest_offset_first(cluster: Cluster, starting: str)
     limits it continues; with limits its end would be wrong, so it fails.
     """
     position = {"t": {"0": 15}}
-    made = reader(cluster, startingOffsets=starting)
-    end = made.latestOffset()
-    assert planned(made, position, position) == []
-    assert planned(made, position, end) == [(15, 30)]
+    stream_reader = reader(cluster, startingOffsets=starting)
+    end = stream_reader.latestOffset()
+    assert planned(stream_reader, position, position) == []
+    assert planned(stream_reader, position, end) == [(15, 30)]
 
     limited = reader(cluster, startingOffsets=starting, maxOffsetsPerTrigger="10")
     limited.latestOffset()
@@ -131,24 +131,24 @@ def test_wrong_start_fails_only_a_new_query(cluster: Cluster) -> None:
     """
     Wrong starting offsets raise OffsetsError in initialOffset, which only a new query calls.
     """
-    made = reader(cluster, startingOffsets='{"t": {"7": 1}}')
+    stream_reader = reader(cluster, startingOffsets='{"t": {"7": 1}}')
 
-    assert "@initial" not in made.latestOffset()
+    assert "@initial" not in stream_reader.latestOffset()
     with pytest.raises(OffsetsError, match="not assigned: t-7"):
-        made.initialOffset()
+        stream_reader.initialOffset()
 
 
 @pytest.mark.parametrize("kind", [_LegacyStreamReader, _AdmissionStreamReader])
 def test_commit_records_the_completed_batch(cluster: Cluster, kind: type[_Reader]) -> None:
     """
-    For every Spark version commit records the end of the batch before the one just planned.
+    For every Spark version, commit records the batch with this end as completed.
     """
-    made = kind(parse_stream_source(STORED), SCHEMA)
+    stream_reader = kind(parse_stream_source(STORED), SCHEMA)
     recorded = RecordedProgress()
-    made._stream = MicroBatchStream(parse_stream_source(STORED), cluster, dict, recorded)
+    stream_reader._stream = MicroBatchStream(parse_stream_source(STORED), cluster, dict, recorded)
     end = {"t": {"0": 30}, "@query": {"id": "q", "batch": 4, "store": "consumerGroup g"}}
 
-    made.commit(end)
+    stream_reader.commit(end)
 
     assert recorded.calls == [("completed", 30, "q", 4)]
 
@@ -157,10 +157,12 @@ def test_repr_of_a_reader(cluster: Cluster) -> None:
     """
     The repr of a reader has its stream on the driver; on an executor it has none.
     """
-    made = reader(cluster)
-    copy = pickle.loads(pickle.dumps(made))  # noqa: S301 (our own)
+    stream_reader = reader(cluster)
+    copy = pickle.loads(pickle.dumps(stream_reader))  # noqa: S301 (our own)
 
-    assert repr(made).startswith("_LegacyStreamReader(MicroBatchStream(Subscribe(topics=('t',))")
+    assert repr(stream_reader).startswith(
+        "_LegacyStreamReader(MicroBatchStream(Subscribe(topics=('t',))"
+    )
     assert repr(copy) == "_LegacyStreamReader(on an executor)"
 
 
@@ -174,10 +176,10 @@ def test_a_checkpoint_shows_that_brokers_have_answered(
     checkpoint = _reader_offset(cluster)
     kafka = KafkaSettings.of({"bootstrap.servers": "b:1"})
 
-    made = reader(cluster)
-    made.initialOffset()
+    stream_reader = reader(cluster)
+    stream_reader.initialOffset()
     before = first_contact.is_reached(kafka)
-    made.partitions(checkpoint, checkpoint)
+    stream_reader.partitions(checkpoint, checkpoint)
 
     assert (before, first_contact.is_reached(kafka)) == (False, True)
 

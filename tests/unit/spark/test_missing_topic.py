@@ -40,8 +40,7 @@ def sink(cluster: StubCluster, engine: str, **options: str) -> DefaultSource:
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])
 def test_a_missing_topic_is_an_error_of_the_driver(cluster: StubCluster, engine: str) -> None:
     """
-    Both writers are made on the driver, where one wait is enough.
-
+    Making either writer on the driver raises the error for a missing topic.
     The error's class is public: isolate_poison and supervise find its name in Spark's text.
     """
     source = sink(cluster, engine, topic="misspelt")
@@ -71,7 +70,7 @@ def test_an_existing_topic_is_looked_up_once_in_a_process(cluster: StubCluster) 
 
 def test_topics_of_rows_are_not_looked_up(cluster: StubCluster) -> None:
     """
-    Without the option topic the driver does not know the topics.
+    Without the option topic no topic is looked up: the driver does not know the topics.
     """
     rows = StructType([*VALUE.fields, StructField("topic", StringType())])
     before = cluster.stats()

@@ -141,7 +141,7 @@ def test_every_type_goes_to_arrow_and_back() -> None:
 
 def test_readers_are_pickled_with_their_format() -> None:
     """
-    Readers of typed columns hold values only, as all readers do.
+    Readers of typed columns are pickled with their format and settings.
     """
     source = DefaultSource({**JSON, "valueschema": "a INT"})
     schema = StructType([StructField("value", EVERYTHING)])

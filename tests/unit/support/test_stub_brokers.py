@@ -87,7 +87,7 @@ class Misspelt(Behaviour):
 
 def test_a_method_that_overrides_nothing_is_refused() -> None:
     """
-    A stub never calls it, so that a test with it would show nothing.
+    A method that overrides nothing is an error: a stub would never call it.
     """
     with pytest.raises(AssertionError, match="Misspelt overrides no method of a stub"):
         StubCluster(Misspelt())

@@ -83,7 +83,8 @@ def test_page_and_data(serve: Callable[..., PageServer]) -> None:
 
 def test_other_paths_and_methods(serve: Callable[..., PageServer]) -> None:
     """
-    Nothing else exists, HEAD has no body, and there is no method that could change anything.
+    Other paths are not found, HEAD has no body, and methods that could change something are
+    rejected.
     """
     server = serve(page)
 
@@ -142,7 +143,7 @@ def test_loopback_is_called_by_its_own_names(serve: Callable[..., PageServer], n
 
 def test_other_addresses_may_have_any_name() -> None:
     """
-    A server on all addresses, which a user has to ask for, is called by names that it cannot know.
+    A server on all addresses, which the user must choose, accepts any host name.
     """
     server = PageServer(page, "0.0.0.0", 0, seconds=HOUR)  # noqa: S104
     try:
@@ -180,7 +181,7 @@ def test_outage_is_shown_beside_the_last_data(serve: Callable[..., PageServer]) 
 
 def test_history_is_bounded(serve: Callable[..., PageServer]) -> None:
     """
-    After 5,000 refreshes a query has few points, from the first to the last.
+    After 5,000 refreshes a query has at most 600 points, from the first to the last.
     """
     clock = iter(range(10_000))
     server = serve(page, now=lambda: float(next(clock)))

@@ -88,7 +88,7 @@ def test_an_unanswered_commit_may_have_succeeded_or_not(rows: list[ReadRow]) -> 
 
 def test_an_unanswered_commit_is_no_reason_for_a_duplicate() -> None:
     """
-    Such a record must not be read twice either.
+    A record whose commit was never answered must not be read twice.
     """
     verdict = check(written(UNKNOWN), [row(0), row(0)])
 
@@ -97,7 +97,8 @@ def test_an_unanswered_commit_is_no_reason_for_a_duplicate() -> None:
 
 def test_at_least_once_duplicates_are_only_counted() -> None:
     """
-    At least once, a repeated row is no anomaly and says nothing about the order, but it is counted.
+    Under at least once, a repeated row is no anomaly and says nothing about the order, but is
+    counted.
     """
     rows = [row(0), row(1), row(0), row(1)]
 
@@ -109,7 +110,7 @@ def test_at_least_once_duplicates_are_only_counted() -> None:
 
 def test_a_value_that_no_run_writes_is_a_phantom() -> None:
     """
-    A value without a number has no place among the records.
+    A value that no run writes is a phantom at its offset.
     """
     verdict = check(written(COMMITTED), [row(0), decode(TOPIC, b"something else", 4)])
 

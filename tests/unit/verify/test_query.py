@@ -45,7 +45,7 @@ class Unstartable:
 )
 def test_a_query_that_never_started_is_not_restarted(error: Exception, text: str) -> None:
     """
-    The first start must succeed, and without Spark's Java process there is no other.
+    A query whose first start fails is not restarted, and the error names the reason.
     """
     attempts: list[Attempt] = []
     session = cast("SparkSession", Unstartable(error))
@@ -70,7 +70,8 @@ def test_a_query_that_never_started_is_not_restarted(error: Exception, text: str
 )
 def test_summary_is_the_line_with_the_reason(text: str, line: str) -> None:
     """
-    Java's reason is on the second line of what py4j says.
+    The summary is the first line, or Java's reason on the second line of py4j's message, or else
+    the error's class.
     """
     assert summary(ValueError(text)) == line
 
@@ -100,6 +101,6 @@ def test_interrupt_is_handled_after_the_block() -> None:
 
 def test_second_interrupt_is_handled_at_once() -> None:
     """
-    A start that hangs can be interrupted all the same.
+    A second Ctrl-C is handled at once, so that a start that hangs can be interrupted.
     """
     assert interrupted(2) == ["the interrupt"]

@@ -48,7 +48,7 @@ LOST = Verdict({"lost": [("t", 1, 7)]})
 )
 def test_outcome_and_exit_code(values: dict[str, Any], outcome: str, code: int) -> None:
     """
-    A run without progress is void rather than clean, unless the query has passed the records.
+    A run without progress is void rather than clean; a lost record is an anomaly in any run.
     """
     result = report(**values)
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 def test_the_last_request_has_a_minimum_timeout() -> None:
     """
-    With a request timeout of a few milliseconds librdkafka aborts the process when the client is
-    closed.
+    A request shortly before its deadline gets a second: with a request timeout of a few
+    milliseconds librdkafka aborts the process when the client is closed.
     """
     admin = RetryingAdmin(KafkaSettings.of({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}))
     timeouts = []
@@ -66,7 +66,8 @@ def test_a_request_without_a_response_may_have_created_the_topic(
     codes: tuple[int, ...], validate_only: bool, created: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A retried request that finds the topic does not report it as one that existed before.
+    A topic that exists when a request without a response is retried counts as created; after a
+    rejected request it does not.
     """
     admin = RetryingAdmin(KafkaSettings.of({"bootstrap.servers": "127.0.0.1:1"}))
     client = _Creating(*codes)
@@ -100,7 +101,8 @@ def test_a_role_that_no_broker_takes_is_an_error_at_the_deadline(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """
-    Requests that reach no coordinator end with its error; a line has said after 5 s why they wait.
+    Requests that never reach the coordinator fail at the deadline with its error; after 5 s a line
+    says what they wait for.
     """
     clock = Clock()
     settings = KafkaSettings.of({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"})

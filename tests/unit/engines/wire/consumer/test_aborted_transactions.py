@@ -97,7 +97,7 @@ def test_batch_with_the_first_offset_belongs_to_the_transaction() -> None:
 
 def test_compressed_marker_is_read() -> None:
     """
-    No broker compresses a marker, but the format allows it.
+    A compressed marker ends its transaction; no broker writes one, but the format allows it.
     """
     plain = marker(1, 1, abort=True)
     compressed = batch_of(
@@ -119,7 +119,8 @@ def test_other_control_records_end_no_transaction() -> None:
 
 def test_unreadable_marker_is_an_error() -> None:
     """
-    Otherwise aborted records could be returned, or committed ones hidden.
+    A marker that cannot be read is an error: ignored, it could return aborted records or hide
+    committed ones.
     """
     good = marker(0, 1, abort=True).encode()
     for size in range(HEADER_SIZE, len(good) - 10):

@@ -17,21 +17,21 @@ responses = st.lists(st.tuples(st.integers(-1, 2**63 - 1), sizes), max_size=5)
 
 
 @given(st.integers(1, 2**31 - 1), responses, offsets)
-def test_size_is_within_bounds(most: int, learnt: list[tuple[int, int]], remaining: int) -> None:
+def test_size_is_within_bounds(limit: int, recorded: list[tuple[int, int]], remaining: int) -> None:
     """
     Whatever was recorded, a fetch requests at least one byte and at most the limit.
     """
-    sizing = FetchSizing(most)
-    for covered, size in learnt:
+    sizing = FetchSizing(limit)
+    for covered, size in recorded:
         sizing.record_response(covered, size)
 
-        assert 1 <= sizing.next_fetch_bytes(remaining) <= most
+        assert 1 <= sizing.next_fetch_bytes(remaining) <= limit
 
 
 @given(st.integers(1, 10_000), st.integers(1, 100_000), st.integers(1, 10_000))
 def test_end_of_a_range_is_not_over_fetched(record: int, covered: int, remaining: int) -> None:
     """
-    With records of one size the last fetch requests all of them and little more.
+    With records of one size the last fetch requests the remaining records and little more.
     """
     sizing = FetchSizing(2**31 - 1)
     sizing.record_response(covered, covered * record)

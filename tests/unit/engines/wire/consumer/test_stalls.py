@@ -105,7 +105,7 @@ def test_librdkafka_skips_no_record_in_a_stall(kind: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "why"),
+    ("kind", "reason"),
     [
         ("empty", "broker 0, which leads .* below its high watermark 1000 .*tiered storage"),
         ("throttled", "holds records back for a quota .* 50 ms"),
@@ -113,13 +113,13 @@ def test_librdkafka_skips_no_record_in_a_stall(kind: str) -> None:
         ("out of range", r"OFFSET_OUT_OF_RANGE.* from 0 up to its high watermark 1000"),
     ],
 )
-def test_permanent_stall_is_a_retriable_error(kind: str, why: str) -> None:
+def test_permanent_stall_is_a_retriable_error(kind: str, reason: str) -> None:
     """
     After pollTimeoutMs the read raises a retriable error; few requests are sent until then.
     """
     with StubCluster(odd(kind)) as stubs:
         began = time.monotonic()
-        with pytest.raises(StalledReadError, match=f"(?s)t-0 at offset 200 .*{why}") as caught:
+        with pytest.raises(StalledReadError, match=f"(?s)t-0 at offset 200 .*{reason}") as caught:
             read(stubs, fail_on_data_loss=False, poll_timeout_ms=SHORT_MS)
         seconds = time.monotonic() - began
         requests = sum(stubs.stats()["requests"].values())
@@ -305,7 +305,8 @@ class Open(Behaviour):
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])
 def test_records_behind_an_open_transaction_are_not_lost(engine: str) -> None:
     """
-    Under read_committed a read waits for the end of the transaction, and skips no record.
+    Under read_committed a read that reaches an open transaction stalls, and skips no record even if
+    data loss is allowed.
     """
     with (
         StubCluster(Open(high_watermark=END)) as stubs,
@@ -391,7 +392,7 @@ def test_a_read_reuses_its_response_memory(monkeypatch: pytest.MonkeyPatch) -> N
 
 class Throttling(Behaviour):
     """
-    Answers the fetch at offset 200 with a throttle time, once or for ever, with records or not.
+    Answers the fetch at offset 200 with a throttle time, once or always, with records or not.
     """
 
     milliseconds = 0

@@ -197,7 +197,7 @@ def test_each_truncation_is_reported_once(caplog: pytest.LogCaptureFixture) -> N
 
 def test_election_without_truncation_loses_nothing() -> None:
     """
-    As in a broker restart, each record is read once.
+    After an election that keeps the whole log, as in a broker restart, each record is read once.
     """
     with StubCluster(Led(elections=[(500, 1000)])) as stubs:
         assert read(stubs, planned(3)) == list(range(1000))
@@ -207,7 +207,8 @@ def test_election_without_truncation_loses_nothing() -> None:
 @pytest.mark.parametrize(("start", "end"), [(EARLIEST, LATEST), (0, LATEST), (0, 1000)])
 def test_batch_query_detects_truncation_during_the_read(start: int, end: int) -> None:
     """
-    Its ranges have no epoch; the first leader whose log reaches the end of the range sets it.
+    A batch query's ranges have no epoch; the first leader whose log reaches the end of the range
+    sets it.
     """
     with StubCluster(Led(elections=[(500, 300)])) as stubs:
         with pytest.raises(DataLossError, match="in leader epoch 3.* 300 now"):
@@ -264,7 +265,7 @@ def test_metadata_older_than_the_range_are_requested_again() -> None:
 
 def test_permanently_stale_broker_is_a_retriable_error() -> None:
     """
-    No record of its log is read.
+    A broker whose metadata stay stale is an error, and no record of its log is read.
     """
     with StubCluster(Led(epoch=2)) as stubs:
         with pytest.raises(TimeoutExceededError, match=r"t-0: a broker that is behind.*epoch 2"):
@@ -274,7 +275,7 @@ def test_permanently_stale_broker_is_a_retriable_error() -> None:
 
 def test_older_epoch_without_topic_ids_is_accepted() -> None:
     """
-    On brokers before 2.8 a recreated topic looks the same.
+    On brokers before 2.8 an older epoch may be that of a recreated topic, which is read.
     """
     known = {**Behaviour().versions, METADATA: (4, 9)}
     with StubCluster(Led(epoch=2, versions=known)) as stubs:
@@ -299,7 +300,7 @@ def test_driver_sends_one_request_to_each_leader(
     broker: Callable[[StubCluster], MetadataClient],
 ) -> None:
     """
-    Whatever the number of partitions; the end offsets have their leader epochs.
+    Each leader gets one request for all its partitions; the end offsets have their leader epochs.
     """
     tps = [TopicPartition("t", number) for number in range(30)]
     with StubCluster(Led(brokers=3, topics={"t": 30}, epoch=5, kept=600)) as stubs:
@@ -329,7 +330,7 @@ def test_driver_leaves_out_old_brokers(
 
 def test_stream_requests_stale_offsets_again() -> None:
     """
-    The checkpoint shows that the broker's leader epoch is older than the query has seen.
+    Offsets are requested again while the broker's leader epoch is older than the checkpoint's.
     """
     with StubCluster(BehindAtFirst()) as stubs:
         source_options = {

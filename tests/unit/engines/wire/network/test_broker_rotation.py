@@ -84,7 +84,7 @@ def test_demoted_brokers_come_later_for_a_while() -> None:
 @given(st.lists(st.sampled_from([A, B, C]), max_size=9), st.sets(st.sampled_from([A, B, C])))
 def test_the_order_has_every_broker_once(known: list[Address], ready: set[Address]) -> None:
     """
-    Whatever happened before.
+    The order has each broker once, whatever happened before.
     """
     turns = rotation(away=(C,))
     turns.demote(A)
@@ -186,7 +186,7 @@ def test_an_address_that_no_broker_advertises_confirms_nothing() -> None:
 
 def test_aliases_of_one_broker_confirm_nothing() -> None:
     """
-    However many of them respond.
+    Responses of addresses that no broker advertises confirm nothing, however many there are.
     """
     aliases = [Address(name, 9092) for name in "xyz"]
     check = confirming(*((alias, cluster_metadata(topic(4))) for alias in aliases))
@@ -250,7 +250,7 @@ def test_an_unknown_epoch_does_not_demote_a_broker() -> None:
 
 def test_a_broker_that_lacks_a_partition_is_behind() -> None:
     """
-    Whichever of two brokers responds first.
+    Of two brokers the one without the partition is behind, whichever responds first.
     """
     more, fewer = cluster_metadata(topic(4, 0)), cluster_metadata(topic(4))
 
@@ -260,7 +260,7 @@ def test_a_broker_that_lacks_a_partition_is_behind() -> None:
 
 def test_brokers_of_all_responses_are_known() -> None:
     """
-    A broker that is behind may lack the leader of a later epoch.
+    The result has the brokers of all responses: one that is behind may lack the newest leader.
     """
     later = cluster_metadata(topic(4, 7))
     later.brokers.append(BrokerMetadata(3, "c", 9092))
@@ -271,7 +271,7 @@ def test_brokers_of_all_responses_are_known() -> None:
 
 def test_no_brokers_are_not_a_cluster_of_one() -> None:
     """
-    A broker that has just started may know no brokers, and no topics.
+    A response without brokers settles nothing: a broker that has just started may know none.
     """
     check = FreshnessCheck("c", None, LastSeenEpochs())
     check.add(A, MetadataResponse(0, [], []))
@@ -282,7 +282,7 @@ def test_no_brokers_are_not_a_cluster_of_one() -> None:
 @pytest.mark.parametrize("error", [29, 5])
 def test_a_topic_error_of_one_broker_does_not_count(error: int) -> None:
     """
-    A broker that is behind may not know a new permission or the leader of a new topic.
+    One broker's error does not count: it may not know a new permission or a new topic's leader yet.
     """
     failed = TopicMetadata(error, "t", None, [])
     check = confirming((A, cluster_metadata(failed)))
@@ -294,7 +294,7 @@ def test_a_topic_error_of_one_broker_does_not_count(error: int) -> None:
 
 def test_a_third_broker_decides_between_topic_ids() -> None:
     """
-    Of two topics with one name, nothing but a majority shows which is the later one.
+    Of two topics with one name, only a majority of brokers shows which is the later one.
     """
     old, again = cluster_metadata(topic(9)), cluster_metadata(topic(0, topic_id=OTHER_ID))
     for one in (old, again):
@@ -328,7 +328,7 @@ def test_one_fresh_response_is_enough() -> None:
 )
 def test_stale_metadata_is_rejected(stale: TopicMetadata) -> None:
     """
-    However many brokers return it; metadata of a broker that is up to date is accepted.
+    Stale metadata is rejected, however often it is returned; a newer response is accepted.
     """
     freshness = check(seen_epochs(topic(5, 5)))
     for _ in range(2 * MIN_CONFIRMATIONS):
@@ -359,7 +359,7 @@ def test_low_epochs_that_are_no_sign_of_staleness(candidate: TopicMetadata) -> N
 
 def test_epochs_are_kept_per_cluster() -> None:
     """
-    A clone of a cluster has the same topic ids.
+    Epochs of one cluster do not count for another: a clone has the same topic ids.
     """
     assert seen_epochs(topic(5)).staleness("another", topic(4)) is None
 
@@ -465,7 +465,7 @@ def test_a_failure_starts_the_next_attempt() -> None:
 
 def test_a_fatal_error_ends_the_race() -> None:
     """
-    No other broker would accept the password.
+    After a rejected login no other broker is tried: none would accept the password.
     """
     with pytest.raises(AuthenticationError, match="who"):
         run(failing(AuthenticationError("who")), lambda: "never")
@@ -473,7 +473,7 @@ def test_a_fatal_error_ends_the_race() -> None:
 
 def test_a_slow_attempt_is_overtaken() -> None:
     """
-    Its value is handed over when it arrives late.
+    The value of a slow attempt is handed over when it arrives late.
     """
     go, arrived = threading.Event(), threading.Event()
     slow: list[int] = []
@@ -506,6 +506,6 @@ def test_a_race_ends_at_its_deadline() -> None:
 
 def test_a_race_without_a_deadline() -> None:
     """
-    Waits are limited to the system's maximum.
+    Without a deadline a race still returns its value: waits are limited to the system's maximum.
     """
     assert run(lambda: "it", seconds=math.inf) == "it"

@@ -198,7 +198,7 @@ def test_a_silent_host_is_overtaken(stub: StubCluster) -> None:
 
 def test_bootstrap_hosts_are_tried_in_random_order() -> None:
     """
-    Not all tasks of a job connect to the first host.
+    Clients start with different hosts, so that not all tasks of a job connect to the first one.
     """
     with StubCluster(Behaviour(brokers=5)) as stubs:
         met = set()
@@ -212,7 +212,8 @@ def test_bootstrap_hosts_are_tried_in_random_order() -> None:
 
 def test_a_dead_address_has_its_own_timeout(dead: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Ten seconds, which the test shortens, and less while it is known to be unreachable.
+    Connecting to one address takes ten seconds at most, and less while it is known to be
+    unreachable.
     """
     assert connect.ADDRESS_TIMEOUT_SECONDS == 10
     address = Address("127.0.0.1", dead.port)
@@ -254,7 +255,8 @@ def test_brokers_that_never_answered_are_waited_for_less(
     reached: bool,
 ) -> None:
     """
-    The address is probably wrong; but a timeout that the user sets applies from the beginning.
+    A first contact waits ten seconds, as the address is probably wrong; a timeout that the user
+    sets applies from the beginning.
     """
     monkeypatch.setattr(first_contact, "_reached", set())
     kafka = KafkaSettings.of({"bootstrap.servers": "b:1", **settings})
@@ -268,7 +270,7 @@ def test_brokers_that_never_answered_are_waited_for_less(
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])
 def test_an_answer_of_a_broker_is_the_first_contact(engine: str, stub: StubCluster) -> None:
     """
-    After it the driver waits through an outage as long as the settings say.
+    After a first response the driver waits through an outage as long as the settings say.
     """
     kafka = KafkaSettings.of({"bootstrap.servers": stub.bootstrap, "client.id": engine})
     backend = metadata_backend_of(kafka, "read_uncommitted", engine)
@@ -349,8 +351,8 @@ def proxied() -> Iterator[list[Proxy]]:
 
 def test_forgotten_connections_cost_one_timeout(proxied: list[Proxy]) -> None:
     """
-    A firewall forgets all connections that are idle as long: once one was silent for the request
-    timeout, the others are reopened.
+    Once a connection was silent for the request timeout, the others that were idle as long are
+    reopened: a firewall forgets all of them.
     """
     cluster = cluster_of(proxied[0].address, request_timeout_ms="2000")
     timed_out: list[int] = []

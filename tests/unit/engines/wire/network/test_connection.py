@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 def test_a_request_gets_its_response(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    With the old form of header and with the flexible one.
+    A request gets its response, with the old form of header and with the flexible one.
     """
     broker = scripted(GREETING, responding(metadata(1)), responding(metadata(12), flexible=True))
     connection = broker.open()
@@ -220,7 +220,7 @@ def test_an_invalid_size_is_an_error(scripted: Callable[..., ScriptedBroker], si
 
 def test_tls_listener_is_recognised(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    By the TLS alert that it sends in response to a plaintext request.
+    A TLS listener is recognised by the alert that it sends in response to a plaintext request.
     """
     broker = scripted(sending(b"\x15\x03\x03\x00\x02\x02\x50"))
 
@@ -298,7 +298,7 @@ def test_settings_limit_each_request(scripted: Callable[..., ScriptedBroker]) ->
 
 def test_setup_is_limited(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    A listener that accepts and never responds does not block a worker for ever.
+    A listener that accepts and never responds blocks a worker only until the setup timeout.
     """
     # The deadline is later than a test may end.
     with pytest.raises(TimeoutExceededError, match="ApiVersions timed out"):
@@ -307,7 +307,7 @@ def test_setup_is_limited(scripted: Callable[..., ScriptedBroker]) -> None:
 
 def test_a_refused_connection_names_the_broker() -> None:
     """
-    With the reason and what to check.
+    The error names the broker's address and the reason.
     """
     free = Address(*unused_address())
 
@@ -433,7 +433,7 @@ def test_a_header_with_too_many_tags(scripted: Callable[..., ScriptedBroker]) ->
 
 def test_a_response_that_cannot_be_decoded(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    The error names its type, and the connection is closed.
+    The error names the type of the response, and the connection is closed.
     """
     connection = scripted(GREETING, responding(b"\xff" * 9)).open()
 
@@ -511,7 +511,7 @@ def test_a_broker_that_closes_during_login_is_unavailable(
     scripted: Callable[..., ScriptedBroker],
 ) -> None:
     """
-    Without an error code, the login may succeed at the next attempt.
+    A connection that ends during the login is an outage: the next attempt may succeed.
     """
     broker = scripted(GREETING, handshake(), disconnecting)
 
@@ -555,7 +555,7 @@ def test_a_broker_that_does_not_know_the_password(
 
 def test_a_login_is_renewed_before_it_expires(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    On the same connection, when nothing is in flight (KIP-368).
+    A login is renewed on the same connection, when nothing is in flight (KIP-368).
     """
     login = [handshake(), authenticated(lifetime=1000)]
     broker = scripted(GREETING, *login, responding(metadata(1)), *login, responding(metadata(1)))
@@ -598,7 +598,7 @@ def test_a_renewed_login_does_not_overwrite_a_frame(
 
 def test_other_responses_do_not_overwrite_a_frame(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    Nor does a response of another type on the same connection.
+    A response of another type on the same connection does not overwrite a frame in use.
     """
     connection = scripted(GREETING, responding(FETCHED), responding(metadata(1))).open()
     connection.send(fetch_request(), soon())
@@ -624,7 +624,7 @@ def test_consecutive_fetches_share_memory(scripted: Callable[..., ScriptedBroker
 
 def test_a_failed_renewal_closes_the_connection(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    Credentials that were revoked meanwhile are an error.
+    A rejected renewal, as of revoked credentials, is an error and closes the connection.
     """
     login = [handshake(), authenticated(lifetime=1000)]
     broker = scripted(GREETING, *login, handshake(), authenticated(58, "gone"))

@@ -1,5 +1,5 @@
 """
-What a listener is that ends a connection, as one more connection shows.
+One more connection shows what kind of listener ended a connection.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def test_a_silent_tls_listener_is_recognised(tls_address: Address) -> None:
 
 def test_a_broker_that_only_ends_connections_is_retried() -> None:
     """
-    As a broker does that shuts down: neither TLS nor a login would help.
+    A listener that only ends connections may be a broker that shuts down: an outage, no TLS error.
     """
     with scripted_brokers() as start, pytest.raises(PykafkaError, match="connection ended") as end:
         opened(start(disconnecting).address, "plaintext")

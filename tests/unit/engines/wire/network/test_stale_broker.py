@@ -293,7 +293,7 @@ def test_topics_are_confirmed_once(stubs: StubCluster) -> None:
 
 def test_a_single_broker_gets_one_request(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    No second response is waited for where no second broker exists.
+    If a cluster has one broker, a plan sends one request and waits for no other response.
     """
     wait_for_responses(monkeypatch, 300.0)
     with StubCluster(Stale(brokers=1, topics={"t": 1})) as alone:
@@ -337,7 +337,8 @@ def test_a_silent_second_broker_delays_one_plan(
     apis: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Other new topics are not confirmed for a while, and a pattern without topics is not either.
+    The first plan waits for a silent second broker; for a while other plans do not, whether they
+    name topics or a pattern.
     """
     topics = {"t": 1, "u": 1, "v": 1}
     with StubCluster(Silent(brokers=2, topics=topics, silent=(1,), silent_apis=apis)) as stubs:
@@ -353,7 +354,8 @@ def test_metadata_that_no_second_broker_confirms_are_a_warning(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    A plan that rests on one of several brokers says so in the log, and one of two does not.
+    A plan that two brokers confirm logs nothing; one that rests on a single broker of two logs a
+    warning.
     """
     wait_for_responses(monkeypatch, 1.0)
     with StubCluster(Silent(brokers=2, topics={"t": 1, "u": 1})) as stubs:
@@ -448,7 +450,7 @@ def test_a_silent_second_broker_behind_an_alias(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_second_broker_that_is_down_costs_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A refused connection is known at once.
+    A second broker that refuses connections is not waited for.
     """
     # Waiting for the second broker would exceed the time of the test.
     wait_for_responses(monkeypatch, 300.0)
@@ -501,7 +503,7 @@ class Moved(Stale):
 @pytest.mark.parametrize("nodes", [(STALE,), (2, STALE), (1, STALE)])
 def test_a_leader_that_the_stale_broker_does_not_know(nodes: tuple[int, ...]) -> None:
     """
-    Offsets come from it, since the brokers of both responses are known.
+    Offsets come from the new leader, since the brokers of both responses are known.
     """
     with StubCluster(Moved(brokers=3, topics={"t": 1})) as stubs:
         assert planned_end(bootstrap(stubs, *nodes)) == 200
@@ -576,7 +578,7 @@ def test_another_broker_is_used_after_a_failure(stubs: StubCluster) -> None:
 
 def test_a_new_topic_is_found(stubs: StubCluster) -> None:
     """
-    A second broker must confirm that a topic does not exist, in tasks and on the driver.
+    A topic that the first broker does not know is found at another, in tasks and on the driver.
     """
     cluster = cluster_of(bootstrap(stubs, STALE, 1))
     assert cluster.leader(TopicPartition("new", 0), soon()).node == 1
@@ -699,7 +701,7 @@ class Alone(Stale):
 
 def test_a_writer_leaves_a_leader_without_replicas(write: Callable[..., int]) -> None:
     """
-    Its requests time out; the retry goes to the true leader.
+    After the stale leader reports a timeout, the retry goes to the true leader.
     """
     with StubCluster(Alone(brokers=3)) as stubs:
         assert write(bootstrap(stubs, STALE)) == 1
@@ -727,7 +729,7 @@ def test_a_writer_does_not_wait_for_a_deposed_leader(write: Callable[..., int]) 
 
 class SlowLeader(Behaviour):
     """
-    A leader that takes its time.
+    A leader that responds to Produce after five seconds.
     """
 
     def delay(self, node: int, api_key: int) -> float:  # noqa: ARG002

@@ -47,7 +47,7 @@ def test_the_whole_throttle_time_is_waited(
     clock: Clock, throttled: Callable[[int, int], Throttle]
 ) -> None:
     """
-    Once: afterwards sending is allowed.
+    The whole throttle time is waited once; afterwards sending is allowed.
     """
     throttle = throttled(6, 1500)
     throttle.wait(Deadline.after(10, clock.now))
@@ -73,7 +73,7 @@ def test_a_throttle_time_beyond_the_deadline_is_not_waited(
     clock: Clock, throttled: Callable[[int, int], Throttle]
 ) -> None:
     """
-    The error comes at once.
+    A throttle time beyond the deadline is an error at once.
     """
     with pytest.raises(TimeoutExceededError, match="send again in 60.0 s, which is after"):
         throttled(6, 60_000).wait(Deadline.after(3, clock.now))
@@ -84,7 +84,7 @@ def test_old_versions_are_not_waited_for(
     clock: Clock, throttled: Callable[[int, int], Throttle]
 ) -> None:
     """
-    Brokers delay the responses in old versions themselves.
+    Brokers delay the responses in old versions themselves, so the client does not wait.
     """
     throttled(5, 60_000).wait(Deadline.after(3, clock.now))
 

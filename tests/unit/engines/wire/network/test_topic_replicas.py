@@ -22,7 +22,8 @@ from pyspark_pykafka.settings.wire_config import wire_producer_config
 @pytest.mark.parametrize("replicas", [(), (1,), (2, 1, 3)])
 def test_replicas_are_decoded(version: int, replicas: tuple[int, ...]) -> None:
     """
-    The replicas of the first partition, as kafka-python encodes them.
+    The number of brokers and of the first partition's replicas are decoded as kafka-python encodes
+    them.
     """
     from kafka.protocol.metadata import MetadataResponse
 

@@ -57,7 +57,8 @@ def test_requests_and_responses_are_logged(
     scripted: Callable[..., ScriptedBroker], lines: Callable[[], list[str]]
 ) -> None:
     """
-    With its API, version, correlation id and size; a response with the milliseconds it took.
+    A request is logged with its API, version, correlation id and size; a response also with the
+    milliseconds that it took.
     """
     broker = scripted(GREETING, responding(metadata(1)))
     broker.open(debug="protocol").request(metadata_request(1), soon())
@@ -170,7 +171,7 @@ def test_a_read_is_logged(lines: Callable[[], list[str]], caplog: pytest.LogCapt
 
 def test_reprs_show_the_state_and_no_secret(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    A debugger shows addresses, the security protocol and requests in flight.
+    The reprs show addresses, the security protocol and requests in flight.
     """
     broker = scripted(GREETING, handshake(), authenticated())
     connection = broker.open(sasl=LOGIN)

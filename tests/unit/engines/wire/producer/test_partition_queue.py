@@ -85,13 +85,13 @@ def deliver(
     for _ in range(10_000):
         if queue.is_empty:
             return
-        under_way = []
+        in_flight = []
         while queue.is_sendable(now=0.0):
             batch = queue.send()
-            under_way.append((batch, fate()))
-        for batch, happens in under_way:
-            taken = happens is not Fate.REQUEST_LOST and leader.take(batch)
-            if taken and happens is Fate.DONE:
+            in_flight.append((batch, fate()))
+        for batch, happens in in_flight:
+            in_log = happens is not Fate.REQUEST_LOST and leader.take(batch)
+            if in_log and happens is Fate.DONE:
                 queue.acknowledge(batch)
             else:
                 queue.requeue(batch, 0.0, UNAVAILABLE)
@@ -107,7 +107,8 @@ def test_each_batch_arrives_once_and_in_order(
     counts: list[int], first: int, chance: random.Random
 ) -> None:
     """
-    Whatever is lost on the way, and wherever the sequence numbers wrap around.
+    Each batch arrives once and in order, whatever is lost, and wherever sequence numbers wrap
+    around.
     """
     queue = PartitionQueue(TP, IN_FLIGHT, next_sequence=first)
     leader = LeaderInMemory()
@@ -121,7 +122,7 @@ def test_each_batch_arrives_once_and_in_order(
 
 def test_the_leader_in_memory_rejects_gaps() -> None:
     """
-    A queue that forgets to keep a batch's number would be seen: the batch comes twice.
+    The model detects a queue that forgets a batch's sequence number: the log has the batch twice.
     """
 
     class Forgetful(PartitionQueue):

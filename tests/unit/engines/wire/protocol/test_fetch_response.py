@@ -89,7 +89,7 @@ def test_same_as_kafka_python(
         PARTITION.AbortedTransaction(first_offset=first, producer_id=producer)
         for first, producer in aborted
     ]
-    given_frame = frame(
+    encoded_frame = frame(
         version,
         [
             partition(
@@ -105,7 +105,7 @@ def test_same_as_kafka_python(
         throttle=throttle,
     )
 
-    response = read_fetch_response(given_frame)
+    response = read_fetch_response(encoded_frame)
 
     assert response == FetchResponse(
         throttle_time_ms=throttle,
@@ -155,15 +155,15 @@ def test_truncated_responses(version: int, data: st.DataObject) -> None:
     A truncated response raises an error, unless only tagged fields are missing.
     """
     complete = frame(version, [partition(records=b"r" * 40, aborted_transactions=[])])
-    cut = data.draw(st.integers(0, len(complete.body) - 1))
-    view = Frame(consumer.FetchResponse, version, complete.body[:cut])
+    size = data.draw(st.integers(0, len(complete.body) - 1))
+    view = Frame(consumer.FetchResponse, version, complete.body[:size])
 
     try:
         response = read_fetch_response(view)
     except KafkaClientError:
         return
     assert bytes(response.records) == b"r" * 40
-    assert len(complete.body) - cut <= 3
+    assert len(complete.body) - size <= 3
 
 
 @given(versions, st.binary(max_size=200))

@@ -43,7 +43,7 @@ DESCRIBED = admin.DescribeTransactionsResponse.TransactionState
 WRITTEN = producer.ProduceResponse.TopicProduceResponse
 WRITTEN_PARTITION = WRITTEN.PartitionProduceResponse
 
-PARTITIONS_TOLD = [
+METADATA_PARTITIONS = [
     PARTITION(
         error_code=0,
         partition_index=at,
@@ -79,7 +79,7 @@ RESPONSES: dict[ApiSpec[Any], Any] = {
         ],
         cluster_id="c",
         controller_id=1,
-        topics=[TOPIC(error_code=0, name="t", partitions=PARTITIONS_TOLD)],
+        topics=[TOPIC(error_code=0, name="t", partitions=METADATA_PARTITIONS)],
     ),
     LIST_OFFSETS: consumer.ListOffsetsResponse(
         topics=[
@@ -239,10 +239,10 @@ def test_unknown_tags_of_inner_structures_are_skipped() -> None:
     Tagged fields after a rejected record and after a partition are skipped.
     """
     body = Case(PRODUCE, 9).body
-    refused, message = b"\x00\x00\x00\x01\x00", b"\x04bad"
-    before = refused + b"\x00" + message + b"\x00"
+    rejected, message = b"\x00\x00\x00\x01\x00", b"\x04bad"
+    before = rejected + b"\x00" + message + b"\x00"
     assert body.count(before) == len(PARTITIONS_WRITTEN)
-    tagged = body.replace(before, refused + b"\x01\x05\x01x" + message + b"\x01\x05\x02xy")
+    tagged = body.replace(before, rejected + b"\x01\x05\x01x" + message + b"\x01\x05\x02xy")
 
     assert read(PRODUCE, 9, tagged) == read(PRODUCE, 9, body)
 

@@ -62,15 +62,19 @@ RANGE = metadata.ApiVersionsResponse.ApiVersion
 
 
 @given(versions(API_VERSIONS), texts, texts)
-def test_api_versions_request_equals_kafka_pythons(version: int, name: str, its: str) -> None:
+def test_api_versions_request_equals_kafka_pythons(
+    version: int, name: str, software_version: str
+) -> None:
     """
     An ApiVersions request is kafka-python's, byte for byte.
     """
     expected = metadata.ApiVersionsRequest(
-        client_software_name=name, client_software_version=its, version=version
+        client_software_name=name, client_software_version=software_version, version=version
     )
 
-    assert sent(api_versions_request(version, name, its)) == sent_by_kafka_python(expected)
+    assert sent(api_versions_request(version, name, software_version)) == sent_by_kafka_python(
+        expected
+    )
 
 
 @given(versions(METADATA), st.none() | st.lists(names, max_size=3), st.booleans())
@@ -236,7 +240,7 @@ def test_api_versions_response_is_decoded(
 @pytest.mark.parametrize("requested", [0, 3])
 def test_unsupported_version_is_decoded(requested: int) -> None:
     """
-    A broker that does not support the requested version answers in version 0.
+    A broker that does not support the requested version answers in version 0, which is decoded.
     """
     expected = metadata.ApiVersionsResponse(
         error_code=35, api_keys=[RANGE(api_key=18, min_version=0, max_version=2)]
@@ -258,7 +262,7 @@ partitions = st.builds(
     isr_nodes=nodes,
     offline_replicas=nodes,
 )
-topics_told = st.builds(
+metadata_topics = st.builds(
     TOPIC,
     error_code=int16,
     name=names,
@@ -273,7 +277,7 @@ metadata_responses = st.builds(
     brokers=st.lists(brokers, max_size=3),
     cluster_id=st.none() | texts,
     controller_id=int32,
-    topics=st.lists(topics_told, max_size=3),
+    topics=st.lists(metadata_topics, max_size=3),
 )
 
 

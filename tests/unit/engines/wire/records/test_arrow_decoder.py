@@ -57,26 +57,26 @@ def responses(
     Split a log into responses: some batches each, then a part of the next batch.
     """
     remaining = [batch for batch in log.batches if batch.last_offset >= start]
-    cut: list[tuple[list[Batch], bytes]] = []
+    parts: list[tuple[list[Batch], bytes]] = []
     for count, partial in cycle(cuts):
         if not remaining:
-            return cut
+            return parts
         next_batch = remaining[count].encode() if len(remaining) > count else b""
-        cut.append(
+        parts.append(
             (
                 remaining[:count],
                 next_batch[: min(partial, len(next_batch) - 1)] if next_batch else b"",
             )
         )
         remaining = remaining[count:]
-    return cut
+    return parts
 
 
 def read(
     arrow_decoder: ArrowDecoder,
     end: int,
     log: Log,
-    cut: list[tuple[list[Batch], bytes]] | None = None,
+    parts: list[tuple[list[Batch], bytes]] | None = None,
     *,
     committed: bool = False,
 ) -> list[pa.RecordBatch]:
@@ -84,7 +84,7 @@ def read(
     Feed responses as a reader does, and overwrite the memory of each after use.
     """
     decoded: list[pa.RecordBatch] = []
-    for batches, partial in [(list(log.batches), b"")] if cut is None else cut:
+    for batches, partial in [(list(log.batches), b"")] if parts is None else parts:
         if arrow_decoder.done:
             break
         first, last = batches[0].base_offset, batches[-1].last_offset
@@ -122,8 +122,8 @@ def test_each_visible_record_is_one_row(data: st.DataObject, text: bool, committ
         schema, start, end, max_records=max_records, max_bytes=max_bytes
     )
 
-    cut = responses(log, start, cuts)
-    batches = read(arrow_decoder, end, log, cut, committed=committed)
+    parts = responses(log, start, cuts)
+    batches = read(arrow_decoder, end, log, parts, committed=committed)
     position, done = arrow_decoder.position, arrow_decoder.done
     del arrow_decoder
     gc.collect(0)

@@ -78,7 +78,7 @@ def test_one_buffer_serves_batches_of_all_sizes(
 @pytest.mark.parametrize("block", [1, 100, 100_000])
 def test_framed_snappy(block: int) -> None:
     """
-    Java's producers write snappy in framed blocks; the last one is smaller.
+    Snappy in framed blocks, as Java's producers write it, is decompressed for any block size.
     """
     plain = bytes(i % 251 for i in range(2000))
 
@@ -162,7 +162,7 @@ def test_invalid_framed_block(tail: bytes, match: str) -> None:
 
 def test_block_shorter_than_its_claimed_size() -> None:
     """
-    A block that claims more than it has must not expose old content of the buffer.
+    A block that claims more than it has is an error: it would expose old content of the buffer.
     """
     decompress = Decompressor(MIB)
     decompressed(decompress, SNAPPY, compress(b"secret" * 100, SNAPPY))
@@ -196,9 +196,9 @@ def test_buffer_in_use_is_not_overwritten(codec: int) -> None:
     second = decompress(codec, memoryview(compress(b"b" * 5000, codec)))
 
     assert (bytes(first), bytes(second)) == (b"a" * 5000, b"b" * 5000)
-    used = id(second.obj)
+    buffer_id = id(second.obj)
     del first, second
-    assert id(decompress(codec, memoryview(compress(b"c" * 5000, codec))).obj) == used
+    assert id(decompress(codec, memoryview(compress(b"c" * 5000, codec))).obj) == buffer_id
 
 
 def test_memory_of_a_large_batch_is_released() -> None:

@@ -70,14 +70,14 @@ def content_hash(*batches: list[dict[str, Any]], topic: str | None = None, seed:
 
 @given(st.lists(rows, max_size=8), st.integers(0, 8), st.randoms(use_true_random=False))
 def test_order_and_batches_do_not_matter(
-    given_rows: list[dict[str, Any]], cut: int, generator: random.Random
+    all_rows: list[dict[str, Any]], split_at: int, generator: random.Random
 ) -> None:
     """
     The hash does not depend on order, batches, time, or the partition of rows without a key.
     """
-    shuffled = generator.sample(given_rows, len(given_rows))
+    shuffled = generator.sample(all_rows, len(all_rows))
 
-    assert content_hash(shuffled[:cut], shuffled[cut:], seed=7) == content_hash(given_rows)
+    assert content_hash(shuffled[:split_at], shuffled[split_at:], seed=7) == content_hash(all_rows)
 
 
 @given(st.lists(rows, max_size=4), st.lists(rows, max_size=4))
@@ -85,12 +85,12 @@ def test_different_rows_have_different_hashes(
     first: list[dict[str, Any]], second: list[dict[str, Any]]
 ) -> None:
     """
-    The hash differs for an additional row, a changed field, or null instead of empty.
+    Hashes are equal exactly if the rows are; null headers and no headers count as the same.
     """
 
-    def plain(some: list[dict[str, Any]]) -> list[str]:
+    def plain(row_dicts: list[dict[str, Any]]) -> list[str]:
         return sorted(
-            repr(sorted({**row, "headers": row["headers"] or []}.items())) for row in some
+            repr(sorted({**row, "headers": row["headers"] or []}.items())) for row in row_dicts
         )
 
     assert (content_hash(first) == content_hash(second)) == (plain(first) == plain(second))

@@ -93,7 +93,7 @@ def test_malformed_record(payload: bytes, match: str, codec: int) -> None:
 
 def test_records_before_a_malformed_one_are_kept() -> None:
     """
-    Records before a malformed one are complete in every column, and it leaves nothing.
+    Records before a malformed one are complete in every column; nothing of the malformed one is.
     """
     good = varint(2) + span(b"h") + span(b"1") + span(b"i") + span(None)
     bad = varint(3) + span(b"j") + span(None) + span(b"k") + span(b"2") + span(b"l") + varint(-2)

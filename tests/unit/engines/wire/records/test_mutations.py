@@ -54,7 +54,7 @@ def test_mutated_batches(data: st.DataObject) -> None:
 
 def test_many_mutated_batches() -> None:
     """
-    The same holds for thousands of batches, from which enough records are decoded.
+    Thousands of mutated batches give valid rows or one of the errors, and over 5,000 rows in all.
     """
     rows = 0
     for seed in range(2500):

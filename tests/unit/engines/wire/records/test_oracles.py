@@ -117,7 +117,7 @@ def test_codecs_agree_with_arrow(codec: int, name: str) -> None:
 
 def test_raw_snappy_agrees_with_arrow() -> None:
     """
-    The same holds for snappy without framing, as librdkafka sends it.
+    Arrow and our decoder agree on snappy without framing, as librdkafka sends it.
     """
     plain = b"".join(b"%d," % i for i in range(50_000))
     arrow_codec = pa.Codec("snappy")

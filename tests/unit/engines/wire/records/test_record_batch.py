@@ -66,7 +66,7 @@ def test_split_keeps_all_records(count: int, codec: str) -> None:
 @pytest.mark.parametrize("codec", sorted(CODECS))
 def test_record_key_is_found_by_index(codec: str) -> None:
     """
-    Brokers identify a rejected record by its index in the batch.
+    A rejected record's key is found by its index in the batch, with any codec.
     """
     assert batch_of(5, codec).record_key(3, 1 << 20) == b"k3"
 
