@@ -139,11 +139,11 @@ def _positive(text: str) -> int:
 
 def _choices(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
     def parsed(text: str) -> tuple[str, ...]:
-        chosen = tuple(text.split(","))
-        for name in chosen:
+        names = tuple(text.split(","))
+        for name in names:
             if name not in known:
                 msg = f"{name!r} is not one of: {', '.join(known)}"
                 raise argparse.ArgumentTypeError(msg)
-        return chosen
+        return names
 
     return parsed

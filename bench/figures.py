@@ -65,7 +65,9 @@ def paired_speedup(seconds: Sequence[float], base_seconds: Sequence[float]) -> S
 
     Each round is compared with itself, so a disturbance of a whole round cancels out.
     """
-    return spread([base / taken for taken, base in zip(seconds, base_seconds, strict=True)])
+    return spread(
+        [base / own_seconds for own_seconds, base in zip(seconds, base_seconds, strict=True)]
+    )
 
 
 def percentile(values: Sequence[float], percent: float) -> float:

@@ -48,9 +48,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for Spark versions without a published JVM connector.
     """
     for marker in ("soak", "browser"):
-        wanted = config.getoption(f"--{marker}")
+        is_requested = config.getoption(f"--{marker}")
         # Keywords contain the names of folders, too.
-        items[:] = [i for i in items if (i.get_closest_marker(marker) is not None) == wanted]
+        items[:] = [i for i in items if (i.get_closest_marker(marker) is not None) == is_requested]
     if pyspark.__version__ != JVM_CONNECTOR_SPARK:
         items[:] = [item for item in items if "side_by_side" not in item.keywords]
 

@@ -172,8 +172,8 @@ def test_records_dropped_or_multiplied_on_purpose(
     small = sf.col("value").cast("string") < "0020"
 
     def change(frame: DataFrame, auditor: Auditor) -> DataFrame:
-        kept = auditor.filter(auditor.filter(frame, small), "partition >= 0")
-        many = kept.select("*", sf.posexplode(sf.array(sf.lit("a"), sf.lit("b"))))
+        filtered = auditor.filter(auditor.filter(frame, small), "partition >= 0")
+        many = filtered.select("*", sf.posexplode(sf.array(sf.lit("a"), sf.lit("b"))))
         return auditor.filter(many.filter(sf.col("pos") == 0), ~fifth())
 
     _, (report,) = audited(change, by_partition=True)

@@ -97,10 +97,10 @@ class Nodes:
         """
         Return a ZIP file of the package alone, with any extension.
         """
-        made = shutil.make_archive(
+        archive = shutil.make_archive(
             str(self.folder / "package"), "zip", PACKAGE.parent, PACKAGE.name
         )
-        return str(shutil.move(made, self.folder / file))
+        return str(shutil.move(archive, self.folder / file))
 
 
 def _installed(distributions: Iterable[str]) -> Iterator[Path]:

@@ -52,14 +52,14 @@ def test_broker_that_is_killed_by_hand_comes_back() -> None:
         ]
         assert len(brokers) == 3
         brokers[1].kill()
-        said = [dev.stderr.readline() for _ in range(2)]
+        first_lines = [dev.stderr.readline() for _ in range(2)]
         ExternalCluster(match.group(1)).start()
         dev.send_signal(signal.SIGINT)
         output, errors = dev.communicate(timeout=60)
     assert re.fullmatch(
         r"pykafka dev: broker (\d) ended with exit code -9, restarting it in 10 s\n"
         r"pykafka dev: broker \1 is back\n",
-        "".join(said),
+        "".join(first_lines),
     )
     assert (output, errors, dev.returncode) == ("Stopped; topics and data are gone.\n", "", 0)
 

@@ -97,10 +97,10 @@ def forget_blocks(spark: SparkSession) -> int:
     manager = field.get(spark.sparkContext._jsc.sc().env())
     numbers = [(stream, block) for stream in range(400) for block in range(1, 4)]
     blocks = [storage.PythonStreamBlockId(*pair) for pair in numbers]
-    kept = [block for block in blocks if manager.getStatus(block).isDefined()]
-    for block in kept:
+    stored_blocks = [block for block in blocks if manager.getStatus(block).isDefined()]
+    for block in stored_blocks:
         manager.removeBlock(block, True)  # noqa: FBT003 - Java has no keywords
-    return len(kept)
+    return len(stored_blocks)
 
 
 def sparse_records() -> list[Record]:
@@ -228,9 +228,9 @@ def test_records_deleted_before_they_are_read(
         with pytest.raises(Exception, match=rf"KAFKA_DATA_LOSS.*{name}-0.*offset 5 is out of ran"):
             query.run()
         return
-    kept = {(0, o) for o in range(8, 15)} | {(1, o) for o in range(5, 15)}
+    expected = {(0, o) for o in range(8, 15)} | {(1, o) for o in range(5, 15)}
     query.run()
-    assert {tuple(row) for row in query.rows[1]} == kept
+    assert {tuple(row) for row in query.rows[1]} == expected
 
 
 def test_batch_of_markers_only(
@@ -294,8 +294,8 @@ def test_lost_blocks_are_read_by_the_task(
     name = topic(partitions=2)
     kafka_cluster.produce(name, [Record(b"%d" % i, partition=i % 2) for i in range(10)])
     query = batches("value STRING", subscribe=name)
-    lost: list[int] = []
-    query.before = lambda: lost.append(forget_blocks(spark))
+    forgotten_counts: list[int] = []
+    query.before = lambda: forgotten_counts.append(forget_blocks(spark))
 
     assert [row.value for row in query.run()] == [str(i) for i in range(10)]
-    assert (lost, query.tasks) == ([1], {0: 1})
+    assert (forgotten_counts, query.tasks) == ([1], {0: 1})

@@ -128,12 +128,12 @@ def test_engines_agree(filled: list[str], kafka_cluster: KafkaCluster, seed: int
         assert tables[0] == tables[1]
         end = max((r["offset"] for r in tables[0]), default=0) + 1
         names = chance.sample(list(SOURCE_TYPES), chance.randrange(1, 8))
-        some = pa.schema([(n, SOURCE_TYPES[n]) for n in names])
+        schema = pa.schema([(n, SOURCE_TYPES[n]) for n in names])
         for _ in range(4):
             start = chance.randrange(end)
             part = OffsetRange(tp, start, chance.randrange(start, end + 1))
             ours, theirs = (
-                table(kafka_cluster, e, part, some, isolation) for e in ("wire", "librdkafka")
+                table(kafka_cluster, e, part, schema, isolation) for e in ("wire", "librdkafka")
             )
             assert ours == theirs
             expected = [r for r in tables[0] if part.start <= r["offset"] < part.end]

@@ -77,12 +77,12 @@ class Scrape:
         Return the sum of a metric over the series with these labels; None if there are none.
         """
         self.update()
-        found = [
+        values = [
             value
             for actual, value in self.samples.get(name, [])
             if labels.items() <= actual.items()
         ]
-        return sum(found) if found else None
+        return sum(values) if values else None
 
     def await_total(self, name: str, expected: float | None, **labels: str) -> None:
         """

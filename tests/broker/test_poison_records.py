@@ -36,7 +36,7 @@ class Sink:
 
     bad: set[str] = field(default_factory=set)
     down: bool = False
-    taken: Counter[str] = field(default_factory=Counter)
+    accepted: Counter[str] = field(default_factory=Counter)
     runs: int = 0
 
     def __call__(self, frame: DataFrame, batch: int) -> None:
@@ -49,7 +49,7 @@ class Sink:
         if rejected:
             msg = f"batch {batch} cannot take {rejected[0]}"
             raise ValueError(msg)
-        self.taken.update(values)
+        self.accepted.update(values)
 
 
 @dataclass
@@ -133,7 +133,7 @@ def test_poison_is_set_aside_and_other_records_arrive_once(
     job.run()
 
     good = {f"{n:04}" for n in range(40)} - {"0023", "0037"}
-    assert job.sink.taken == Counter(good)
+    assert job.sink.accepted == Counter(good)
     letters = sorted(kafka_cluster.consume(job.letters), key=lambda letter: letter.value or b"")
     assert [(letter.key, letter.value) for letter in letters] == [
         (b"key 23", b"0023"),
@@ -165,8 +165,8 @@ def test_query_continues_after_poison(
 
     job.run()
 
-    assert job.sink.taken["next"] == 1
-    assert max(job.sink.taken.values()) == 1
+    assert job.sink.accepted["next"] == 1
+    assert max(job.sink.accepted.values()) == 1
     assert len(kafka_cluster.consume(job.letters)) == 1
 
 
@@ -185,7 +185,7 @@ def test_outage_of_the_sink_sets_nothing_aside(
     job.sink.down = False
     job.run()
 
-    assert job.sink.taken == Counter(f"{n:04}" for n in range(50))
+    assert job.sink.accepted == Counter(f"{n:04}" for n in range(50))
 
 
 def test_more_poison_than_allowed_fails_the_query(
@@ -216,7 +216,7 @@ def test_gaps_and_null_records_are_bisected(
     )
 
     good = Counter(f"{n:04}" for n in range(40) if n not in {7, 24})
-    assert job.sink.taken == good
+    assert job.sink.accepted == good
     letters = kafka_cluster.consume(job.letters)
     assert sorted((letter.key, letter.value) for letter in letters if letter.value) == [
         (b"key 24", b"0024")
@@ -259,14 +259,14 @@ def test_dead_letters_are_listed_and_replayed_once(
         assert main(["deadletter", words[0], *arguments, *words[1:]]) == 0
         return capsys.readouterr().out
 
-    shown = json.loads(command("list", "--json"))
+    letters = json.loads(command("list", "--json"))
     table = command("list").splitlines()
     dry = command("replay")
     sent = command("replay", "--execute")
     again = command("replay", "--execute")
 
-    assert sorted(letter["value"] for letter in shown) == ["0003", "0014"]
-    assert [letter["headers"] for letter in shown] == [[["own", "x"]]] * 2
+    assert sorted(letter["value"] for letter in letters) == ["0003", "0014"]
+    assert [letter["headers"] for letter in letters] == [[["own", "x"]]] * 2
     assert {"ValueError:", "batch", "cannot"} <= set(
         " ".join(table).replace("builtins.", "").split()
     )

@@ -560,8 +560,8 @@ def allow(kafka: KafkaCluster, user: str, topic: str, operation: AclOperation) -
         AclPermissionType.ALLOW,
     )
     admin = kafka.admin()
-    (made,) = admin.create_acls([permission]).values()
-    made.result(30)
+    (future,) = admin.create_acls([permission]).values()
+    future.result(30)
 
 
 def test_tls_and_scram(guarded: Guarded) -> None:
@@ -603,8 +603,8 @@ def test_a_forbidden_transactional_id_fails_at_once(guarded: Guarded) -> None:
     options = {f"kafka.{name.replace('_', '.')}": text for name, text in guarded.settings.items()}
     kafka = parse_sink(options, streaming=False).kafka
 
-    refused = pytest.raises(AuthorizationError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
-    with transaction_client(kafka) as transactions, refused:
+    is_refused = pytest.raises(AuthorizationError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
+    with transaction_client(kafka) as transactions, is_refused:
         transactions.describe_all(["secret-1", "secret-2"])
 
 

@@ -133,13 +133,13 @@ def test_kafka_tool_shows_the_lag(
     query.await_values(texts(0, 10))
     await_offsets(query, _ends(kafka_cluster, name))
 
-    shown = describe_group(kafka_cluster.bootstrap, name)
+    rows = describe_group(kafka_cluster.bootstrap, name)
     query.stop()
     kafka_cluster.produce(name, values(10, 13))
     later = describe_group(kafka_cluster.bootstrap, name)
 
     query_id = query.logged_offsets()[-1]["@query"]["id"]
-    assert {(row.lag, row.client) for row in shown.values()} == {("0", f"pykafka-{query_id}")}
+    assert {(row.lag, row.client) for row in rows.values()} == {("0", f"pykafka-{query_id}")}
     assert sum(int(row.lag) for row in later.values()) == 3
     assert sum(int(row.current) for row in later.values()) == 10
 
@@ -281,9 +281,9 @@ def test_two_queries_cannot_share_a_store(
     first.await_values(texts(0, 6))
     await_offsets(first, _ends(kafka_cluster, store_options["subscribe"]))
 
-    refused = second.start()
+    query = second.start()
     with pytest.raises(Exception, match="PROGRESS_OWNED") as caught:
-        refused.awaitTermination(SECONDS)
+        query.awaitTermination(SECONDS)
 
     assert first.logged_offsets()[-1]["@query"]["id"] in str(caught.value)
     kafka_cluster.produce(store_options["subscribe"], values(6, 9))

@@ -104,18 +104,18 @@ def test_show(place: tuple[str, list[str]], run: Callable[..., str]) -> None:
     name, arguments = place
 
     lines = run("progress", "show", *arguments).splitlines()
-    shown = json.loads(run("progress", "show", *arguments, "--json"))
+    records = json.loads(run("progress", "show", *arguments, "--json"))
 
     assert [line.split() for line in lines] == [
         ["TOPIC", "PARTITION", "OFFSET", "BATCH", "QUERY", "PROCESS", "ATTEMPTS"],
         [name, "0", "2", "4", "q", "1", "on", "x", "3"],
         [name, "1", "1", "4", "q", "1", "on", "x", "-"],
     ]
-    assert [(at["topic"], at["partition"], at["offset"]) for at in shown] == [
+    assert [(at["topic"], at["partition"], at["offset"]) for at in records] == [
         (name, 0, 2),
         (name, 1, 1),
     ]
-    assert shown[0]["failing"] == {"batch": 5, "attempts": 3, "cause": "boom"}
+    assert records[0]["failing"] == {"batch": 5, "attempts": 3, "cause": "boom"}
 
 
 def test_lag(
@@ -134,7 +134,7 @@ def test_lag(
     assert text.splitlines()[-1] == "Total lag: 17"
     if "--group" in arguments:
         groups = describe_group(kafka_cluster.bootstrap, name)
-        assert lags == {tp: shown.lag for tp, shown in groups.items()}
+        assert lags == {tp: row.lag for tp, row in groups.items()}
 
 
 def test_set_needs_execute(place: tuple[str, list[str]], run: Callable[..., str]) -> None:

@@ -43,11 +43,11 @@ class Place:
 
     topic: str
     make: Callable[[], ProgressStore]
-    made: list[ProgressStore]
+    stores: list[ProgressStore]
 
     def store(self) -> ProgressStore:
-        self.made.append(self.make())
-        return self.made[-1]
+        self.stores.append(self.make())
+        return self.stores[-1]
 
     def tp(self, partition: int) -> TopicPartition:
         return TopicPartition(self.topic, partition)
@@ -62,7 +62,7 @@ def place(request: pytest.FixtureRequest, topic: TopicFactory) -> Iterator[Place
     make = _maker(request, name)
     place = Place(name, make, [])
     yield place
-    for store in place.made:
+    for store in place.stores:
         store.close()
 
 

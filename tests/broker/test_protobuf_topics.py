@@ -86,12 +86,12 @@ def messages() -> list[bytes]:
         "two": 0,
     }
     generator = random.Random(1)
-    found = [kind().SerializeToString(), kind(**everything).SerializeToString()]
+    messages = [kind().SerializeToString(), kind(**everything).SerializeToString()]
     for _ in range(20):
-        some = {k: v for k, v in everything.items() if generator.randrange(2)}
-        found.append(kind(**some).SerializeToString())
+        fields = {k: v for k, v in everything.items() if generator.randrange(2)}
+        messages.append(kind(**fields).SerializeToString())
     later = kind(part={"s": ["b"]}, one="x", state=9, list4=[1])
-    return [*found, found[1] + later.SerializeToString()]
+    return [*messages, messages[1] + later.SerializeToString()]
 
 
 @pytest.fixture
@@ -172,8 +172,8 @@ def test_messages_are_written(
 
     copied = spark.read.format("pykafka").option("subscribe", again)
     copied = copied.option("kafka.bootstrap.servers", kafka_cluster.bootstrap)
-    found = copied.options(**typed(tmp_path, keyFormat="text")).load().select("key", "value")
-    assert sorted(map(str, found.collect())) == sorted(map(str, rows.collect()))
+    copied_rows = copied.options(**typed(tmp_path, keyFormat="text")).load().select("key", "value")
+    assert sorted(map(str, copied_rows.collect())) == sorted(map(str, rows.collect()))
     wrong = spark.sql("SELECT named_struct('f13', -1L) AS value")
     with pytest.raises(Exception, match=r"KAFKA_UNENCODABLE_RECORD.*value\.f13 is out of range"):
         wrong.write.format("pykafka").mode("append").options(**typed(tmp_path), **sink).save()

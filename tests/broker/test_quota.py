@@ -49,10 +49,10 @@ def limited(kafka_cluster: KafkaCluster) -> Callable[[str, str], str]:
         def missing() -> str | None:
             # The command returns once the controller has the quota, perhaps before the broker has
             # it.
-            shown = kafka_tool.run(
+            description = kafka_tool.run(
                 tool, kafka_cluster.bootstrap, "--describe", *entity, "--entity-name", client
             )
-            return None if f"{quota}=" in shown else f"the broker has no {quota} for {client}"
+            return None if f"{quota}=" in description else f"the broker has no {quota} for {client}"
 
         wait_until(missing, QUOTA_SECONDS)
         return client

@@ -79,10 +79,10 @@ def test_signal_stops_the_query(
         wait_until(lambda: None if query.values else "nothing was read", 60)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    ending = threading.Thread(target=end)
-    ending.start()
+    thread = threading.Thread(target=end)
+    thread.start()
     supervise(query.start, QUICK)
-    ending.join()
+    thread.join()
 
     assert query.query is not None
     assert not query.query.isActive

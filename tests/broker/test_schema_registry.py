@@ -145,8 +145,8 @@ def test_confluent_avro(orders: Orders, engine: str) -> None:
     assert [(row.id, row.who, row.tags) for row in rows] == [
         *((1, "a", ["none"]), (2**40, None, ["x"]), (3, None, ["none"]), (None, None, None)),
     ]
-    some = orders.batch("value STRUCT<id: BIGINT>", **options).collect()
-    assert [row.value and row.value.id for row in some] == [1, 2**40, 3, None]
+    narrow_rows = orders.batch("value STRUCT<id: BIGINT>", **options).collect()
+    assert [row.value and row.value.id for row in narrow_rows] == [1, 2**40, 3, None]
 
 
 def test_confluent_json(orders: Orders) -> None:
@@ -350,10 +350,10 @@ def test_stream_of_json_with_a_schema(
     )
     assert query.awaitTermination(120)
 
-    found = orders.raw(target).collect()
+    records = orders.raw(target).collect()
     deserializer = JSONDeserializer(None, schema_registry_client=orders.client)
     values = []
-    for row in found:
+    for row in records:
         headers = [(header.key, bytes(header.value)) for header in row.headers]
         context = SerializationContext(target, MessageField.VALUE, headers)
         values.append(deserializer(bytes(row.value), context))

@@ -381,12 +381,17 @@ def test_empty_tasks_and_batches(sink: Sink) -> None:
 
 @pytest.mark.parametrize("give_up", [False, True], ids=["released", "completed"])
 @pytest.mark.parametrize(
-    ("again", "why"),
+    ("again", "reason"),
     [((3, 4, 5, 6), "it had 3 tasks then"), ((3, 9), "it had 3"), ((4, 4, 5), "wrote 3 rows then")],
     ids=["more tasks", "fewer tasks", "other rows"],
 )
 def test_a_different_replay_is_refused(
-    sink: Sink, monkeypatch: pytest.MonkeyPatch, again: tuple[int, ...], why: str, *, give_up: bool
+    sink: Sink,
+    monkeypatch: pytest.MonkeyPatch,
+    again: tuple[int, ...],
+    reason: str,
+    *,
+    give_up: bool,
 ) -> None:
     """
     A replay with different rows is refused: the error gives the reason and the visible rows, and no
@@ -399,7 +404,9 @@ def test_a_different_replay_is_refused(
     time_passes(sink)
     other = sink.again()
     messages = other.write_all(7, *again)
-    with pytest.raises(ExactlyOnceError, match=f"{why}.*Visible are 3 rows, those of 1 of 3 tasks"):
+    with pytest.raises(
+        ExactlyOnceError, match=f"{reason}.*Visible are 3 rows, those of 1 of 3 tasks"
+    ):
         other.commit(7, messages)
     other.delivery.abort(messages, len(messages))
     assert rows_of(sink) == expected(7, 3)
@@ -681,10 +688,12 @@ def test_the_ledger_stays_small(sink: Sink) -> None:
     for batch in range(5):
         sink.run(batch, 2, 2)
         sink = sink.again()
-    kept: dict[bytes | None, bytes | None] = {}
+    compacted: dict[bytes | None, bytes | None] = {}
     for record in sink.cluster.consume(ledger_topic(sink.topic), COMMITTED):
-        kept[record.key] = record.value
-    intents = [value for value in kept.values() if value and json.loads(value)["kind"] == "intent"]
+        compacted[record.key] = record.value
+    intents = [
+        value for value in compacted.values() if value and json.loads(value)["kind"] == "intent"
+    ]
 
     assert [json.loads(value)["batch"] for value in intents] == [4]
 

@@ -170,7 +170,7 @@ def test_new_partitions_from_their_end(
 
 
 @pytest.mark.parametrize(
-    "ending",
+    "end_options",
     [
         lambda name: {"endingOffsets": json.dumps({name: {"0": 4, "1": -1}})},
         lambda _: {"endingTimestamp": 1_700_000_004_000},
@@ -182,14 +182,14 @@ def test_ending_offsets(
     stream: Callable[..., Stream],
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
-    ending: Callable[[str], dict[str, Any]],
+    end_options: Callable[[str], dict[str, Any]],
 ) -> None:
     """
     A stream reads up to its ending offsets, also over several runs.
     """
     name = topic(2)
     kafka_cluster.produce(name, numbered(0, 0, 3))
-    query = stream(subscribe=name, **ending(name))
+    query = stream(subscribe=name, **end_options(name))
     assert query.drain() == texts(0, 3)
     kafka_cluster.produce(name, numbered(0, 3, 20))
 
@@ -246,18 +246,18 @@ def test_unsubscribed_topic_is_no_data_loss(
     """
     A topic removed from the options is no data loss; a deleted topic is.
     """
-    kept, dropped = topic(), topic()
-    kafka_cluster.produce(kept, values(0, 3))
-    kafka_cluster.produce(dropped, values(10, 13))
-    query = stream(subscribe=f"{kept},{dropped}")
+    subscribed, removed = topic(), topic()
+    kafka_cluster.produce(subscribed, values(0, 3))
+    kafka_cluster.produce(removed, values(10, 13))
+    query = stream(subscribe=f"{subscribed},{removed}")
     assert query.drain() == texts(0, 3) + texts(10, 13)
-    query.options["subscribe"] = kept
-    kafka_cluster.produce(kept, values(3, 5))
+    query.options["subscribe"] = subscribed
+    kafka_cluster.produce(subscribed, values(3, 5))
     assert query.drain() == texts(0, 5) + texts(10, 13)
 
-    query.options |= {"subscribePattern": f"^({kept}|{dropped})$"}
+    query.options |= {"subscribePattern": f"^({subscribed}|{removed})$"}
     del query.options["subscribe"]
     query.drain()
-    delete_topic(kafka_cluster, dropped)
+    delete_topic(kafka_cluster, removed)
     with pytest.raises(Exception, match="PARTITIONS_DELETED"):
         query.drain()

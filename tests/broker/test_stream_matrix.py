@@ -107,10 +107,10 @@ def pair(stream: Callable[..., Stream]) -> Callable[..., Pair]:
     """
 
     def make(**options: Any) -> Pair:
-        made = [stream(**options)]
+        streams = [stream(**options)]
         if pyspark.__version__ == JVM_CONNECTOR_SPARK:
-            made.append(stream("kafka", **options))
-        return Pair(made)
+            streams.append(stream("kafka", **options))
+        return Pair(streams)
 
     return make
 
@@ -454,9 +454,9 @@ def test_progress_shows_the_latest_offsets(
 
     for one in queries.streams:
         assert one.query is not None
-        shown = [p["sources"][0]["latestOffset"] for p in one.query.recentProgress]
-        shown = [json.loads(text) if isinstance(text, str) else text for text in shown]
-        assert shown[0] == {name: {"0": 7, "1": 1}}
+        latest = [p["sources"][0]["latestOffset"] for p in one.query.recentProgress]
+        latest = [json.loads(text) if isinstance(text, str) else text for text in latest]
+        assert latest[0] == {name: {"0": 7, "1": 1}}
 
 
 def _transactions(
@@ -555,12 +555,12 @@ def test_min_partitions(
     for p in range(3):
         kafka_cluster.produce(name, numbered(p, *range(10 * p, 10 * p + 10)))
     # A batch of this size gets one task, unless the options set how to split it.
-    split = (
+    split_options = (
         {"maxRecordsPerPartition": 10}
         if min_partitions is None
         else {"minPartitions": min_partitions}
     )
-    for one in pair(subscribe=name, **split).streams:
+    for one in pair(subscribe=name, **split_options).streams:
         task_counts: list[int] = []
         gather = one._gather
 

@@ -136,7 +136,7 @@ def test_lines_become_records(
 
     sent = json.loads(run("produce", "--topic", name, "--key-separator", ":", "--json"))
     records = lines(run("peek", "--topic", name, "--json"))
-    shown = run("peek", "--topic", name, "--hex").splitlines()
+    rows = run("peek", "--topic", name, "--hex").splitlines()
 
     assert sent == {"topic": name, "records": 3}
     assert [(r["key"], r["value"]) for r in records] == [
@@ -144,7 +144,7 @@ def test_lines_become_records(
         ("b", "x:y"),
         ("c", {"base64": "/w=="}),
     ]
-    assert [line.split()[-1] for line in shown] == ["31", "783a79", "ff"]
+    assert [line.split()[-1] for line in rows] == ["31", "783a79", "ff"]
 
 
 @pytest.mark.parametrize(
@@ -308,14 +308,14 @@ def test_peek_decodes_avro(
         config.write_text(f"schema.registry.url={registry.url}\n")
         decoding = ("--topic", name, "--value-format", "avro", "--command-config", str(config))
 
-        shown = lines(run("peek", *decoding, "--json"))
+        records = lines(run("peek", *decoding, "--json"))
         table = run("peek", *decoding, "--max", "1")
 
     order = {"id": 1, "at": T0.isoformat(), "tags": {"k": {"base64": "/w=="}}}
     nothing = dict.fromkeys(order)
-    assert [record["value"] for record in shown] == [order, nothing, None, {**order, "id": 2}]
-    assert [record.get("raw") for record in shown] == [None, "bad", None, None]
-    assert "value" in shown[1]["error"]
+    assert [record["value"] for record in records] == [order, nothing, None, {**order, "id": 2}]
+    assert [record.get("raw") for record in records] == [None, "bad", None, None]
+    assert "value" in records[1]["error"]
     tags = json.dumps({**order, "tags": {"k": "\\xff"}}, ensure_ascii=False)
     assert table.split("  ", 2)[2] == f"k  {tags}\n"
 
@@ -364,13 +364,13 @@ def test_peek_decodes_keys_and_change_events(
         config.write_text(f"schema.registry.url={registry.url}\n")
         decoding = ("--topic", name, "--command-config", str(config), "--json")
 
-        shown = lines(
+        records = lines(
             run("peek", *decoding, "--key-format", "avro", "--value-format", "debezium-avro")
         )
         keys = lines(run("peek", *decoding, "--key-format", "avro", "--max", "1"))
 
-    assert [record["key"] for record in (*shown, *keys)] == [{"id": 7}] * 4
-    created, deleted, tombstone = (record["value"] for record in shown)
+    assert [record["key"] for record in (*records, *keys)] == [{"id": 7}] * 4
+    created, deleted, tombstone = (record["value"] for record in records)
     assert (created["op"], created["after"]["name"], created["before"]) == ("c", "ann", None)
     assert (deleted["op"], deleted["before"]["name"], deleted["after"]) == ("d", "ann", None)
     assert tombstone is None
@@ -389,12 +389,12 @@ def test_peek_decodes_protobuf(
     options = (f"valueSchema={tmp_path / 'orders.desc'}", "valueMessageName=shop.Order")
     decoding = [argument for option in options for argument in ("--option", option)]
 
-    (shown,) = lines(
+    (record,) = lines(
         run("peek", "--topic", name, "--value-format", "protobuf", *decoding, "--json", "--hex")
     )
 
-    assert shown["key"] == "ff"
-    value = shown["value"]
+    assert record["key"] == "ff"
+    value = record["value"]
     assert (value["f12"], value["f4"], value["counts"]["k"]["x"]) == ("00ff", str(2**64 - 1), 3)
 
 

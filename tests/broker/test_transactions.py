@@ -369,7 +369,7 @@ def test_an_abort_continues_after_an_error(sink: Sink, monkeypatch: pytest.Monke
     """
     One coordinator is down: the transactions of the others are aborted, and the error is raised.
     """
-    reported, lost = sink.write_prepared("0-1", b"x"), sink.write_prepared("0-0", b"x")
+    reported, unreported = sink.write_prepared("0-1", b"x"), sink.write_prepared("0-0", b"x")
     monkeypatch.setattr(Transactions, "register_id", nobody_to_tell)
     with (
         transaction_client(sink.settings) as transactions,
@@ -379,7 +379,7 @@ def test_an_abort_continues_after_an_error(sink: Sink, monkeypatch: pytest.Monke
 
     assert sink.state("0-1") is not TransactionState.ONGOING
     assert sink.state("0-0") is not TransactionState.ONGOING
-    for one in (reported, lost):
+    for one in (reported, unreported):
         with pytest.raises(FencedError):
             sink.end(one, commit=True)
 
@@ -389,7 +389,7 @@ def test_similar_prefixes_do_not_interfere(sink: Sink, commit: bool) -> None:
     """
     A write aborts the transactions of its own lost attempts, and none of a longer prefix.
     """
-    done, lost, other = (sink.write_prepared(name, b"x") for name in ("0-1", "0-0", "2-0-0"))
+    done, unreported, other = (sink.write_prepared(name, b"x") for name in ("0-1", "0-0", "2-0-0"))
 
     with transaction_client(sink.settings) as transactions:
         finish = commit_write if commit else abort_write
@@ -398,7 +398,7 @@ def test_similar_prefixes_do_not_interfere(sink: Sink, commit: bool) -> None:
     assert sink.state("0-0") is not TransactionState.ONGOING
     assert sink.state("2-0-0") is TransactionState.ONGOING
     with pytest.raises(FencedError):
-        sink.end(lost, commit=True)
+        sink.end(unreported, commit=True)
     sink.end(other, commit=True)
 
 

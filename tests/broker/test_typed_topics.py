@@ -263,9 +263,9 @@ def test_dead_letters(
     assert [(letter.key, letter.value, letter.timestamp) for letter in letters] == [
         (source.key, source.value, source.timestamp) for source in sources[1:3] * 2
     ]
-    shown = dead_letters.command("list", capsys)
-    assert [letter["why"]["batch"] for letter in shown] == ["0", "0", "-1", "-1"]
-    assert "value.id must be BIGINT, and is a string" in shown[0]["why"]["error.message"]
+    listed = dead_letters.command("list", capsys)
+    assert [letter["why"]["batch"] for letter in listed] == ["0", "0", "-1", "-1"]
+    assert "value.id must be BIGINT, and is a string" in listed[0]["why"]["error.message"]
     replayed = dead_letters.command("replay", capsys, "--execute")
     assert replayed == {"recordsByTopic": {orders.options["subscribe"]: 4}, "executed": True}
     again = dead_letters.cluster.consume(orders.options["subscribe"])[len(MIXED) :]
@@ -350,15 +350,17 @@ def test_bad_records_have_a_limit(loader: Callable[..., Loader]) -> None:
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("split", [{}, {"minPartitions": "1"}], ids=["driver", "tasks"])
-def test_stream(loader: Callable[..., Loader], checkpoint: str, split: dict[str, str]) -> None:
+@pytest.mark.parametrize("split_options", [{}, {"minPartitions": "1"}], ids=["driver", "tasks"])
+def test_stream(
+    loader: Callable[..., Loader], checkpoint: str, split_options: dict[str, str]
+) -> None:
     """
     A stream has the same rows, whether the driver or tasks read its batches.
     """
     orders = loader(ORDERS)
     options = {"valueFormat": "json", "valueSchema": SCHEMA}
 
-    rows = orders.stream(checkpoint, **options, **split)
+    rows = orders.stream(checkpoint, **options, **split_options)
 
     expected = orders.batch(**options).collect()
     assert sorted(rows, key=str) == sorted(expected, key=str)
@@ -386,8 +388,14 @@ def avro_orders() -> list[bytes]:
     values = []
     for number in range(20):
         out = io.BytesIO()
-        who = None if number % 3 else f"c{number}"
-        order = {"note": "x" * 50, "id": number, "at": 1000 * number, "who": who, "tags": ["a"]}
+        customer = None if number % 3 else f"c{number}"
+        order = {
+            "note": "x" * 50,
+            "id": number,
+            "at": 1000 * number,
+            "who": customer,
+            "tags": ["a"],
+        }
         fastavro.schemaless_writer(out, fastavro.parse_schema(json.loads(AVRO)), order)
         values.append(out.getvalue())
     return values
@@ -411,8 +419,8 @@ def test_avro(loader: Callable[..., Loader], checkpoint: str, engine: str) -> No
     assert [row.id for row in rows] == [*range(20), None]
     assert [row.who for row in rows[:4]] == ["c0", None, None, "c3"]
     assert [row.tags for row in rows[-2:]] == [["a"], None]
-    some = orders.stream(checkpoint, "value STRUCT<at: TIMESTAMP, id: BIGINT>", **options)
-    assert sorted(row.value.id for row in some if row.value) == [*range(20)]
+    narrow_rows = orders.stream(checkpoint, "value STRUCT<at: TIMESTAMP, id: BIGINT>", **options)
+    assert sorted(row.value.id for row in narrow_rows if row.value) == [*range(20)]
     seconds = frame.selectExpr("unix_seconds(at) = id AS same").where("at IS NOT NULL").collect()
     assert seconds == [(True,)] * 20
 
@@ -492,7 +500,7 @@ def test_examples_of_the_page(
     for number, field in enumerate(("id", "who", "note", "city"), 1):
         order.field.add(name=field, number=number, label=1, type=9)
     (tmp_path / "orders.desc").write_bytes(described.SerializeToString())
-    shown = []
+    outputs = []
     for number, example in enumerate(EXAMPLES):
         text = example.replace("broker:9092", options["kafka.bootstrap.servers"])
         text = text.replace('"payments")', f'"{payments}")').replace("/schemas", str(tmp_path))
@@ -504,13 +512,13 @@ def test_examples_of_the_page(
             '.option("subscribe", "orders")', f'.option("subscribe", "{name}"){limit}'
         )
         exec(text, {"spark": spark})  # noqa: S102 (our own page)
-        shown.append(capsys.readouterr().out)
-        assert shown[number].count("\n") > 4
+        outputs.append(capsys.readouterr().out)
+        assert outputs[number].count("\n") > 4
 
-    assert "|  0|  c0|" in shown[0]
-    assert "47.50" in shown[2]
-    assert "|  7|" in shown[3]
-    assert "|-- city: string" in shown[4]
-    assert "value.id must be" in shown[5]
-    assert shown[6].count("NULL") == 0
+    assert "|  0|  c0|" in outputs[0]
+    assert "47.50" in outputs[2]
+    assert "|  7|" in outputs[3]
+    assert "|-- city: string" in outputs[4]
+    assert "value.id must be" in outputs[5]
+    assert outputs[6].count("NULL") == 0
     assert dead_letters.offsets() == [str(len(ORDERS))]

@@ -218,9 +218,9 @@ def create_scram_users(kafka: KafkaCluster) -> None:
     admin = kafka.admin()
     # A broker accepts one mechanism per user in a request.
     for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
-        kept = ScramCredentialInfo(mechanism, 4096)
+        credential = ScramCredentialInfo(mechanism, 4096)
         upsertions = [
-            UserScramCredentialUpsertion(user, kept, PASSWORD.encode(), None)
+            UserScramCredentialUpsertion(user, credential, PASSWORD.encode(), None)
             for user in (USER, SCRAM_USER)
         ]
         for future in admin.alter_user_scram_credentials(upsertions).values():
@@ -466,8 +466,8 @@ def test_bad_logins_show_the_reason_and_no_secret(
 
     with pytest.raises(AuthenticationError, match=reason) as caught:
         secured.open(listener, **secured.trusting(**config))
-    shown = "".join(traceback.format_exception(caught.value)) + caplog.text
-    assert "canary" not in shown.replace(__file__, "")
+    texts = "".join(traceback.format_exception(caught.value)) + caplog.text
+    assert "canary" not in texts.replace(__file__, "")
 
 
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])

@@ -137,10 +137,10 @@ def test_nothing_is_fetched_from_elsewhere(browser: Browser, site: Site) -> None
     All that the browser has loaded is from the page's own server.
     """
     browser.open(site.url)
-    loaded = browser.run("performance.getEntriesByType('resource').map((each) => each.name)")
+    urls = browser.run("performance.getEntriesByType('resource').map((each) => each.name)")
 
-    assert loaded
-    assert {url for url in loaded if not url.startswith(site.url)} <= {"data:,"}
+    assert urls
+    assert {url for url in urls if not url.startswith(site.url)} <= {"data:,"}
 
 
 def test_structure_for_screen_readers(browser: Browser, site: Site) -> None:

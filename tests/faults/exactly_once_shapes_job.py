@@ -81,10 +81,12 @@ def complete(query: Query) -> DataFrame:
 
 
 def joined(query: Query) -> DataFrame:
-    left = numbers(query).withWatermark("at", "1 day").alias("left")
-    right = numbers(query, 1).withWatermark("at", "1 day").alias("right")
+    left_side = numbers(query).withWatermark("at", "1 day").alias("left")
+    right_side = numbers(query, 1).withWatermark("at", "1 day").alias("right")
     close = F.expr("right.at BETWEEN left.at AND left.at + INTERVAL 1 HOUR")
-    return left.join(right, (F.expr("left.id = right.id")) & close).select("left.id", "left.key")
+    return left_side.join(right_side, (F.expr("left.id = right.id")) & close).select(
+        "left.id", "left.key"
+    )
 
 
 def files(query: Query) -> DataFrame:
@@ -93,12 +95,12 @@ def files(query: Query) -> DataFrame:
 
 
 def rate(query: Query) -> DataFrame:
-    made = (
+    outer_rows = (
         spark.readStream.format("rate-micro-batch")
         .options(rowsPerBatch=query["source"]["maxOffsetsPerTrigger"], numPartitions=4)
         .load()
     )
-    return made.select(F.col("value").alias("id"))
+    return outer_rows.select(F.col("value").alias("id"))
 
 
 def with_random(query: Query) -> DataFrame:

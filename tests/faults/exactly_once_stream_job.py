@@ -137,8 +137,8 @@ def with_fault(rows: Iterator[Any], fault: dict[str, Any]) -> Iterator[Any]:
     Yield the rows of a task, with the fault after some of them are written.
     """
     moment = PAUSE_AFTER if fault["point"] == "paused" else 0
-    for at, some in enumerate(rows):
-        yield some
+    for at, batch in enumerate(rows):
+        yield batch
         if at == moment:
             Path(fault["flag"]).touch()
             hit(fault)

@@ -39,8 +39,8 @@ def cluster() -> Iterator[KafkaCluster]:
     """
     A broker; as in every test, it aborts timed-out transactions every second.
     """
-    with KafkaCluster() as made:
-        yield made
+    with KafkaCluster() as new_cluster:
+        yield new_cluster
 
 
 def start(

@@ -74,8 +74,8 @@ def cluster() -> Iterator[GatedCluster]:
     """
     One broker that clients reach through a proxy.
     """
-    with GatedCluster() as made:
-        yield made
+    with GatedCluster() as new_cluster:
+        yield new_cluster
 
 
 @pytest.fixture
@@ -122,11 +122,11 @@ def new_drivers(
     return Drivers(cluster, streams, folder)
 
 
-def await_ended(made: Drivers) -> None:
+def await_ended(drivers: Drivers) -> None:
     """
     Return once the coordinator has aborted the open transactions.
     """
-    for stream in made.streams:
+    for stream in drivers.streams:
         wait_until(partial(_open_ids, stream), SECONDS)
 
 
@@ -139,11 +139,11 @@ def test_a_driver_dies_between_commits(drivers: DriversFactory) -> None:
     A driver dies when one task of a prefetched batch is committed and the others are not, after a
     shuffle and a union; the next driver completes the batch.
     """
-    made = drivers(["repartition", "union"], batches=2)
-    made.killed(0, one)
-    made.run()
+    writes = drivers(["repartition", "union"], batches=2)
+    writes.killed(0, one)
+    writes.run()
 
-    made.verify()
+    writes.verify()
 
 
 @pytest.mark.soak
@@ -154,12 +154,12 @@ def test_drivers_die_one_after_another(drivers: DriversFactory, group: str, read
     Drivers die before the first commit of a batch, after the first of the next one, before the
     last, and after it; the last driver completes everything.
     """
-    made = drivers(SHAPES[group], batches=5, read=read)
+    writes = drivers(SHAPES[group], batches=5, read=read)
     for batch, choose in enumerate((none, one, all_but_one, everything)):
-        made.killed(batch, choose)
-    made.run()
+        writes.killed(batch, choose)
+    writes.run()
 
-    made.verify()
+    writes.verify()
 
 
 @pytest.mark.soak
@@ -167,12 +167,12 @@ def test_a_batch_loses_three_drivers(drivers: DriversFactory) -> None:
     """
     Three drivers die in one batch, each after one more task is committed.
     """
-    made = drivers(["repartition", "windowed", "random_repartition"], batches=3)
+    writes = drivers(["repartition", "windowed", "random_repartition"], batches=3)
     for _ in range(3):
-        made.killed(1, one)
-    made.run()
+        writes.killed(1, one)
+    writes.run()
 
-    made.verify()
+    writes.verify()
 
 
 @pytest.mark.soak
@@ -187,12 +187,12 @@ def test_a_driver_restarts_after_the_transaction_timeout(
     The coordinator has aborted the open transactions; the tasks have the same rows again, and only
     the missing ones are added.
     """
-    made = drivers(shapes, batches=2, options=SHORT, read=read)
-    made.killed(0, one)
-    await_ended(made)
-    made.run()
+    writes = drivers(shapes, batches=2, options=SHORT, read=read)
+    writes.killed(0, one)
+    await_ended(writes)
+    writes.run()
 
-    made.verify()
+    writes.verify()
 
 
 @pytest.mark.soak
@@ -201,15 +201,15 @@ def test_different_rows_after_the_transaction_timeout_are_refused(drivers: Drive
     If tasks have different rows each time, and a part is committed, the query fails with a named
     error at each start; the error names the visible rows, and nothing is duplicated.
     """
-    made = drivers(RANDOM, batches=2, options=SHORT, read="split")
-    made.killed(0, one)
-    await_ended(made)
-    before = {stream.shape: stream.verdict() for stream in made.streams}
+    writes = drivers(RANDOM, batches=2, options=SHORT, read="split")
+    writes.killed(0, one)
+    await_ended(writes)
+    before = {stream.shape: stream.verdict() for stream in writes.streams}
     for _ in range(2):
-        for stream in made.streams:
+        for stream in writes.streams:
             stream.forget_error()
-        made.run()
-        for stream in made.streams:
+        writes.run()
+        for stream in writes.streams:
             assert_refused(stream, before[stream.shape])
 
 
@@ -239,12 +239,12 @@ def test_a_driver_with_other_settings(drivers: DriversFactory, setting: str) -> 
     The next driver has other settings, so its tasks may have other rows; before the transaction
     time-out that changes nothing.
     """
-    made = drivers(["repartition_by_setting", "files", "windowed"], batches=2)
-    made.killed(0, one)
-    made.conf = SETTINGS[setting]
-    made.run()
+    writes = drivers(["repartition_by_setting", "files", "windowed"], batches=2)
+    writes.killed(0, one)
+    writes.conf = SETTINGS[setting]
+    writes.run()
 
-    made.verify()
+    writes.verify()
 
 
 @pytest.mark.soak
@@ -256,14 +256,14 @@ def test_other_settings_after_the_transaction_timeout(
     The next driver has other settings, and comes too late: either its tasks have the same rows, or
     it fails.
     """
-    made = drivers(["repartition_by_setting", "files"], batches=2, options=SHORT)
-    made.killed(0, one)
-    await_ended(made)
-    before = {stream.shape: stream.verdict() for stream in made.streams}
-    made.conf = SETTINGS[setting]
-    made.run()
+    writes = drivers(["repartition_by_setting", "files"], batches=2, options=SHORT)
+    writes.killed(0, one)
+    await_ended(writes)
+    before = {stream.shape: stream.verdict() for stream in writes.streams}
+    writes.conf = SETTINGS[setting]
+    writes.run()
 
-    for stream in made.streams:
+    for stream in writes.streams:
         if stream.error() is None:
             assert stream.problem() is None
         else:
@@ -277,22 +277,22 @@ def test_a_paused_driver_resumes(drivers: DriversFactory, choose: Choose) -> Non
     While a driver is paused between its commits another one completes everything; late requests of
     the first one, and its actions after resuming, change nothing.
     """
-    made = drivers(FEW, batches=3)
+    writes = drivers(FEW, batches=3)
     with ExitStack() as started:
-        sleeper, holds = made.with_held_commits(1, choose)
+        sleeper, holds = writes.with_held_commits(1, choose)
         started.callback(kill_all, sleeper)
         stop_all(sleeper, signal.SIGSTOP)
-        made.cluster.gate.open()
-        made.run()
-        made.verify()
+        writes.cluster.gate.open()
+        writes.run()
+        writes.verify()
         for hold in holds:
             hold.forward()
         stop_all(sleeper, signal.SIGCONT)
-        made.wait(sleeper)
-        for stream in made.streams:
+        writes.wait(sleeper)
+        for stream in writes.streams:
             stream.forget_error()
 
-    made.verify()
+    writes.verify()
 
 
 @pytest.mark.soak
@@ -302,24 +302,24 @@ def test_two_drivers_at_once(drivers: DriversFactory, choose: Choose) -> None:
     A paused driver resumes when another one is about to commit the same batch; if both give up, a
     third one completes it.
     """
-    made = drivers(FEW, batches=3)
+    writes = drivers(FEW, batches=3)
     with ExitStack() as started:
-        first, sent = made.with_held_commits(1, choose)
+        first, sent = writes.with_held_commits(1, choose)
         started.callback(kill_all, first)
         stop_all(first, signal.SIGSTOP)
-        second, more = made.with_held_commits(1, none)
+        second, more = writes.with_held_commits(1, none)
         started.callback(kill_all, second)
-        made.cluster.gate.open()
+        writes.cluster.gate.open()
         stop_all(first, signal.SIGCONT)
         for hold in (*sent, *more):
             hold.forward()
-        ended = [made.wait(job) for job in (first, second)]
-    for stream in made.streams:
+        ended = [writes.wait(job) for job in (first, second)]
+    for stream in writes.streams:
         stream.forget_error()
     if 0 not in ended:
-        made.run()
+        writes.run()
 
-    made.verify()
+    writes.verify()
 
 
 @pytest.mark.soak
@@ -327,19 +327,19 @@ def test_late_commits(drivers: DriversFactory) -> None:
     """
     The last requests of a dead driver arrive while the next one commits the same batch.
     """
-    made = drivers(FEW, batches=3)
-    dead, late = made.with_held_commits(1, one)
+    writes = drivers(FEW, batches=3)
+    dead, late = writes.with_held_commits(1, one)
     kill_all(dead)
-    job, holds = made.with_held_commits(1, none)
+    job, holds = writes.with_held_commits(1, none)
     try:
-        made.cluster.gate.open()
+        writes.cluster.gate.open()
         for hold in (*late, *holds):
             hold.forward()
-        made.wait(job)
+        writes.wait(job)
     finally:
         kill_all(job)
 
-    made.verify()
+    writes.verify()
 
 
 @pytest.mark.soak
@@ -348,8 +348,8 @@ def test_three_coordinators(tmp_path: Path) -> None:
     The commits of a batch go to three brokers, and the driver dies after one of them.
     """
     with GatedCluster(brokers=3) as three:
-        made = new_drivers(three, tmp_path, "three", FEW, 3, LONG, {})
-        made.killed(1, one)
-        made.run()
+        writes = new_drivers(three, tmp_path, "three", FEW, 3, LONG, {})
+        writes.killed(1, one)
+        writes.run()
 
-        made.verify()
+        writes.verify()

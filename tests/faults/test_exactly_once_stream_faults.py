@@ -224,8 +224,8 @@ def check(rows: Sequence[tuple[int, bytes, int]]) -> None:
     """
     counts = Counter(number for _, _, number in rows)
     doubled = {number: times for number, times in counts.items() if times > 1}
-    lost = set(range(RECORDS)) - set(counts)
-    assert (lost, doubled) == (set(), {})
+    missing = set(range(RECORDS)) - set(counts)
+    assert (missing, doubled) == (set(), {})
     by_key: dict[tuple[int, bytes], list[int]] = defaultdict(list)
     for partition, key, number in rows:
         by_key[partition, key].append(number)
@@ -246,8 +246,8 @@ def cluster() -> Iterator[KafkaCluster]:
     """
     A broker; as in every test, it aborts timed-out transactions every second.
     """
-    with KafkaCluster() as made:
-        yield made
+    with KafkaCluster() as new_cluster:
+        yield new_cluster
 
 
 @pytest.fixture(scope="module")
@@ -255,8 +255,8 @@ def three() -> Iterator[KafkaCluster]:
     """
     Three brokers, with replicas of every topic on all of them.
     """
-    with KafkaCluster(3) as made:
-        yield made
+    with KafkaCluster(3) as new_cluster:
+        yield new_cluster
 
 
 @pytest.fixture

@@ -102,18 +102,18 @@ def batches(cluster: KafkaCluster, topic: str, engine: str, **more: str) -> Micr
     return MicroBatchStream(options, client, lambda _: {})
 
 
-def numbered(what: str, start: int, end: int) -> list[Record]:
+def numbered(prefix: str, start: int, end: int) -> list[Record]:
     """
     Return numbered records.
     """
-    return [Record(f"{what} {at}".encode()) for at in range(start, end)]
+    return [Record(f"{prefix} {at}".encode()) for at in range(start, end)]
 
 
-def values(what: str, start: int, end: int) -> list[bytes]:
+def values(prefix: str, start: int, end: int) -> list[bytes]:
     """
     Return the values of numbered records.
     """
-    return [f"{what} {at}".encode() for at in range(start, end)]
+    return [f"{prefix} {at}".encode() for at in range(start, end)]
 
 
 def cut(data_folder: Path, topic: str, end: int) -> None:
@@ -151,9 +151,9 @@ def scene(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         streams = {engine: batches(cluster, topic, engine) for engine in ENGINES}
         first = {engine: one.latest_offset(one.initial_offset()) for engine, one in streams.items()}
         cluster.produce(topic, numbered("old", KEPT, SEEN))
-        seen = {engine: one.latest_offset(first[engine]) for engine, one in streams.items()}
+        ends = {engine: one.latest_offset(first[engine]) for engine, one in streams.items()}
         planned = {
-            engine: one.plan(first[engine], seen[engine]).ranges[0]
+            engine: one.plan(first[engine], ends[engine]).ranges[0]
             for engine, one in streams.items()
         }
         options = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": topic}
@@ -165,7 +165,7 @@ def scene(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         cut(cluster.data_folder(1), topic, KEPT)
         cluster.restart(1)
         cluster.produce(topic, numbered("new", KEPT, GROWN))
-        yield Scene(cluster, topic, first, seen, planned, query, aged)
+        yield Scene(cluster, topic, first, ends, planned, query, aged)
 
 
 @pytest.fixture(params=ENGINES)
@@ -326,18 +326,18 @@ def test_unclean_election_is_detected() -> None:
         first = stream.latest_offset(stream.initial_offset())
         cluster.kill(2)
         cluster.produce(topic, numbered("old", KEPT, SEEN), {"delivery.timeout.ms": 60_000})
-        seen = stream.latest_offset(first)
-        (planned,) = stream.plan(first, seen).ranges
+        end = stream.latest_offset(first)
+        (planned,) = stream.plan(first, end).ranges
         cluster.kill(1)
         cluster.restart(2)
         wait_until(lambda: leads(cluster, topic, by=2, from_broker=3), SECONDS)
         cluster.produce(topic, numbered("new", KEPT, SEEN), {"delivery.timeout.ms": 60_000})
         with pytest.raises(DataLossError, match="100 now"):
-            stream.latest_offset(seen)
+            stream.latest_offset(end)
         with pytest.raises(DataLossError, match="100 now"):
             read(cluster, planned, "wire")
         lossy = batches(cluster, topic, "wire", failOnDataLoss="false")
-        assert lossy.latest_offset(seen) == seen
+        assert lossy.latest_offset(end) == end
         latest = lossy.report_latest_offset()
         assert latest is not None
         assert latest["@lost"] == {topic: {"0": SEEN - KEPT}}

@@ -465,8 +465,8 @@ def test_a_commit_waits_for_visibility(three: KafkaCluster) -> None:
                 waiting.result(1)
         waiting.result(30)
 
-    seen = three.consume(topic, {"isolation.level": "read_committed"})
-    assert Counter(record.partition for record in seen) == Counter(range(PARTITIONS))
+    records = three.consume(topic, {"isolation.level": "read_committed"})
+    assert Counter(record.partition for record in records) == Counter(range(PARTITIONS))
 
 
 @pytest.mark.parametrize("failed", [False, True], ids=["open", "aborted before"])
@@ -485,11 +485,11 @@ def test_a_commit_waits_for_the_abort_of_lost_attempts(
     node = no_coordinator(three)
     leaders = three.admin().list_topics(topic, timeout=10).topics[topic].partitions
     there = [number for number, partition in leaders.items() if partition.leader == node]
-    lost, rest = (
+    uncommitted, rest = (
         batch_of([Record(b"x", None, number) for number in numbers])
         for numbers in (there, set(leaders) - set(there))
     )
-    assert write_prepared([lost], kafka, topic, Transaction(f"{name}-0-0", 60_000)).prepared
+    assert write_prepared([uncommitted], kafka, topic, Transaction(f"{name}-0-0", 60_000)).prepared
     won = write_prepared([rest], kafka, topic, Transaction(f"{name}-0-1", 60_000)).prepared
     assert won is not None
 
@@ -512,8 +512,8 @@ def test_a_commit_waits_for_the_abort_of_lost_attempts(
                 waiting.result(1)
         waiting.result(30)
 
-    seen = three.consume(topic, {"isolation.level": "read_committed"})
-    assert {record.partition for record in seen} == set(leaders) - set(there)
+    records = three.consume(topic, {"isolation.level": "read_committed"})
+    assert {record.partition for record in records} == set(leaders) - set(there)
 
 
 def test_an_abort_does_not_wait_for_its_markers(three: KafkaCluster) -> None:

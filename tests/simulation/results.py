@@ -69,17 +69,17 @@ def add_run(recorded: Iterable[Run], new: Run) -> list[Run]:
         A recorded run has some of the new run's seeds and others: its figures cannot be divided.
 
     """
-    kept = []
+    remaining = []
     for run in recorded:
         if run.workload != new.workload or run.last < new.first or new.last < run.first:
-            kept.append(run)
+            remaining.append(run)
         elif run.first < new.first or new.last < run.last:
             msg = (
                 f"{run.workload}: seeds {run.first}-{run.last} are recorded as one run, and "
                 f"{new.first}-{new.last} are only a part of them; run {run.first}-{run.last} again"
             )
             raise OverlappingRunError(msg)
-    return sorted([*kept, new], key=lambda run: (run.workload, run.first))
+    return sorted([*remaining, new], key=lambda run: (run.workload, run.first))
 
 
 def summarize(runs: Sequence[Run]) -> list[Summary]:

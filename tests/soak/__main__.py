@@ -177,8 +177,8 @@ class Soak:
                 f"{workload.records} records, {workload.repeats} repeats, "
                 f"{workload.failures} restarts, drained in {workload.drained_seconds:.0f} s"
             )
-            what = f"{workload.workload} {workload.shape} ({workload.driver})"
-            say(f"round {result.number}: {what} {workload.outcome}: {figures}")
+            label = f"{workload.workload} {workload.shape} ({workload.driver})"
+            say(f"round {result.number}: {label} {workload.outcome}: {figures}")
             for kind, texts in workload.anomalies.items():
                 say(f"  {kind}: {texts[:6]}")
             if workload.void:

@@ -95,7 +95,7 @@ class Feed:
         """
         Return the committed records of the topic, read by a plain consumer.
         """
-        found = self.kafka.consume(self.topic, COMMITTED_ONLY, SECONDS)
+        records = self.kafka.consume(self.topic, COMMITTED_ONLY, SECONDS)
         return [
             SourceRecord(
                 record.partition or 0,
@@ -103,7 +103,7 @@ class Feed:
                 decode("", record.value, 0).offset,
                 record.value or b"",
             )
-            for record in found
+            for record in records
         ]
 
     def truth(self, records: list[SourceRecord], brokers: Verdict) -> Truth:
@@ -122,12 +122,12 @@ class Feed:
                     record._replace(state=state or UNKNOWN)
                     for record, state in zip(written, states, strict=True)
                 ]
-                lost = [
+                lost_records = [
                     (*place, record.offset)
                     for record, state in zip(written, states, strict=True)
                     if state is None
                 ]
-                brokers.add("lost by the brokers", lost)
+                brokers.add("lost by the brokers", lost_records)
         return truth
 
     def _state(self, label: str, state: str, is_there: bool) -> str | None:

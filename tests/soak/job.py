@@ -115,23 +115,23 @@ def complete(spark: SparkSession, query: Query) -> DataFrame:
 
 def joined(spark: SparkSession, query: Query) -> DataFrame:
     late = f"{query['delay']} seconds"
-    left = records(spark, query).withWatermark("at", late).alias("left")
-    right = records(spark, query, 1).withWatermark("at", late).alias("right")
+    left_side = records(spark, query).withWatermark("at", late).alias("left")
+    right_side = records(spark, query, 1).withWatermark("at", late).alias("right")
     same = F.expr(
         "left.of = right.of AND left.number = right.number "
         "AND right.at BETWEEN left.at AND left.at + INTERVAL 1 HOUR"
     )
-    pairs = left.join(right, same).select("left.of", "left.number", "left.key")
+    pairs = left_side.join(right_side, same).select("left.of", "left.number", "left.key")
     return pairs.select(F.format_string("join/%d/%d", "of", "number").alias("text"), "key")
 
 
 def rate(spark: SparkSession, query: Query) -> DataFrame:
-    made = (
+    windows = (
         spark.readStream.format("rate-micro-batch")
         .options(rowsPerBatch=query["rows_per_batch"], numPartitions=2)
         .load()
     )
-    return made.select(
+    return windows.select(
         F.format_string("rate/0/%d", "value").alias("text"),
         F.col("value").cast("string").alias("key"),
     )
@@ -353,8 +353,8 @@ def serve(spark: SparkSession, events: Events) -> None:
             running[name] = RunningQuery(spark, command["query"], events)
             running[name].start()
         elif command["do"] == "finish":
-            ending = running.pop(name)
-            threading.Thread(target=ending.finish, daemon=True).start()
+            query = running.pop(name)
+            threading.Thread(target=query.finish, daemon=True).start()
         elif command["do"] == "measure":
             events.add("measured", id=command["id"], **measured(spark))
 

@@ -264,8 +264,8 @@ def killed_executor(scene: Scene, random: Random) -> Iterator[str]:
 
 @contextmanager
 def killed_planner(scene: Scene, random: Random) -> Iterator[str]:
-    found = [driver.planners() for driver in scene.rig.drivers.values()]
-    yield _kill_one("a planning process", found, random)
+    planners = [driver.planners() for driver in scene.rig.drivers.values()]
+    yield _kill_one("a planning process", planners, random)
 
 
 @contextmanager
@@ -399,13 +399,13 @@ def _broker(random: Random) -> int:
     return random.choice((1, 2, 3))
 
 
-def _kill_one(what: str, found: Sequence[Sequence[psutil.Process]], random: Random) -> str:
-    processes = [process for some in found for process in some]
+def _kill_one(victim: str, groups: Sequence[Sequence[psutil.Process]], random: Random) -> str:
+    processes = [process for group in groups for process in group]
     if not processes:
-        return f"{what}, of which there was none"
+        return f"{victim}, of which there was none"
     with suppress(psutil.NoSuchProcess):
         random.choice(processes).kill()
-    return what
+    return victim
 
 
 def _signal_all(processes: Sequence[psutil.Process], number: signal.Signals) -> None:

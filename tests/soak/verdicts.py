@@ -81,8 +81,10 @@ def check_output(
     reason.
     """
     verdict = Verdict()
-    found = [each.row for each in rows]
-    batches: Sequence[Sequence[ReadRow]] = [[row] for row in found] if is_ordered else [found]
+    read_rows = [each.row for each in rows]
+    batches: Sequence[Sequence[ReadRow]] = (
+        [[row] for row in read_rows] if is_ordered else [read_rows]
+    )
     check_source(verdict, truth, batches, exactly_once=exactly_once, is_through=is_through)
     if not exactly_once:
         verdict.add("unexplained duplicate", unexplained(rows))
@@ -114,8 +116,8 @@ def check_kept(
     Compare micro-batches that a sink has kept once with the truth.
     """
     verdict = Verdict()
-    found = batches if is_ordered else [[row for rows in batches for row in rows]]
-    check_source(verdict, truth, found, is_through=is_through)
+    checked_batches = batches if is_ordered else [[row for rows in batches for row in rows]]
+    check_source(verdict, truth, checked_batches, is_through=is_through)
     return verdict
 
 

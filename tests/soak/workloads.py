@@ -205,8 +205,8 @@ class Workload:
                 is_through=self.is_finished,
             )
         else:
-            found = rig.cluster.kafka.consume(self.output, COMMITTED_ONLY, SECONDS)
-            rows = [truth.output_row(r.partition or 0, r.offset or 0, r.value) for r in found]
+            records = rig.cluster.kafka.consume(self.output, COMMITTED_ONLY, SECONDS)
+            rows = [truth.output_row(r.partition or 0, r.offset or 0, r.value) for r in records]
             verdict = check_output(
                 expected,
                 rows,
@@ -295,8 +295,8 @@ class GroupStore(Store):
         )
 
     def read(self) -> dict[int, int]:
-        found = self._consumer.committed(self._positions, timeout=_REQUEST_SECONDS)
-        return {each.partition: each.offset for each in found if each.offset >= 0}
+        committed = self._consumer.committed(self._positions, timeout=_REQUEST_SECONDS)
+        return {each.partition: each.offset for each in committed if each.offset >= 0}
 
     def close(self) -> None:
         self._consumer.close()
@@ -319,11 +319,11 @@ class ZooKeeperStore(Store):
             raise ConnectionError("ZooKeeper is not connected")
         if client.exists_async(self._base).get(timeout=_REQUEST_SECONDS) is None:
             return {}
-        found = {}
+        offsets = {}
         for node in client.get_children_async(self._base).get(timeout=_REQUEST_SECONDS):
             data, _ = client.get_async(f"{self._base}/{node}").get(timeout=_REQUEST_SECONDS)
-            found[int(node.rpartition("_")[2])] = int(json.loads(data)["offset"])
-        return found
+            offsets[int(node.rpartition("_")[2])] = int(json.loads(data)["offset"])
+        return offsets
 
     def close(self) -> None:
         self._client.stop()
@@ -373,8 +373,8 @@ class _Maker:
     def _guarantee(self) -> str:
         return "at-least-once" if self.name == plan.AT_LEAST_ONCE else plan.EXACTLY_ONCE
 
-    def _topic(self, what: str) -> str:
-        return f"soak-{self.round_plan.number}-{self.name}-{what}"
+    def _topic(self, role: str) -> str:
+        return f"soak-{self.round_plan.number}-{self.name}-{role}"
 
     def _inputs(self, shape: str) -> list[Feed]:
         if self.name == plan.CHANGING:

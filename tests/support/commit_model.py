@@ -115,12 +115,12 @@ class World:
         """
         before = self.names.get(name)
         if before is None:
-            made = PreparedTransaction(name, len(self.names), 0)
+            prepared = PreparedTransaction(name, len(self.names), 0)
         else:
             self._finish(before, TransactionState.COMPLETE_ABORT)
-            made = before.prepared._replace(epoch=before.prepared.epoch + 1)
-        self.names[name] = Open(made)
-        return made
+            prepared = before.prepared._replace(epoch=before.prepared.epoch + 1)
+        self.names[name] = Open(prepared)
+        return prepared
 
     def write(self, prepared: PreparedTransaction, marker: Marker, rows: str) -> int:
         """
@@ -318,10 +318,10 @@ class MemoryTransactions:
         """
         Begin a transaction.
         """
-        made: PreparedTransaction = self.process.call(
+        prepared: PreparedTransaction = self.process.call(
             f"begin {name}", lambda: self.world.begin(name)
         )
-        return made
+        return prepared
 
     def describe(self, name: str) -> TransactionDescription | None:
         """

@@ -124,8 +124,8 @@ class FakeRegistry:
 
     def _text(self, reference: dict[str, Any]) -> str:
         number = self.subjects[reference["subject"]][reference["version"] - 1]
-        found: str = self.schemas[number]["schema"]
-        return found
+        schema: str = self.schemas[number]["schema"]
+        return schema
 
     def answer(self, method: str, path: str, body: Any) -> Answer:
         parts = [unquote(part) for part in path.strip("/").split("/")]
@@ -136,8 +136,8 @@ class FakeRegistry:
         if method == "GET" and parts[:2] == ["schemas", "ids"] and len(parts) == 3:
             return self._schema(int(parts[2]))
         if method == "GET" and parts[:2] == ["schemas", "guids"] and self.has_guids:
-            found = [number for number in self.schemas if self.guid(number) == parts[2]]
-            return self._schema(found[0]) if found else _NO_SCHEMA
+            numbers = [number for number in self.schemas if self.guid(number) == parts[2]]
+            return self._schema(numbers[0]) if numbers else _NO_SCHEMA
         if method == "GET" and parts[0] == "subjects" and len(parts) == 4:
             return self._version(parts[1], parts[3])
         if method == "POST" and parts[0] == "subjects":

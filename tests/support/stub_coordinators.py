@@ -99,45 +99,45 @@ class Coordination:
         return self.moved.get(node, node)
 
     def initialise(self, name: str) -> tuple[int, int, int]:
-        known = self.names.get(name)
-        if known is None:
-            known = self.names[name] = Known(1000 + len(self.names), 0)
-            return 0, known.producer_id, known.epoch
-        if known.state in {"PrepareCommit", "PrepareAbort"}:
+        entry = self.names.get(name)
+        if entry is None:
+            entry = self.names[name] = Known(1000 + len(self.names), 0)
+            return 0, entry.producer_id, entry.epoch
+        if entry.state in {"PrepareCommit", "PrepareAbort"}:
             return _CONCURRENT, -1, -1
-        known.epoch += 1
-        if known.state == "Ongoing":
-            self._complete(known, "Abort")
+        entry.epoch += 1
+        if entry.state == "Ongoing":
+            self._complete(entry, "Abort")
             return _CONCURRENT, -1, -1
-        known.state, known.partitions = "Empty", []
-        return 0, known.producer_id, known.epoch
+        entry.state, entry.partitions = "Empty", []
+        return 0, entry.producer_id, entry.epoch
 
     def join(self, name: str, identity: tuple[int, int], tps: list[tuple[str, int]]) -> int:
-        known = self.names.get(name)
-        if known is None:
+        entry = self.names.get(name)
+        if entry is None:
             return _WRONG_ID
-        if identity != (known.producer_id, known.epoch):
+        if identity != (entry.producer_id, entry.epoch):
             return _FENCED
-        known.state = "Ongoing"
-        known.partitions += tps
+        entry.state = "Ongoing"
+        entry.partitions += tps
         return 0
 
     def end(self, name: str, identity: tuple[int, int], *, commit: bool) -> int:
-        known = self.names.get(name)
-        if known is None or known.producer_id != identity[0]:
+        entry = self.names.get(name)
+        if entry is None or entry.producer_id != identity[0]:
             return _WRONG_ID
-        if known.epoch != identity[1]:
+        if entry.epoch != identity[1]:
             return _FENCED
         verb = "Commit" if commit else "Abort"
-        if known.state == "Ongoing":
-            self._complete(known, verb)
+        if entry.state == "Ongoing":
+            self._complete(entry, verb)
             return 0
-        if known.state == f"Prepare{verb}":
+        if entry.state == f"Prepare{verb}":
             return _CONCURRENT
-        return 0 if known.state == f"Complete{verb}" else _INVALID_STATE
+        return 0 if entry.state == f"Complete{verb}" else _INVALID_STATE
 
-    def _complete(self, known: Known, verb: str) -> None:
-        known.state = f"Complete{verb}" if self.completes else f"Prepare{verb}"
+    def _complete(self, entry: Known, verb: str) -> None:
+        entry.state = f"Complete{verb}" if self.completes else f"Prepare{verb}"
 
     def planned_error(self, key: int, name: str) -> int:
         code, times = self.errors.get(key, (0, 0))
@@ -252,8 +252,8 @@ class _Responses:
 
     def _init(self, node: int, body: _Body) -> bytes:
         name = body.text()
-        refused = self._error(node, INIT, name)
-        result = (refused, -1, -1) if refused else self._state.initialise(name)
+        error = self._error(node, INIT, name)
+        result = (error, -1, -1) if error else self._state.initialise(name)
         return struct.pack(">ihqh", 0, *result)
 
     def _add(self, node: int, body: _Body) -> bytes:
@@ -279,25 +279,25 @@ class _Responses:
         return struct.pack(">i", 0) + _varint(len(names) + 1) + descriptions + b"\x00"
 
     def _described(self, node: int, name: str) -> bytes:
-        known = self._state.names.get(name)
-        refused = self._error(node, DESCRIBE, name)
-        if known is None or refused:
-            none = _compact(name) + _compact("Empty") + struct.pack(">iqqh", 0, 0, -1, -1)
-            return struct.pack(">h", refused or _NOT_FOUND) + none + b"\x01\x00"
-        numbers = struct.pack(">iqqh", 60_000, 1, known.producer_id, known.epoch)
+        entry = self._state.names.get(name)
+        error = self._error(node, DESCRIBE, name)
+        if entry is None or error:
+            empty = _compact(name) + _compact("Empty") + struct.pack(">iqqh", 0, 0, -1, -1)
+            return struct.pack(">h", error or _NOT_FOUND) + empty + b"\x01\x00"
+        numbers = struct.pack(">iqqh", 60_000, 1, entry.producer_id, entry.epoch)
         topics = b"".join(
             _compact(topic) + b"\x02" + struct.pack(">i", number) + b"\x00"
-            for topic, number in known.partitions
+            for topic, number in entry.partitions
         )
-        fields = _compact(name) + _compact(known.state) + numbers
-        return b"\x00\x00" + fields + _varint(len(known.partitions) + 1) + topics + b"\x00"
+        fields = _compact(name) + _compact(entry.state) + numbers
+        return b"\x00\x00" + fields + _varint(len(entry.partitions) + 1) + topics + b"\x00"
 
     def _list(self, node: int, body: _Body) -> bytes:
         states = set(body.compacts())
         listed = [
-            _compact(name) + struct.pack(">q", known.producer_id) + _compact(known.state) + b"\x00"
-            for name, known in self._state.names.items()
-            if self._state.coordinator(name) == node and (not states or known.state in states)
+            _compact(name) + struct.pack(">q", entry.producer_id) + _compact(entry.state) + b"\x00"
+            for name, entry in self._state.names.items()
+            if self._state.coordinator(name) == node and (not states or entry.state in states)
         ]
         head = struct.pack(">ih", 0, 0) + b"\x01" + _varint(len(listed) + 1)
         return head + b"".join(listed) + b"\x00"
@@ -358,8 +358,8 @@ class _Brokers:
             await asyncio.sleep(self._state.replication)
         if self._state.before is not None and self._state.before[0] == key:
             _, name, commit = self._state.before
-            known, self._state.before = self._state.names[name], None
-            self._state.end(name, (known.producer_id, known.epoch), commit=commit)
+            entry, self._state.before = self._state.names[name], None
+            self._state.end(name, (entry.producer_id, entry.epoch), commit=commit)
         at = 10 + max(client, 0) + (key in _FLEXIBLE)
         tags = b"\x00" if key in _FLEXIBLE else b""
         body = tags + self._responses.to(node, key, _Body(frame[at:]))

@@ -97,9 +97,9 @@ def audit_query(frame: DataFrame) -> tuple[DataFrame, StreamingQueryListener]:
         verdicts.extend(finding.verdict for finding in report.findings)
 
     auditor = Auditor("t", [TopicPartition("t", 0)], options=OPTIONS, enabled=True)
-    kept = auditor.filter(auditor.source(frame), "value is not null")
+    filtered = auditor.filter(auditor.source(frame), "value is not null")
     listener = AuditListener(auditor, on_report, timeout=60.0, on_timeout=print)
-    return auditor.sink(kept, once="pos = 0"), listener
+    return auditor.sink(filtered, once="pos = 0"), listener
 
 
 def record_end_of_query(spark: SparkSession) -> None:

@@ -128,13 +128,13 @@ def test_groups_are_described_and_deleted(cluster: KafkaAccess, topic: str) -> N
         described = admin.describe_consumer_groups([topic])[topic].result(SECONDS)
         assert described.state.name == "STABLE"
         assert [member.group_instance_id for member in described.members] == ["only"]
-        with pytest.raises(KafkaException) as refused:
+        with pytest.raises(KafkaException) as raised:
             admin.delete_consumer_groups([topic])[topic].result(SECONDS)
-        assert refused.value.args[0].name() == "NON_EMPTY_GROUP"
+        assert raised.value.args[0].name() == "NON_EMPTY_GROUP"
     with closing(Consumer(group_config(cluster, topic))) as outsider:
-        with pytest.raises(KafkaException) as refused:
+        with pytest.raises(KafkaException) as raised:
             outsider.commit(offsets=[position], asynchronous=False)
-        assert refused.value.args[0].name() == "UNKNOWN_MEMBER_ID"
+        assert raised.value.args[0].name() == "UNKNOWN_MEMBER_ID"
 
 
 def test_a_dead_member_is_missed(cluster: KafkaAccess, topic: str) -> None:

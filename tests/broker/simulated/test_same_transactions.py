@@ -114,11 +114,11 @@ def test_prepared_transactions_end(cluster: KafkaAccess, topic: str, raw: RawKaf
         assert written.prepared is not None
         return written.prepared
 
-    kept, left, fenced = (prepared(name) for name in ("kept", "left", "fenced"))
+    committed, aborted, fenced = (prepared(name) for name in ("kept", "left", "fenced"))
     with transaction_client(kafka) as transactions:
-        transactions.end(kept, commit=True)
-        transactions.end(kept, commit=True)
-        transactions.end(left, commit=False)
+        transactions.end(committed, commit=True)
+        transactions.end(committed, commit=True)
+        transactions.end(aborted, commit=False)
         prepared("fenced")
         with pytest.raises(FencedError):
             transactions.end(fenced, commit=True)

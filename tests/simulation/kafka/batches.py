@@ -137,14 +137,14 @@ class StoredBatch:
         """
         Return the batch with these records only, as the log cleaner writes it: same offset range.
         """
-        kept = [body for at, body in self._bodies() if at in offsets]
+        bodies = [body for at, body in self._bodies() if at in offsets]
         codec = self.attributes & _CODEC_MASK
-        payload = compress(b"".join(varint(len(body)) + body for body in kept), codec)
-        data = bytearray(self.data[:HEADER_SIZE] + (payload if kept else b""))
-        attributes = self.attributes if kept else self.attributes & ~_CODEC_MASK
+        payload = compress(b"".join(varint(len(body)) + body for body in bodies), codec)
+        data = bytearray(self.data[:HEADER_SIZE] + (payload if bodies else b""))
+        attributes = self.attributes if bodies else self.attributes & ~_CODEC_MASK
         struct.pack_into(">h", data, ATTRIBUTES_AT, attributes)
-        struct.pack_into(">i", data, _COUNT_AT, len(kept))
-        return replace(self, data=seal(bytes(data)), attributes=attributes, count=len(kept))
+        struct.pack_into(">i", data, _COUNT_AT, len(bodies))
+        return replace(self, data=seal(bytes(data)), attributes=attributes, count=len(bodies))
 
     def _bodies(self) -> Iterator[tuple[int, bytes]]:
         codec = self.attributes & _CODEC_MASK

@@ -86,11 +86,11 @@ class ConsumerGroup:
     _seen: dict[str, float] = field(default_factory=dict)
     _rebalances: int = 0
 
-    def restore(self, saved: GroupSnapshot) -> None:
-        self.generation, self.protocol_type, self.protocol, self.leader = saved[:4]
-        self.members = {member.member_id: member for member in saved.members}
+    def restore(self, snapshot: GroupSnapshot) -> None:
+        self.generation, self.protocol_type, self.protocol, self.leader = snapshot[:4]
+        self.members = {member.member_id: member for member in snapshot.members}
         self.state = STABLE if self.members else EMPTY
-        for member in saved.members:
+        for member in snapshot.members:
             self._watch(member)
 
     def snapshot(self) -> GroupSnapshot:

@@ -112,13 +112,13 @@ class ProducerStates:
         """
         Return the first offset of a transaction whose outcome is not below the high watermark.
         """
-        found = [e.open_since for e in self.entries.values() if e.open_since is not None]
+        first_offsets = [e.open_since for e in self.entries.values() if e.open_since is not None]
         # In the order of their markers.
         for ended in reversed(self.ended):
             if ended.marker_offset < high_watermark:
                 break
-            found.append(ended.first_offset)
-        return min(found, default=None)
+            first_offsets.append(ended.first_offset)
+        return min(first_offsets, default=None)
 
     def aborted(self, start: int, end: int) -> list[EndedTransaction]:
         """

@@ -210,13 +210,13 @@ class Replica:
         if not self.leads or not self.node.alive:
             return
         limit = self.node.world.now() - self.node.world.settings.replica_lag_seconds
-        lost = {
+        out_of_sync = {
             node
             for node in self._behind()
             if node not in self._followers or self._followers[node].caught_up <= limit
         }
-        if lost:
-            self._alter_isr(tuple(node for node in self.isr if node not in lost))
+        if out_of_sync:
+            self._alter_isr(tuple(node for node in self.isr if node not in out_of_sync))
         self._check_later()
 
     def _followers_pull(self) -> None:
@@ -291,14 +291,14 @@ class Replica:
         """
         Remove the batches that the leader lacks: those of replaced leaders.
         """
-        kept = self.log.appended
-        count = len(kept)
-        if count and count <= len(log.appended) and log.appended[count - 1] is kept[-1]:
+        own_batches = self.log.appended
+        count = len(own_batches)
+        if count and count <= len(log.appended) and log.appended[count - 1] is own_batches[-1]:
             # As nearly always: the same batch at the same place.
             return
-        while count and not log.contains(kept[count - 1]):
+        while count and not log.contains(own_batches[count - 1]):
             count -= 1
-        if count < len(kept):
-            end = kept[count - 1].next_offset if count else 0
+        if count < len(own_batches):
+            end = own_batches[count - 1].next_offset if count else 0
             self.log.truncate_to(end)
             self.high_watermark = min(self.high_watermark, end)

@@ -132,11 +132,11 @@ class ReplicaLog:
         for batch in self.read_from(self.start, limit):
             if not batch.control:
                 last.update({r.key: r.offset for r in batch.records() if r.offset not in aborted})
-        kept = set(last.values())
+        latest_offsets = set(last.values())
         self.batches = [
             batch
             if batch.control or batch.last_offset >= limit
-            else batch.retaining({r.offset for r in batch.records() if r.offset in kept})
+            else batch.retaining({r.offset for r in batch.records() if r.offset in latest_offsets})
             for batch in self.batches
         ]
 

@@ -83,11 +83,11 @@ class TransactionCoordinator(Coordinator):
         else:
             self._write(self._next_epoch(known, timeout_ms), done)
 
-    def _next_epoch(self, known: TransactionState, timeout_ms: int) -> TransactionState:
-        producer_id, epoch = known.producer_id, known.epoch + 1
-        if known.epoch >= LAST_EPOCH:
+    def _next_epoch(self, state: TransactionState, timeout_ms: int) -> TransactionState:
+        producer_id, epoch = state.producer_id, state.epoch + 1
+        if state.epoch >= LAST_EPOCH:
             producer_id, epoch = self.node.world.new_producer_id(), 0
-        return TransactionState(known.transactional_id, producer_id, epoch, timeout_ms)
+        return TransactionState(state.transactional_id, producer_id, epoch, timeout_ms)
 
     def add_partitions(
         self,
@@ -133,10 +133,10 @@ class TransactionCoordinator(Coordinator):
         code = self._refusal(name, identity)
         if code:
             return code
-        known = self.states[name]
-        if known.state in PREPARED:
+        state = self.states[name]
+        if state.state in PREPARED:
             return Code.CONCURRENT_TRANSACTIONS
-        if known.state != ONGOING or partition not in known.partitions:
+        if state.state != ONGOING or partition not in state.partitions:
             return Code.TRANSACTION_ABORTABLE
         return Code.NONE
 
@@ -155,15 +155,15 @@ class TransactionCoordinator(Coordinator):
         if code:
             respond(code)
             return
-        known = self.states[name]
-        if known.state == ONGOING:
-            self._prepare(known.ended(commit=commit), respond)
-        elif known.state in PREPARED:
-            same = commit == (known.state == PREPARE_COMMIT)
+        state = self.states[name]
+        if state.state == ONGOING:
+            self._prepare(state.ended(commit=commit), respond)
+        elif state.state in PREPARED:
+            same = commit == (state.state == PREPARE_COMMIT)
             respond(Code.CONCURRENT_TRANSACTIONS if same else Code.INVALID_TXN_STATE)
         else:
             done = COMPLETE_COMMIT if commit else COMPLETE_ABORT
-            respond(Code.NONE if known.state == done else Code.INVALID_TXN_STATE)
+            respond(Code.NONE if state.state == done else Code.INVALID_TXN_STATE)
 
     def end_and_raise(
         self,
@@ -176,18 +176,18 @@ class TransactionCoordinator(Coordinator):
         """
         Handle EndTxn of version 5, which also raises the epoch; its repetition has the former one.
         """
-        known = self.states.get(name)
-        is_repeated = known is not None and identity == (known.producer_id, known.last_epoch)
+        state = self.states.get(name)
+        is_repeated = state is not None and identity == (state.producer_id, state.last_epoch)
         code = Code.NONE if is_repeated else self._refusal(name, identity)
-        if code or known is None:
+        if code or state is None:
             respond(code, -1, -1)
         elif name in self._pending:
             respond(Code.CONCURRENT_TRANSACTIONS, -1, -1)
-        elif is_repeated or known.state in PREPARED:
-            respond(*self._repeated_end(known, commit=commit))
-        elif known.state == ONGOING or not commit:
+        elif is_repeated or state.state in PREPARED:
+            respond(*self._repeated_end(state, commit=commit))
+        elif state.state == ONGOING or not commit:
             # Without a transaction, an abort raises the epoch all the same.
-            raised = known.raised()
+            raised = state.raised()
             self._prepare(
                 raised.ended(commit=commit),
                 lambda code: respond(code, raised.producer_id, raised.epoch),
@@ -196,19 +196,19 @@ class TransactionCoordinator(Coordinator):
             respond(Code.INVALID_TXN_STATE, -1, -1)
 
     @staticmethod
-    def _repeated_end(known: TransactionState, *, commit: bool) -> tuple[Code, int, int]:
-        wanted = (PREPARE_COMMIT, COMPLETE_COMMIT) if commit else (PREPARE_ABORT, COMPLETE_ABORT)
-        if known.state not in wanted:
+    def _repeated_end(state: TransactionState, *, commit: bool) -> tuple[Code, int, int]:
+        states = (PREPARE_COMMIT, COMPLETE_COMMIT) if commit else (PREPARE_ABORT, COMPLETE_ABORT)
+        if state.state not in states:
             return Code.INVALID_TXN_STATE, -1, -1
-        if known.state in PREPARED:
+        if state.state in PREPARED:
             return Code.CONCURRENT_TRANSACTIONS, -1, -1
-        return Code.NONE, known.producer_id, known.epoch
+        return Code.NONE, state.producer_id, state.epoch
 
     def _refusal(self, name: str, identity: tuple[int, int]) -> Code:
-        known = self.states.get(name)
-        if known is None or known.producer_id != identity[0]:
+        state = self.states.get(name)
+        if state is None or state.producer_id != identity[0]:
             return Code.INVALID_PRODUCER_ID_MAPPING
-        if known.epoch != identity[1]:
+        if state.epoch != identity[1]:
             return Code.PRODUCER_FENCED
         return Code.CONCURRENT_TRANSACTIONS if name in self._pending else Code.NONE
 
@@ -240,8 +240,8 @@ class TransactionCoordinator(Coordinator):
 
         self.write({name: state}, written)
 
-    def _abort(self, known: TransactionState, respond: Callable[[Code], None]) -> None:
-        self._prepare(known.fenced().ended(commit=False), respond)
+    def _abort(self, state: TransactionState, respond: Callable[[Code], None]) -> None:
+        self._prepare(state.fenced().ended(commit=False), respond)
 
     def _prepare(self, state: TransactionState, respond: Callable[[Code], None]) -> None:
         def done(code: Code, state: TransactionState) -> None:

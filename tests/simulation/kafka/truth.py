@@ -137,8 +137,8 @@ class Truth:
     def _truth(self, topic: str, partition: int) -> Replica:
         state = self._state(topic, partition)
         nodes = state.isr if state.leader == NO_LEADER else (state.leader,)
-        found = (self._world.nodes[n].replicas.get(Partition(topic, partition)) for n in nodes)
-        replicas = [replica for replica in found if replica is not None]
+        candidates = (self._world.nodes[n].replicas.get(Partition(topic, partition)) for n in nodes)
+        replicas = [replica for replica in candidates if replica is not None]
         if not replicas:
             # None of the nodes has heard of a new topic.
             return Replica(self._world.nodes[nodes[0]], Partition(topic, partition))

@@ -328,8 +328,8 @@ class WorldProxy:
         """
         The world of the current history, or this object before the first one.
         """
-        found: World | WorldProxy = self.__dict__.get("present", self)
-        return found
+        world: World | WorldProxy = self.__dict__.get("present", self)
+        return world
 
     def __getattr__(self, name: str) -> Any:
         if name == "present":

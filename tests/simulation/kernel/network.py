@@ -542,9 +542,9 @@ class Poll:
         """
         Return the events, waiting for the first of them.
         """
-        found = self._events()
-        if found:
-            return found
+        events = self._events()
+        if events:
+            return events
         seconds = None if milliseconds is None or milliseconds < 0 else milliseconds / 1000
         watched = [self._sockets.of(number) for number in self._registered]
         signals = [item.changed for item in watched if item is not None]

@@ -26,8 +26,8 @@ def missed_marker(connector: Connector) -> list[Any]:
             for at, entry in enumerate(committed)
             if type(entry).__name__ == "Marker" and entry.batch == batch.batch
         ]
-        missed = markers[-1:]
-        return original(batch, [e for at, e in enumerate(committed) if at not in missed])
+        missed_markers = markers[-1:]
+        return original(batch, [e for at, e in enumerate(committed) if at not in missed_markers])
 
     return [patch.object(module, "committed_tasks", committed_tasks)]
 

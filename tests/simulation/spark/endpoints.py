@@ -228,7 +228,7 @@ class Collector:
     batches: dict[int, list[Row]] = field(default_factory=dict)
 
     def write(self, rows: Iterator[list[Row]]) -> list[Row]:
-        return [row for some in rows for row in some]
+        return [row for part in rows for row in part]
 
     def commit(self, messages: Sequence[list[Row]], batch: int) -> None:
         self.batches[batch] = [row for message in messages for row in message]
@@ -259,11 +259,11 @@ class KafkaBatchSink:
 
 
 def _to_arrow(rows: Iterator[list[Row]]) -> Iterator[pa.RecordBatch]:
-    for some in rows:
+    for part in rows:
         columns = {
-            "key": [row.key for row in some],
-            "value": [row.value for row in some],
-            "partition": [None] * len(some),
-            "topic": [None] * len(some),
+            "key": [row.key for row in part],
+            "value": [row.value for row in part],
+            "partition": [None] * len(part),
+            "topic": [None] * len(part),
         }
         yield pa.RecordBatch.from_pydict(columns, schema=_SINK_ARROW)

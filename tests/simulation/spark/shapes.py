@@ -43,7 +43,7 @@ def _round_robin(count: int) -> Callable[[Rows, Random], Rows]:
 def _unsorted(count: int) -> Callable[[Rows, Random], Rows]:
     def exchange(inputs: Rows, draw: Random) -> Rows:
         # spark.sql.execution.sortBeforeRepartition=false: the counts repeat, the rows do not.
-        rows = [row for some in draw.sample(inputs, len(inputs)) for row in some]
+        rows = [row for part in draw.sample(inputs, len(inputs)) for row in part]
         return [rows[number::count] for number in range(count)]
 
     return exchange

@@ -98,7 +98,7 @@ class BatchReads:
             rows = [
                 row
                 for partition in reader.partitions()
-                for some in rows_of(reader.read(partition))
-                for row in some
+                for batch in rows_of(reader.read(partition))
+                for row in batch
             ]
         self._results.append(({} if warned.called else visible, rows))

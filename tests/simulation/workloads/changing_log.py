@@ -272,7 +272,7 @@ class _Outcome:
         """
         change, verdict = self.change, self.change.history.verdict
         rows = {
-            (row.topic, row.partition, row.offset, row.value) for some in batches for row in some
+            (row.topic, row.partition, row.offset, row.value) for batch in batches for row in batch
         }
         known = {
             (*tp, record.offset, record.value)
@@ -281,12 +281,12 @@ class _Outcome:
             for record in records
         }
         verdict.add("phantom", rows - known)
-        wanted = {"committed"} if committed_only else {"committed", "aborted"}
+        states = {"committed"} if committed_only else {"committed", "aborted"}
         expected = {
             (*tp, record.offset, record.value)
             for tp, records in appended.items()
             for record in records
-            if record.state in wanted
+            if record.state in states
         }
         # The last topic may have no records.
         verdict.records += len(expected | rows)
@@ -309,6 +309,8 @@ class _Outcome:
             return appended
         last: dict[tuple[str, int], Any] = {}
         for tp, records in truth(self.change.history, INPUT, self.change.partitions).items():
-            kept = {record.key: record for record in records if record.state == "committed"}
-            last[tp] = list(kept.values())
+            latest_by_key = {
+                record.key: record for record in records if record.state == "committed"
+            }
+            last[tp] = list(latest_by_key.values())
         return last

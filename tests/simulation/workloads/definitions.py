@@ -238,6 +238,6 @@ def _others_of(supervisor: Supervisor) -> list[bytes]:
     rows: list[bytes] = []
     for batch in checkpoint.completed:
         start = checkpoint.ends.get(batch - 1, checkpoint.initial)
-        for some in definition.other_rows(start, checkpoint.ends[batch]):
-            rows += [row.value for row in some]
+        for batch_rows in definition.other_rows(start, checkpoint.ends[batch]):
+            rows += [row.value for row in batch_rows]
     return rows

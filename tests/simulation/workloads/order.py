@@ -54,13 +54,13 @@ def places_of(plain: PlainSource, checkpoint: Checkpoint) -> dict[bytes, _Place]
     """
     Return where each row of completed micro-batches was written, if the tasks that read also write.
     """
-    found = {}
+    places = {}
     start = 0
     for batch in sorted(checkpoint.completed):
         end = checkpoint.ends[batch]
         starts = [first for first, _ in plain.partitions(start, end)]
         for number in range(start, end):
             task = bisect_right(starts, number)
-            found[plain.rows[number].value] = (batch, task, number)
+            places[plain.rows[number].value] = (batch, task, number)
         start = end
-    return found
+    return places

@@ -76,17 +76,17 @@ class PlainClient:
         request.with_header(1, "plain")
         frame = bytes(request.encode(version=version, header=True, framed=False))
         answers: list[bytes | None] = []
-        answered = Signal(self.world)
+        answer_signal = Signal(self.world)
 
         def reply(data: bytes | None) -> None:
             answers.append(data)
-            answered.notify()
+            answer_signal.notify()
 
         if node < 0 or node in self._down:
             self.world.sleep(_RETRY_SECONDS)
             return None
         self.cluster.handle(node, frame, reply)
-        self.world.wait(lambda: answers, _REQUEST_SECONDS, answered)
+        self.world.wait(lambda: answers, _REQUEST_SECONDS, answer_signal)
         if not answers or answers[0] is None:
             return None
         return kind.decode(answers[0], version=version, header=True)

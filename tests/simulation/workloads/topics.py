@@ -92,14 +92,14 @@ def check_producers(
     """
     Check the simulated cluster itself: it keeps all acknowledged records.
     """
-    kept = {
+    present = {
         record.value
         for records in truth.values()
         for record in records
         if record.state == "committed"
     }
     history.verdict.add(
-        "lost by the cluster", [v for p in producers for v in p.acknowledged if v not in kept]
+        "lost by the cluster", [v for p in producers for v in p.acknowledged if v not in present]
     )
 
 
