@@ -122,11 +122,11 @@ def _estimate_bytes(replay: Replay, options: SourceOptions) -> int | None:
 def _move(options: SourceOptions, replay: Replay) -> None:
     with closing(make_progress_store(options)) as store:
         owner = Owner("pykafka replay", process_name(), 0)
-        claimed = store.claim(owner, {tp.topic for tp in replay.starts}).owner
+        new_owner = store.claim(owner, {tp.topic for tp in replay.starts}).owner
         ids = replay.topic_ids
         store.write(
             {
-                tp: Record(start, claimed, topic_id=ids.get(tp.topic))
+                tp: Record(start, new_owner, topic_id=ids.get(tp.topic))
                 for tp, start in replay.starts.items()
             }
         )

@@ -97,9 +97,9 @@ def _origin(entry: EntryPoint) -> str:
     return f"{package} ({entry.value})"
 
 
-def _provider_error(entry: EntryPoint, what: str) -> OptionsError:
+def _provider_error(entry: EntryPoint, failure: str) -> OptionsError:
     msg = (
-        f"clientRackProvider is '{entry.name}', whose function {entry.value} {what}; it must be: a "
-        "function without parameters that returns the name of a rack, or None"
+        f"clientRackProvider is '{entry.name}', whose function {entry.value} {failure}; it must be: "
+        "a function without parameters that returns the name of a rack, or None"
     )
     return OptionsError((msg,))

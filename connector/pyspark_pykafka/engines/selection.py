@@ -222,8 +222,8 @@ def _cannot_import(module: str) -> str | None:
     try:
         import_module(module)
     except ImportError as error:
-        built = Path(__file__).parent / "wire" / "records"
-        others = sorted(path.name for path in built.glob(f"{module.rpartition('.')[2]}.*.so"))
+        folder = Path(__file__).parent / "wire" / "records"
+        others = sorted(path.name for path in folder.glob(f"{module.rpartition('.')[2]}.*.so"))
         if others and find_spec(module) is None:
             return f"compiled for another Python: {', '.join(others)}"
         return str(error) if others else "it was not compiled when the package was installed"

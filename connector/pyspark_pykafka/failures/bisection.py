@@ -53,10 +53,10 @@ class RecordSet:
         """
         first, rest = [], []
         for tp, offsets in self.offsets:
-            taken = min(count, len(offsets))
-            count -= taken
-            first.append((tp, offsets[:taken]))
-            rest.append((tp, offsets[taken:]))
+            share = min(count, len(offsets))
+            count -= share
+            first.append((tp, offsets[:share]))
+            rest.append((tp, offsets[share:]))
         return RecordSet(_non_empty(first)), RecordSet(_non_empty(rest))
 
     def single(self) -> tuple[TopicPartition, int]:

@@ -140,18 +140,18 @@ class _Matching:
         null = _null_branch(schema)
         if pa.types.is_struct(kind) and _are_members(kind):
             return self._members(path, kind, column, schema)
-        refused: list[str] = []
+        branch_mistakes: list[str] = []
         for number, (_, branch) in enumerate(schema.fields):
             if branch.kind == "null":
                 continue
-            tried = _Matching([])
-            plan = tried.plan(path, kind, column, branch)
-            if not tried.mistakes:
+            matching = _Matching([])
+            plan = matching.plan(path, kind, column, branch)
+            if not matching.mistakes:
                 return _in_union(plan, null, number)
-            refused += tried.mistakes
+            branch_mistakes += matching.mistakes
         one = len(schema.branches) == 1
         other = f"'{path}' is {spark_name(kind)}, and no branch of its union has that type"
-        self.mistakes.extend(refused if one else [other])
+        self.mistakes.extend(branch_mistakes if one else [other])
         return EncoderPlan(path, "union", kind_number(kind), _CONSTANT, _NO_COLUMN)
 
     def _members(self, path: str, kind: pa.DataType, column: int, schema: AvroType) -> EncoderPlan:
@@ -162,8 +162,8 @@ class _Matching:
         branches = [pair for pair in enumerate(schema.fields) if pair[1][1].kind != "null"]
         children = []
         for at, (number, (_, branch)) in enumerate(branches):
-            if (found := columns.pop(f"member{at}", None)) is not None:
-                plan = self.plan(f"{path}.member{at}", *found, branch)
+            if (member := columns.pop(f"member{at}", None)) is not None:
+                plan = self.plan(f"{path}.member{at}", *member, branch)
                 children.append(_in_union(plan, NO_BRANCH, number))
         self.mistakes.extend(
             f"'{path}.{name}' is not in the Avro schema; its union has {len(branches)} branches"

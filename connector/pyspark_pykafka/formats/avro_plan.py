@@ -81,8 +81,8 @@ class _Matching:
             return KINDS[writer.kind], number, AS_IT_IS, 0, inner, ()
         if writer.kind == "null":
             return KINDS["null"], number, AS_IT_IS, 0, [], ()
-        found = conversion(writer, kind)
-        if found is None:
+        conversion_code = conversion(writer, kind)
+        if conversion_code is None:
             name = str(kind)
             self.mistakes.append(
                 f"'{path}' is {name} in the schema, and Avro's {writer.logical or writer.kind} in "
@@ -94,7 +94,7 @@ class _Matching:
             avro_kind = "string"
         elif avro_kind == "string" and kind == pa.binary():
             avro_kind = "bytes"
-        return KINDS[avro_kind], number, found, writer.size, [], writer.symbols
+        return KINDS[avro_kind], number, conversion_code, writer.size, [], writer.symbols
 
     def _inner(
         self, writer: AvroType, kind: pa.DataType, number: int, path: str
@@ -116,19 +116,19 @@ class _Matching:
         number: int,
         path: str,
     ) -> list[WriterPlan]:
-        wanted, at = {}, number + 1
+        requested, at = {}, number + 1
         for f in kind:
-            wanted[f.name] = (f.type, at)
+            requested[f.name] = (f.type, at)
             at += plan_size(f.type)
         names = [name for name, _ in fields]
-        for name in wanted:
+        for name in requested:
             if name not in names:
                 near = get_close_matches(name, names, n=1)
                 hint = f"did you mean '{near[0]}'?" if near else "remove it from the schema"
                 self.mistakes.append(f"'{path}.{name}' is not in the Avro schema; {hint}")
         return [
-            self.plan(inner, *wanted[name], f"{path}.{name}")
-            if name in wanted
+            self.plan(inner, *requested[name], f"{path}.{name}")
+            if name in requested
             else skip_plan(inner)
             for name, inner in fields
         ]

@@ -155,14 +155,14 @@ def _simple(writer: AvroType, reader: AvroType, kind: pa.DataType, number: int) 
     if writer.kind == "null":
         return KINDS["null"], number, AS_IT_IS, 0, [], ()
     # The reader's logical type applies, unless there are two units to convert between.
-    found = conversion(reader, kind)
-    assert found is not None
+    conversion_code = conversion(reader, kind)
+    assert conversion_code is not None
     if writer.logical in TIMES and reader.logical in TIMES and pa.types.is_timestamp(kind):
-        found = TIMES[writer.logical][1]
+        conversion_code = TIMES[writer.logical][1]
     written = writer.kind
     if written in {"string", "bytes"}:
         written = "string" if kind == pa.string() else "bytes"
-    return KINDS[written], number, found, writer.size, [], ()
+    return KINDS[written], number, conversion_code, writer.size, [], ()
 
 
 def _into_union(writer: AvroType, reader: AvroType, kind: pa.DataType, number: int) -> WriterPlan:

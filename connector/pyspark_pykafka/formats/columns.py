@@ -96,8 +96,8 @@ class ArrayColumn:
         """
         Return the bad values since the last call.
         """
-        taken, self._bad = self._bad, []
-        return taken
+        bad, self._bad = self._bad, []
+        return bad
 
     def take(self) -> pa.Array:
         """

@@ -101,9 +101,9 @@ class _Parser:
         return quoted.replace("``", "`") if quoted is not None else (word or other)
 
     def _expect(self, token: str) -> None:
-        found = self._next()
-        if found != token:
-            raise self._error(f"'{found}', not '{token}'")
+        actual = self._next()
+        if actual != token:
+            raise self._error(f"'{actual}', not '{token}'")
 
     def _error(self, reason: str) -> ValueError:
         return ValueError(f"{reason}, at {self._at} of {self._ddl[:200]}")

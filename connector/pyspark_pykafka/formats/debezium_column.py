@@ -99,13 +99,13 @@ class DebeziumColumn(ArrayColumn):
 
     def _columns(self, events: pa.StructArray, fields: dict[str, pa.Array]) -> pa.Array:
         envelope = self._envelope
-        made = dict(fields)
+        arrays = dict(fields)
         if envelope.rows:
-            made = _changed_rows(fields)
-        made[envelope.operation_column] = fields[OPERATION]
+            arrays = _changed_rows(fields)
+        arrays[envelope.operation_column] = fields[OPERATION]
         if MILLIS in fields:
-            made[envelope.time_column] = _timestamps(fields[MILLIS])
-        columns = [made[field.name] for field in envelope.type]
+            arrays[envelope.time_column] = _timestamps(fields[MILLIS])
+        columns = [arrays[field.name] for field in envelope.type]
         return pa.StructArray.from_arrays(
             columns, fields=list(envelope.type), mask=events.is_null()
         )

@@ -142,8 +142,8 @@ class DecodedColumn:
         """
         Return the bad values since the last call.
         """
-        taken, self._bad = self._bad, []
-        return taken
+        bad, self._bad = self._bad, []
+        return bad
 
     def take(self) -> pa.Array:
         """
@@ -157,8 +157,8 @@ class DecodedColumn:
         """
         if node < 0:
             name = self._fields[0][0]
-            what = self.reasons[reason]
-            return f"{name} is not valid {self.format_name}: {what}, at byte {position}"
+            fault = self.reasons[reason]
+            return f"{name} is not valid {self.format_name}: {fault}, at byte {position}"
         name, kind = self._fields[node]
         value = self.kind_of_value(byte) if reason == MISMATCH else self.reasons[reason]
         return f"{name} must be {kind}, and is {value}, at byte {position}"

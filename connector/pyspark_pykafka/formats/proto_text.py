@@ -58,7 +58,7 @@ def at_path(messages: list[MessageNames], path: tuple[int, ...]) -> set[str]:
     """
     Return the names of the message at a path of indexes, with and without the entries of maps.
     """
-    found: set[str] = set()
+    names: set[str] = set()
     for counts_entries in (True, False):
         level, name = messages, ""
         for index in path:
@@ -67,8 +67,8 @@ def at_path(messages: list[MessageNames], path: tuple[int, ...]) -> set[str]:
                 break
             level, name = counted[index].nested, counted[index].name
         else:
-            found.add(name)
-    return found
+            names.add(name)
+    return names
 
 
 def _tokens(text: str) -> Iterator[str]:

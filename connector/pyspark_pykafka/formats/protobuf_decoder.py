@@ -64,8 +64,8 @@ class ProtobufColumn(DecodedColumn):
         if node < 0 or reason >= MISMATCH or reason == _BAD_UTF8:
             return super().describe(position, reason, node, byte)
         name, _ = self._fields[node]
-        what = self.reasons[reason]
-        return f"{name} is not valid {self.format_name}: {what}, at byte {position}"
+        fault = self.reasons[reason]
+        return f"{name} is not valid {self.format_name}: {fault}, at byte {position}"
 
     def kind_of_value(self, byte: int) -> str:  # noqa: ARG002 (the byte says nothing here)
         """

@@ -106,21 +106,21 @@ class ProtobufSchema:
         """
         Return a message. Raises :class:`ProtobufSchemaError` if the schema does not define it.
         """
-        found = self.messages.get(name) or WELL_KNOWN.get(name)
-        if found is None:
+        message = self.messages.get(name) or WELL_KNOWN.get(name)
+        if message is None:
             msg = f"it uses the message '{name}', but does not define it; include its imports"
             raise ProtobufSchemaError(msg)
-        return found
+        return message
 
     def enum(self, name: str) -> ProtobufEnum:
         """
         Return an enum. Raises :class:`ProtobufSchemaError` if the schema does not define it.
         """
-        found = self.enums.get(name)
-        if found is None:
+        enum = self.enums.get(name)
+        if enum is None:
             msg = f"it uses the enum '{name}', but does not define it; include its imports"
             raise ProtobufSchemaError(msg)
-        return found
+        return enum
 
 
 def _built_in(name: str, *fields: tuple[str, int]) -> ProtobufMessage:

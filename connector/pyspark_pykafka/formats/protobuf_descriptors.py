@@ -180,7 +180,7 @@ class _Features:
         """
         Return these features with those of options, in which ``number`` is their field.
         """
-        found = {
+        features = {
             n: _number(v)
             for at, part in options
             if at == number
@@ -188,12 +188,12 @@ class _Features:
             if n in {_PRESENCE, _ENCODING_OF_LISTS, _ENCODING_OF_MESSAGES}
         }
         changed = self
-        if presence := found.get(_PRESENCE):
+        if presence := features.get(_PRESENCE):
             required = presence == _LEGACY_REQUIRED
             changed = replace(changed, has_presence=presence != _IMPLICIT, is_required=required)
-        if lists := found.get(_ENCODING_OF_LISTS):
+        if lists := features.get(_ENCODING_OF_LISTS):
             changed = replace(changed, is_packed=lists == _PACKED)
-        if messages := found.get(_ENCODING_OF_MESSAGES):
+        if messages := features.get(_ENCODING_OF_MESSAGES):
             changed = replace(changed, is_delimited=messages == _DELIMITED)
         return changed
 

@@ -81,7 +81,7 @@ class _Matching:
     def message(
         self, message: ProtobufMessage, kind: pa.DataType, number: int, path: str, depth: int
     ) -> MessagePlan:
-        wanted: dict[str, tuple[pa.Field, int]] = {}
+        requested: dict[str, tuple[pa.Field, int]] = {}
         self._check_struct(message, kind, path)
         if depth > MAX_TYPE_DEPTH:
             self.mistakes.append(
@@ -90,13 +90,13 @@ class _Matching:
             return False, []
         number += 1
         for part in kind:
-            wanted[part.name] = (part, number)
+            requested[part.name] = (part, number)
             number += plan_size(part.type)
-        needed = {f.oneof for f in message.fields if f.name in wanted and f.oneof >= 0}
+        needed = {f.oneof for f in message.fields if f.name in requested and f.oneof >= 0}
         plans: list[FieldPlan] = []
         for member in sorted(message.fields, key=lambda f: f.number):
-            if member.name in wanted:
-                part, at = wanted[member.name]
+            if member.name in requested:
+                part, at = requested[member.name]
                 plans += self.member(member, part, at, f"{path}.{member.name}", depth)
             elif member.oneof in needed:
                 plans.append(_plan(member, _REMOVING, -1, oneof=member.oneof))

@@ -124,11 +124,11 @@ def columns_of(member: ProtobufField) -> tuple[pa.DataType, ...]:
 
     Raises :class:`ProtobufSchemaError` for an unknown kind.
     """
-    found = COLUMNS.get(member.kind)
-    if found is None:
+    column = COLUMNS.get(member.kind)
+    if column is None:
         msg = f"its field '{member.name}' has the unknown type {member.kind}"
         raise ProtobufSchemaError(msg)
-    return found
+    return column
 
 
 def entry_of(message: ProtobufMessage) -> tuple[ProtobufField, ProtobufField]:

@@ -74,7 +74,7 @@ def _compiled(folder: Path, name: str) -> bytes:
         msg = f"protoc did not end within {_COMPILE_SECONDS} seconds"
         raise ProtobufSchemaError(msg) from cause
     if done.returncode:
-        found = done.stderr.decode(errors="replace").strip().replace("\n", "; ")[:_MAX_ERROR]
-        msg = f"protoc rejects it: {found or 'without a reason'}"
+        reason = done.stderr.decode(errors="replace").strip().replace("\n", "; ")[:_MAX_ERROR]
+        msg = f"protoc rejects it: {reason or 'without a reason'}"
         raise ProtobufSchemaError(msg)
     return output.read_bytes()

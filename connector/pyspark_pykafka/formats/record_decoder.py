@@ -201,8 +201,8 @@ class _RecordDecoder:
         decoded = {name: column.take() for name, column in self._columns.items()}
         arrays = [self._array(field, decoded) for field in self._format.schema]
         rows = pa.RecordBatch.from_arrays(arrays, schema=self._format.schema)
-        if (kept := self._kept(decoded)) is not None:
-            rows = rows.filter(kept)
+        if (mask := self._kept(decoded)) is not None:
+            rows = rows.filter(mask)
         self._parts, self._part_bytes, self._rows = [], 0, 0
         self._errors, self._raw = {}, {}
         return rows

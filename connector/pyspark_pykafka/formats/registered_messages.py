@@ -40,9 +40,11 @@ def ask_for_files(text: str, subject: str, ask: Ask, look_up: Ask) -> Registered
         if file.name.startswith(_KNOWN_FILES):
             continue
         schema = _schema(file.data, _direct(file.imports, references))
-        found = ask(file.name, schema)
+        registered = ask(file.name, schema)
         # Older registries do not return the version of a schema that is registered.
-        version = found.version if found.version >= 0 else look_up(file.name, schema).version
+        version = (
+            registered.version if registered.version >= 0 else look_up(file.name, schema).version
+        )
         if version < 0:
             msg = f"the schema registry's response for subject '{file.name}' has no version"
             raise SchemaRegistryError(msg)
@@ -68,7 +70,7 @@ def _imported(own: DescribedFile, others: Sequence[DescribedFile]) -> list[Descr
 def _direct(
     imports: Sequence[str], references: dict[str, tuple[SchemaReference, ...]]
 ) -> tuple[SchemaReference, ...]:
-    return tuple(found for name in imports for found in references.get(name, ()))
+    return tuple(reference for name in imports for reference in references.get(name, ()))
 
 
 def _schema(data: bytes, references: tuple[SchemaReference, ...]) -> Schema:

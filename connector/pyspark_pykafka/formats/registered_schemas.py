@@ -46,7 +46,7 @@ def with_registered_schemas(
     options = with_given_schemas(options)
     if options.registry is None:
         return options
-    found: dict[str, str | None] = dict(options.schemas)
+    schemas: dict[str, str | None] = dict(options.schemas)
     messages: dict[str, str | None] = dict(options.messages)
     for column, kind in options.encodings.items():
         needed = kind in {"avro", "protobuf"} or (kind == "json" and gives_columns)
@@ -58,14 +58,14 @@ def with_registered_schemas(
             registered = _ask(registry, column, subject, version, form)
             if kind == "protobuf":
                 name = messages[column] or options.subjects[column].record_name
-                found[column], messages[column] = _protobuf(column, subject, registered, name)
+                schemas[column], messages[column] = _protobuf(column, subject, registered, name)
             else:
                 is_envelope = kind != options.by_column[column]
-                found[column] = _text(column, kind, subject, registered, is_envelope=is_envelope)
+                schemas[column] = _text(column, kind, subject, registered, is_envelope=is_envelope)
     return replace(
         options,
-        key_schema=found["key"],
-        value_schema=found["value"],
+        key_schema=schemas["key"],
+        value_schema=schemas["value"],
         key_message=messages["key"],
         value_message=messages["value"],
     )
@@ -83,8 +83,11 @@ def with_given_schemas(options: FormatOptions) -> FormatOptions:
         if kind == "protobuf" and text is not None:
             from pyspark_pykafka.formats.protobuf_schemas import given_schema
 
-            given = given_schema(column, text, options.messages[column])
-            changes |= {f"{column}_schema": given.text, f"{column}_message": given.message}
+            message_schema = given_schema(column, text, options.messages[column])
+            changes |= {
+                f"{column}_schema": message_schema.text,
+                f"{column}_message": message_schema.message,
+            }
     return replace(options, **changes) if changes else options  # type: ignore[arg-type]
 
 
@@ -211,13 +214,13 @@ class WriterSchemas:
 
         registered = self._registered(name, "PROTOBUF")
         try:
-            found = at_path(registered_names(registered.schema.text), path)
+            names = at_path(registered_names(registered.schema.text), path)
         except ValueError as cause:
             msg = f"the schema with {name} cannot be used: {cause}"
             raise UnusableSchemaError(msg) from cause
-        if message not in found:
+        if message not in names:
             place = ".".join(map(str, path))
-            other = f"'{min(found)}'" if found else "none"
+            other = f"'{min(names)}'" if names else "none"
             msg = f"its message, {place} in the schema with {name}, is {other}, not '{message}'"
             raise UnusableSchemaError(msg)
 

@@ -68,15 +68,15 @@ class _Lists:
         Remove the headers with some names.
         """
         pc = self._pc
-        found = pc.is_in(self._pairs.field("key"), pa.array(names, pa.string()))
-        if not pc.any(found).as_py():
+        outdated = pc.is_in(self._pairs.field("key"), pa.array(names, pa.string()))
+        if not pc.any(outdated).as_py():
             return
-        kept = pc.invert(found)
+        current = pc.invert(outdated)
         before = pa.concat_arrays(
-            [pa.array([0], pa.int32()), pc.cumulative_sum(kept.cast(pa.int32()))]
+            [pa.array([0], pa.int32()), pc.cumulative_sum(current.cast(pa.int32()))]
         )
         self._ends = before.take(self._ends)
-        self._pairs, self._parents = self._pairs.filter(kept), self._parents.filter(kept)
+        self._pairs, self._parents = self._pairs.filter(current), self._parents.filter(current)
 
     def append(self, pair: pa.Scalar, values: pa.Array) -> None:
         """

@@ -101,8 +101,8 @@ class SchemaNames:
                 encoded = pc.dictionary_encode(values.filter(mask))
                 values_seen: list[bytes | None] = encoded.dictionary.to_pylist()
                 keys = [self._key(read(value)) for value in values_seen]
-                taken = pa.array(keys, pa.int64()).take(encoded.indices)
-                parts.append((parents.filter(mask).cast(pa.int64()), taken.fill_null(0)))
+                row_keys = pa.array(keys, pa.int64()).take(encoded.indices)
+                parts.append((parents.filter(mask).cast(pa.int64()), row_keys.fill_null(0)))
         return _merged(parts) if parts else None
 
     def _key(self, name: SchemaName) -> int:

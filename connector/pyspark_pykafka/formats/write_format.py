@@ -86,14 +86,14 @@ def write_format(options: EncodingOptions, schema: pa.Schema) -> WriteFormat:
         if chosen.format == "raw" or name not in schema.names:
             continue
         field = schema.field(schema.names.index(name))
-        found = _type_mistakes(field, chosen)
-        mistakes += found
+        type_mistakes = _type_mistakes(field, chosen)
+        mistakes += type_mistakes
         if chosen.format == "text":
             continue
         column = WrittenColumn(
             name, chosen.format, field.type, keeps_nulls=not options.ignore_null_fields
         )
-        if not found:
+        if not type_mistakes:
             column = _with_schema(column, options)
         if column.schema:
             mistakes += schema_mistakes(column)

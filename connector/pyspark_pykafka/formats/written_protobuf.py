@@ -119,9 +119,9 @@ def _name_mistakes(names: list[str], path: str) -> list[str]:
         for name in names
         if not _NAME.fullmatch(name)
     ]
-    found: dict[str, str] = {}
+    originals: dict[str, str] = {}
     for name in names:
-        other = found.setdefault(_camel(name), name)
+        other = originals.setdefault(_camel(name), name)
         if other != name:
             wrong.append(
                 f"'{path}.{other}' and '{path}.{name}' are one name in Protobuf; rename one of them"

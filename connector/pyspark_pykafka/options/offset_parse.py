@@ -59,14 +59,14 @@ def _by_precedence(
     return offsets if by_partition is None else SpecificTimestamps(by_partition, no_match)
 
 
-def check_end(reader: OptionReader, source: SourceOptions, why: str) -> None:
+def check_end(reader: OptionReader, source: SourceOptions, reason: str) -> None:
     """
-    Report an end at earliest; ``why`` says what is wrong with it.
+    Report an end at earliest; ``reason`` is the fault in the message.
     """
     if isinstance(source.ending_offsets, Earliest):
-        reader.mistakes.append(f"endingOffsets is 'earliest'; {why}")
+        reader.mistakes.append(f"endingOffsets is 'earliest'; {reason}")
     for where in partitions_at(source.ending_offsets, EARLIEST):
-        reader.mistakes.append(f"endingOffsets for {where} is {EARLIEST}; {why}")
+        reader.mistakes.append(f"endingOffsets for {where} is {EARLIEST}; {reason}")
 
 
 def moves_with_time(limit: OffsetLimit) -> bool:

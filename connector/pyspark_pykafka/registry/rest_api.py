@@ -37,23 +37,25 @@ def is_missing(response: Response) -> bool:
         return False
     if response.error_code in _NOT_FOUND:
         return True
-    found = response.document
-    return isinstance(found, dict) and str(found.get("name", "")).endswith("NotFoundException")
+    document = response.document
+    return isinstance(document, dict) and str(document.get("name", "")).endswith(
+        "NotFoundException"
+    )
 
 
-def failed_request_error(response: Response, what: str) -> SchemaRegistryError:
+def failed_request_error(response: Response, resource: str) -> SchemaRegistryError:
     """
-    Return the error for an unsuccessful response; ``what`` describes the requested resource.
+    Return the error for an unsuccessful response; ``resource`` is what the request was for.
     """
     code = response.error_code or response.status
     if is_missing(response):
-        msg = f"the schema registry does not know {what}: {response.message}"
+        msg = f"the schema registry does not know {resource}: {response.message}"
         return SchemaNotFoundError(msg, code)
     if code in _REJECTED or response.status == 409:
-        msg = f"the schema registry does not accept {what}: {response.message}"
+        msg = f"the schema registry does not accept {resource}: {response.message}"
         return IncompatibleSchemaError(msg, code)
     msg = (
-        f"the schema registry answers HTTP {response.status} for {what}: {response.message}; "
+        f"the schema registry answers HTTP {response.status} for {resource}: {response.message}; "
         "is schema.registry.url that of its API?"
     )
     return SchemaRegistryError(msg, code)
@@ -104,13 +106,13 @@ def schema_body(schema: Schema) -> dict[str, Any]:
     return body
 
 
-def read_references(found: dict[str, Any]) -> tuple[SchemaReference, ...]:
+def read_references(document: dict[str, Any]) -> tuple[SchemaReference, ...]:
     """
     Return the references in a response with a schema.
 
     Raises :class:`InvalidSchemaError` if they cannot be read.
     """
-    listed = found.get("references") or ()
+    listed = document.get("references") or ()
     try:
         return tuple(
             SchemaReference(str(r["name"]), str(r["subject"]), int(r["version"])) for r in listed
@@ -120,7 +122,7 @@ def read_references(found: dict[str, Any]) -> tuple[SchemaReference, ...]:
         raise InvalidSchemaError(msg) from cause
 
 
-def read_kind(name: Any, what: str) -> Any:
+def read_kind(name: Any, resource: str) -> Any:
     """
     Return the type of a schema: AVRO (also if the response has none), JSON or PROTOBUF.
 
@@ -128,14 +130,16 @@ def read_kind(name: Any, what: str) -> Any:
     """
     kind = name or "AVRO"
     if kind not in _KINDS:
-        msg = f"the schema registry's schema of {what} is of the kind {kind!s:.50}; it must be: "
+        msg = (
+            f"the schema registry's schema of {resource} is of the kind {kind!s:.50}; it must be: "
+        )
         raise InvalidSchemaError(msg + ", ".join(sorted(_KINDS)))
     return kind
 
 
-def read_number(found: dict[str, Any], name: str) -> int:
+def read_number(document: dict[str, Any], name: str) -> int:
     """
     Return an integer field of a response, or -1 if it is missing or not an integer.
     """
-    value = found.get(name)
+    value = document.get(name)
     return int(value) if isinstance(value, int | str) and str(value).isdigit() else -1

@@ -186,8 +186,8 @@ def from_record(value: bytes | None, where: str) -> Entry:
         return _KINDS[fields.pop("kind")](**fields)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         msg = (
-            f"{where} is not an entry of an exactly-once write's ledger: {error!r}; nothing else may "
-            "write to this topic: give another transactionalIdPrefix, or delete the topic if no "
+            f"{where} is not an entry of an exactly-once write's ledger: {error!r}; nothing else "
+            "may write to this topic: give another transactionalIdPrefix, or delete the topic if no "
             "query with this prefix will continue"
         )
         raise ExactlyOnceError("EXACTLY_ONCE_LEDGER_MALFORMED", msg) from error

@@ -225,9 +225,9 @@ class KafkaCluster(Startable, KafkaAccess):
     def _tiers(self, folder: Path) -> dict[str, Setting]:
         return tiered_settings(self.brokers, folder / "tiered") if self.tiered else {}
 
-    def _start_again(self, nodes: list[Node], ending: signal.Signals) -> None:
+    def _start_again(self, nodes: list[Node], stop_signal: signal.Signals) -> None:
         for member in nodes:
-            self._end(member, ending)
+            self._end(member, stop_signal)
         self._launch(nodes)
 
     def _launch(self, nodes: list[Node]) -> None:

@@ -50,7 +50,7 @@ def assign_ports(brokers: int, first_port: int | None) -> tuple[Node, ...]:
 def java_command(version: str, *, tiered: bool = False) -> list[str]:
     """Return the command that runs a class of this Kafka version, without the class."""
     jars = [kafka_jars(version), tiered_storage_jars(version) if tiered else []]
-    class_path = ":".join(f"{some[0].parent}/*" for some in jars if some)
+    class_path = ":".join(f"{group[0].parent}/*" for group in jars if group)
     return [str(find_java()), *_FLAGS, "-cp", class_path]
 
 

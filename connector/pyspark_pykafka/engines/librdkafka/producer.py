@@ -230,8 +230,8 @@ class _Task:
             if map_kafka_error(error.args[0], "reading topic metadata").retriable:
                 return None
             raise
-        found: TopicMetadata | None = metadata.topics.get(topic)
-        return found
+        topic_metadata: TopicMetadata | None = metadata.topics.get(topic)
+        return topic_metadata
 
 
 def _is_final(error: KafkaError) -> bool:

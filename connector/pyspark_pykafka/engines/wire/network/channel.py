@@ -130,8 +130,8 @@ class Channel:
         """
         Whether a response has taken all its time, and nothing has arrived.
         """
-        waited = self._now() - self._waiting_since
-        if waited < _SILENT_SHARE * self._config.request_seconds:
+        silent_seconds = self._now() - self._waiting_since
+        if silent_seconds < _SILENT_SHARE * self._config.request_seconds:
             return False
         return self._transport.closed or self._transport.has_no_input()
 

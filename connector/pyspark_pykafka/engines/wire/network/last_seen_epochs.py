@@ -44,7 +44,9 @@ class LastSeenEpochs:
         """
         if topic.error_code:
             return False
-        if topic.topic_id is None and all(it.leader_epoch < 0 for it in topic.partitions):
+        if topic.topic_id is None and all(
+            partition.leader_epoch < 0 for partition in topic.partitions
+        ):
             return True
         return (cluster, topic.topic_id or topic.name) in self._confirmed
 

@@ -240,7 +240,9 @@ class FreshnessCheck:
         """
         Return whether no topic id of a name has more votes than each other one.
         """
-        first, second, *_ = sorted(self._votes[name, it] for it in self._rivals[name])[::-1]
+        first, second, *_ = sorted(self._votes[name, topic_id] for topic_id in self._rivals[name])[
+            ::-1
+        ]
         return first == second
 
     @property

@@ -65,17 +65,17 @@ class Accumulator:
 
         Removes the queues without a sendable batch from the list.
         """
-        taken: dict[TopicPartition, ProducerBatch] = {}
+        batches: dict[TopicPartition, ProducerBatch] = {}
         size = 0
         for queue in list(queues):
             if not queue.is_sendable(now):
                 queues.remove(queue)
                 continue
             size += queue.waiting[0].size_bytes
-            if taken and size > self._config.request_bytes:
+            if batches and size > self._config.request_bytes:
                 break
-            taken[queue.tp] = queue.send()
-        return taken
+            batches[queue.tp] = queue.send()
+        return batches
 
     def acknowledge(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         """

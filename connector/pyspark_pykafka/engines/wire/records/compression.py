@@ -114,14 +114,16 @@ class Decompressor:
         while True:
             buffer = self._buffer(min(size, self._max_bytes))
             try:
-                used = into(compressed, buffer)
+                byte_count = into(compressed, buffer)
             except cramjam.DecompressionError as cause:
                 # The codecs raise the same error for a buffer that is too small.
                 if len(buffer) >= self._max_bytes:
                     raise self._error(codec, compressed) from cause
             else:
-                self._ratio = max(_INITIAL_RATIO, _RATIO_MARGIN * used / max(len(compressed), 1))
-                return buffer[:used]
+                self._ratio = max(
+                    _INITIAL_RATIO, _RATIO_MARGIN * byte_count / max(len(compressed), 1)
+                )
+                return buffer[:byte_count]
             size = 2 * len(buffer)
             buffer.release()
 
