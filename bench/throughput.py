@@ -31,7 +31,7 @@ CHECKED_RECORDS = 20_000
 
 class WrongReadError(RuntimeError):
     """
-    A contender delivered other records than the JVM connector.
+    A contender returned different records from the JVM connector.
     """
 
 
@@ -56,7 +56,7 @@ class _Rounds:
 @dataclass(frozen=True, slots=True)
 class Bench:
     """
-    The environment and the contenders of reads.
+    The environment and the contenders of a read benchmark.
 
     With ``verifies``, content and memory are checked before the rounds; records are always counted.
     After ``deadline`` (``time.monotonic``) no further round starts, but each case has one.
@@ -81,7 +81,7 @@ class Bench:
         for completed, order in enumerate(shuffled_rounds(names, self.rounds, seed=case.name)):
             if completed and time.monotonic() > self.deadline:
                 print(
-                    f"  {case.name} has {completed} of {self.rounds} rounds: no time",
+                    f"  {case.name} ran {completed} of {self.rounds} rounds: out of time",
                     file=sys.stderr,
                 )
                 break
@@ -126,7 +126,10 @@ class Bench:
     def _compare(self, contender: Contender, case: Case, expected: tuple[int, int]) -> None:
         actual = self._checksum(contender, case)
         if actual != expected:
-            msg = f"{contender.name} read other records of {case.topic.name} than the JVM connector"
+            msg = (
+                f"{contender.name} and the JVM connector read different records of "
+                f"{case.topic.name}"
+            )
             raise WrongReadError(msg)
 
     def _checksum(self, contender: Contender, case: Case) -> tuple[int, int]:
@@ -161,7 +164,7 @@ def measure_topics(
 
 def check_incomplete_is_refused(bench: Bench, mode: str) -> None:
     """
-    Check that a read with one missing record is refused, so that no such read is ever timed.
+    Check that a read with one missing record is rejected, so that no such read is ever timed.
     """
     topic = TopicSpec(100, "none", 2, CHECKED_RECORDS)
     short = TopicSpec(100, "none", 2, CHECKED_RECORDS - 1)

@@ -54,7 +54,7 @@ def _run(arguments: argparse.Namespace) -> Report:
     if arguments.rate * arguments.seconds > MAX_RECORDS:
         msg = (
             f"--rate times --seconds is {arguments.rate * arguments.seconds}; it must be at most "
-            f"{MAX_RECORDS}, since the numbers of all records are kept in memory"
+            f"{MAX_RECORDS}, since the ids of all records are kept in memory"
         )
         raise OptionsError((msg,))
     if not arguments.nemesis:
@@ -96,7 +96,7 @@ def _plan(arguments: argparse.Namespace, options: dict[str, str]) -> Plan:
 
 
 def _print_event(line: str) -> None:
-    """Print on the standard error; the standard output is for the report."""
+    """Print to standard error; standard output is for the report."""
     print(line, file=sys.stderr, flush=True)
 
 
@@ -107,7 +107,7 @@ def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
         "--nemesis",
         action="store_true",
         help=f"start {NEMESIS_BROKERS} brokers here, as pykafka dev does, and kill, pause and "
-        "shut down one after the other",
+        "shut them down in turn",
     )
     add_client_settings(parser)
     parser.add_argument(
@@ -115,15 +115,17 @@ def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
         type=_prefix,
         default="pykafka-verify",
         metavar="TEXT",
-        help="the prefix of the names of topics and transactional ids; default: pykafka-verify",
+        help="prefix of topic names and transactional ids; default: pykafka-verify",
     )
     number = _number(1, 1_000)
-    parser.add_argument("--partitions", type=number, default=3, help="of each topic; default: 3")
+    parser.add_argument(
+        "--partitions", type=number, default=3, help="partitions of each topic; default: 3"
+    )
     parser.add_argument(
         "--replication-factor",
         type=_number(1, 32_767),
         default=_BROKER_DEFAULT,
-        help="default: that of the brokers",
+        help="default: the brokers' default.replication.factor",
     )
     parser.add_argument(
         "--seconds", type=_number(1, 86_400), default=60, help="how long to write; default: 60"

@@ -15,14 +15,15 @@ from pyspark_pykafka.offsets import NO_EPOCH, LeaderEpochs, Offsets, StreamOffse
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-#: After the Java consumer's LogTruncationException; the JVM connector has no such condition.
+#: Named after the Java consumer's LogTruncationException; the JVM connector has no such condition.
 LOG_TRUNCATED = "KAFKA_DATA_LOSS.LOG_TRUNCATED"
 
 
 @dataclass(frozen=True, slots=True)
 class Truncation:
     """
-    A log seen up to ``offset`` in leader epoch ``epoch``, whose records end at ``end_offset`` now.
+    A log that was seen up to ``offset`` in leader epoch ``epoch``; the epoch ends at ``end_offset``
+    now.
     """
 
     tp: TopicPartition
@@ -40,9 +41,9 @@ class Truncation:
     def __str__(self) -> str:
         return (
             f"the log of {self.tp} was truncated: it was seen up to offset {self.offset} in leader "
-            f"epoch {self.epoch}, whose records end at offset {self.end_offset} now. The "
+            f"epoch {self.epoch}, which ends at offset {self.end_offset} now. The "
             f"{self.lost} offsets after that were lost, in an unclean leader election or with a "
-            "broker's disk, and other records may have taken their places"
+            "broker's disk, and other records may have been written in their place"
         )
 
 
@@ -51,7 +52,7 @@ def epochs_to_check(start: StreamOffset, latest: StreamOffset) -> LeaderEpochs:
     Return the leader epochs of ``start`` for the partitions whose leader epoch has grown since.
 
     A log is never truncated within a leader epoch, so no other partition needs a check. A log that
-    ends before its start offset shows the loss by itself, and a recreated topic is another log.
+    ends before its start offset has evidently lost records, and a recreated topic has a new log.
     """
     # Invariant R16 (leader epoch).
     recreated = latest.recreated_topics(start)
@@ -100,7 +101,8 @@ def epochs_at(ends: Offsets, start: StreamOffset, latest: StreamOffset) -> Leade
     """
     Return the leader epoch in which each log was seen up to its end offset.
 
-    If the options keep an end at a start offset beyond the log's end, its epoch is the start's.
+    If a range is empty because its start offset lies beyond the log's end, the epoch is that of
+    ``start``.
     """
     return {
         tp: epoch

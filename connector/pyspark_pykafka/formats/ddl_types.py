@@ -1,7 +1,7 @@
 """
-The Arrow types of DDL that this package has written itself, for where there is no Spark.
+Parses the DDL that this package generates into Arrow types, in processes without Spark.
 
-Only its own forms are known, with types in upper case. A user's DDL is parsed by Spark.
+Only the generated forms are supported, with types in upper case. Spark parses users' DDL.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SIMPLE: dict[str, pa.DataType] = {
 
 def arrow_type(ddl: str) -> pa.DataType:
     """
-    Return the Arrow type of DDL that this package has written; raise ValueError for other DDL.
+    Return the Arrow type of DDL that this package generated; raise ValueError for other DDL.
     """
     parser = _Parser(ddl)
     kind = parser.type()
@@ -42,12 +42,12 @@ def arrow_type(ddl: str) -> pa.DataType:
 
 class _Parser:
     """
-    Reads one token after another.
+    A recursive-descent parser of one type.
     """
 
     def __init__(self, ddl: str) -> None:
         self._ddl = ddl
-        self._at = 0
+        self._position = 0
 
     def type(self) -> pa.DataType:
         """
@@ -59,7 +59,7 @@ class _Parser:
         if name in _SIMPLE:
             return _SIMPLE[name]
         if name not in {"STRUCT", "ARRAY", "MAP"}:
-            raise self._error(f"no type: {name}")
+            raise self._error(f"'{name}' is not a type")
         self._expect("<")
         if name == "STRUCT":
             return pa.struct(self._fields())
@@ -74,36 +74,36 @@ class _Parser:
 
     def end(self) -> None:
         """
-        Raise ValueError if there is more.
+        Raise ValueError if text follows the type.
         """
-        if self._ddl[self._at :].strip():
-            raise self._error("more than a type")
+        if self._ddl[self._position :].strip():
+            raise self._error("text after the type")
 
     def _fields(self) -> list[pa.Field]:
         fields = []
         while True:
             name = self._next()
-            if self._ddl[self._at : self._at + 1] == ":":
-                self._at += 1
+            if self._ddl[self._position : self._position + 1] == ":":
+                self._position += 1
             fields.append(pa.field(name, self.type()))
             separator = self._next()
             if separator == ">":
                 return fields
             if separator != ",":
-                raise self._error(f"'{separator}' between fields")
+                raise self._error(f"expected ',' or '>' after a field, found '{separator}'")
 
     def _next(self) -> str:
-        match = _TOKEN.match(self._ddl, self._at)
+        match = _TOKEN.match(self._ddl, self._position)
         if match is None:
             raise self._error("the text ends too early")
-        self._at = match.end()
+        self._position = match.end()
         quoted, word, other = match.groups()
         return quoted.replace("``", "`") if quoted is not None else (word or other)
 
     def _expect(self, token: str) -> None:
         actual = self._next()
         if actual != token:
-            raise self._error(f"'{actual}', not '{token}'")
+            raise self._error(f"expected '{token}', found '{actual}'")
 
     def _error(self, reason: str) -> ValueError:
-        return ValueError(f"{reason}, at {self._at} of {self._ddl[:200]}")
+        return ValueError(f"{reason}, at position {self._position} of {self._ddl[:200]}")

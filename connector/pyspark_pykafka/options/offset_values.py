@@ -1,5 +1,5 @@
 """
-Offset limits as options name them: where a read starts and ends.
+The start and end positions of a read, as options specify them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class AtTime:
 @dataclass(frozen=True, slots=True)
 class TimeAgo:
     """
-    The first record of the last ``milliseconds`` before the offsets are resolved, or the end.
+    The first record not older than ``milliseconds`` when offsets are resolved, or the end.
     """
 
     milliseconds: int
@@ -48,7 +48,7 @@ class TimeAgo:
 @dataclass(frozen=True, slots=True)
 class LastOffsets:
     """
-    The last ``count`` offsets of a partition, or all that the log holds if there are fewer.
+    The last ``count`` offsets of a partition, or all offsets in the log if there are fewer.
     """
 
     count: int
@@ -81,9 +81,10 @@ class Committed:
 @dataclass(frozen=True, slots=True)
 class SpecificTimestamps:
     """
-    Per partition the first record at or after a timestamp (ms since 1970 UTC), sorted.
+    The first record at or after each partition's timestamp in ms since 1970 UTC, by partition.
 
-    ``strategy`` applies if no such record exists; for an end it is always ``latest``.
+    ``timestamps`` is sorted. ``strategy`` applies if no such record exists; for an end it is always
+    ``latest``.
     """
 
     timestamps: tuple[tuple[TopicPartition, int], ...]
@@ -93,7 +94,7 @@ class SpecificTimestamps:
 @dataclass(frozen=True, slots=True)
 class GlobalTimestamp:
     """
-    In every partition the first record at or after one timestamp in ms since 1970 UTC.
+    The first record of every partition at or after one timestamp in ms since 1970 UTC.
 
     ``strategy`` applies if no such record exists; for an end it is always ``latest``.
     """

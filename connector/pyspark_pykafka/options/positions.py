@@ -1,5 +1,5 @@
 """
-Parses positions in a log in everyday words: ``-10 minutes``, ``-100``, a time with a zone.
+Parses positions in a log as people write them: ``-10 minutes``, ``-100``, a time with a zone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ POSITION_FORMS = (
 
 def read_position(text: str) -> Position:
     """
-    Return a position; raise ValueError, with a message of its own where the form is nearly right.
+    Return a position; raise ValueError, or InvalidOptionError if only a part of the text is wrong.
     """
     word = text.strip()
     if _TIME.match(word):
@@ -74,6 +74,6 @@ def _read_time(text: str) -> int:
     elapsed = time - _EPOCH
     milliseconds = (elapsed.days * 86_400 + elapsed.seconds) * _SECOND
     if milliseconds < 0:
-        msg = f"the time '{text}' is before 1970; it must be: later"
+        msg = f"the time '{text}' is before 1970; it must be: 1970 or later"
         raise InvalidOptionError(msg)
     return milliseconds + elapsed.microseconds // 1_000

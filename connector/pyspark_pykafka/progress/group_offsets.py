@@ -34,8 +34,9 @@ class GroupOffsets:
     """
     Fetches the offsets of one group; a request may be repeated after retriable errors.
 
-    ``member`` is the group's member in this process. Without it a consumer is made, to be closed.
-    ``check_access`` raises if the user lacks permission for the group; it is called after an error.
+    ``member`` is the group's member in this process. Without it, a consumer is created, and
+    :meth:`close` closes it. ``check_access`` raises if the user lacks permission for the group; it
+    is called after an error.
     """
 
     def __init__(

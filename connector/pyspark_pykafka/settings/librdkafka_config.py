@@ -122,8 +122,8 @@ def transaction_timeout_ms(kafka: KafkaSettings) -> int:
     """
     Return the transaction timeout: from a task's first record until all tasks have committed.
 
-    The default is that of the brokers' limit, ``transaction.max.timeout.ms``: Java's default of a
-    minute suits a process that commits by itself.
+    The default equals the default of the brokers' limit, ``transaction.max.timeout.ms``. Java's
+    default of one minute suits a process that commits its own transactions.
     """
     return int(producer_config(kafka).get("transaction.timeout.ms", _TRANSACTION_TIMEOUT_MS))
 

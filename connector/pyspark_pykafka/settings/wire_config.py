@@ -38,7 +38,7 @@ _DEFAULTS: dict[str, str] = {
     "reconnect.backoff.ms": "100",
 }
 
-# The default batch size keeps requests few. Compression level -1 is the codec's default.
+# Large batches mean fewer requests. Compression level -1 is the codec's default.
 _PRODUCER_DEFAULTS: dict[str, str] = {
     "batch.size": "262144",
     "compression.type": "none",
@@ -49,7 +49,7 @@ _PRODUCER_DEFAULTS: dict[str, str] = {
     "metadata.max.age.ms": "300000",
 }
 
-#: The number of batches per partition that brokers remember of an idempotent producer (KIP-98).
+#: How many batches a broker remembers per partition and idempotent producer (KIP-98).
 MAX_IDEMPOTENT_IN_FLIGHT = 5
 
 _RECEIVE_BYTES = 100_000_000
@@ -73,7 +73,7 @@ class Address(NamedTuple):
 @dataclass(frozen=True, slots=True, repr=False)
 class Tls:
     """
-    The trusted certificates, the checks, and the client's certificate: file names or PEM texts.
+    TLS settings: trusted certificates, checks, and the client's certificate, as file names or PEM.
     """
 
     ca_location: str = ""
@@ -95,7 +95,7 @@ class Tls:
 @dataclass(frozen=True, slots=True, repr=False)
 class Sasl:
     """
-    The credentials: a user and a password, or an unsigned token.
+    SASL credentials: a user and a password, or an unsigned token.
     """
 
     mechanism: str

@@ -30,7 +30,7 @@ _SUPPORTED = """
     retry.backoff.max.ms reconnect.backoff.ms reconnect.backoff.max.ms debug
     """
 
-# They tune librdkafka's own threads, queues and logs, which the wire engine does not have.
+# Settings of librdkafka's threads, queues and logs, which the wire engine does not have.
 _LIBRDKAFKA_INTERNALS = """
     message.copy.max.bytes socket.blocking.max.ms socket.max.fails statistics.interval.ms
     log_level log.thread.name log.connection.close enable.random.seed
@@ -90,7 +90,7 @@ _KNOWN = frozenset(
     (_SUPPORTED + _LIBRDKAFKA_INTERNALS + _REFRESH + _WITHOUT_EFFECT + _OTHER_MECHANISMS).split()
 ) | {*_SINGLE_VALUE, *_TLS_ONLY}
 
-# What the wire engine logs at ``kafka.debug``; other contexts are of librdkafka's inner parts.
+# The contexts of ``kafka.debug`` that wire logs; the others concern librdkafka's internals.
 _DEBUG_CONTEXTS = frozenset({"all", "broker", "protocol", "security"})
 
 # Supported by the producer. The settings from linger.ms on tune the queues and waits of
@@ -141,7 +141,7 @@ def _unsupported(
         yield from _unsupported_tls(properties)
     yield from _unsupported_servers(properties.get("bootstrap.servers", ""), protocol)
     for context in sorted(debug_contexts(properties.get("debug", "")) - _DEBUG_CONTEXTS):
-        yield f"kafka.debug={context}: only librdkafka's log has it"
+        yield f"kafka.debug={context}: only librdkafka logs this context"
     for name in properties:
         if name in only and properties[name] != only[name][0]:
             yield f"kafka.{name}={properties[name]}: {only[name][1]}"
@@ -158,7 +158,7 @@ def _unsupported_sasl(properties: Mapping[str, str]) -> Iterator[str]:
     if properties.get("sasl.oauthbearer.method") == "oidc":
         yield "kafka.sasl.oauthbearer.method=oidc is supported by librdkafka only"
     elif properties.get("enable.sasl.oauthbearer.unsecure.jwt") != "true":
-        yield "kafka.sasl.mechanism=OAUTHBEARER has no settings to get tokens with"
+        yield "kafka.sasl.mechanism=OAUTHBEARER is set, but no setting says how to get a token"
     elif parse_unsecured_jwt_config(properties.get("sasl.oauthbearer.config", "")) is None:
         yield "kafka.sasl.oauthbearer.config has a form that only librdkafka reads"
 

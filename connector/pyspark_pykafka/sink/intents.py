@@ -1,5 +1,5 @@
 """
-Decides which write of a micro-batch may commit: by the ledger's order, the same for every reader.
+Decides which write of a micro-batch may commit. The ledger's order decides, so all readers agree.
 
 An intent names the transactions that a write commits. It is *binding* unless a conflicting entry
 lies between the write's first marker and the intent. Any process may commit the transactions of a
@@ -73,7 +73,7 @@ def find_intents(query: str, entries: EntriesWithOffsets) -> list[tuple[int, Int
 
 def find_unreleased_intents(query: str, entries: EntriesWithOffsets) -> list[tuple[int, Intent]]:
     """
-    Return those of :func:`find_intents` that lie behind the last release.
+    Return those of :func:`find_intents` that lie after the last release.
 
     A release lets the batch be written whole again: nothing that earlier intents name may be
     committed any more.
@@ -95,9 +95,9 @@ def find_conflict(query: str, batch: int, write: str, entries: EntriesWithOffset
     """
     Return the first entry that conflicts with a write's intent, or None.
 
-    That is a marker of another write of the same or a later batch (a marker of an earlier batch is
-    of a lost attempt), a withdrawal of the write, a release, or a completion of the batch. Entries
-    after the intent do not count. If there is no intent yet, all entries count.
+    That is a marker of another write of the same or a later batch (a marker of an earlier batch
+    belongs to a lost attempt), a withdrawal of the write, a release, or a completion of the batch.
+    Entries after the intent do not count. If there is no intent yet, all entries count.
     """
     # Invariant I1 (determinism): what follows the intent does not matter.
     for _, entry in entries:
@@ -152,9 +152,9 @@ def _reason(entry: Entry) -> str:
             "running twice?"
         )
     if isinstance(entry, Withdrawal):
-        return "it was cancelled meanwhile"
+        return "it was withdrawn in the meantime"
     action = "release" if isinstance(entry, Release) else "complete"
-    return f"pykafka transactions {action} was run meanwhile"
+    return f"pykafka transactions {action} was run in the meantime"
 
 
 def _id_prefix(prefix: str, query: str, batch: int) -> str:

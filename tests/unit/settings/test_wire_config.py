@@ -164,7 +164,7 @@ def test_every_property_is_classified() -> None:
             {"security.protocol": "SASL_SSL"},
             "sasl.mechanism=GSSAPI is supported by",
         ),
-        (OAUTH, "OAUTHBEARER has no settings to get tokens with"),
+        (OAUTH, "OAUTHBEARER is set, but no setting says how"),
         (
             {**OAUTH, "sasl.oauthbearer.method": "oidc"},
             "method=oidc is supported by librdkafka",
@@ -190,7 +190,7 @@ def test_every_property_is_classified() -> None:
         ({"enable.metrics.push": "true"}, "no metrics"),
         ({"api.version.request": "false"}, "always requests the brokers' API versions"),
         ({"topic.blacklist": "t"}, "hides no topics"),
-        ({"debug": "broker,msg"}, "kafka.debug=msg: only librdkafka's log"),
+        ({"debug": "broker,msg"}, "kafka.debug=msg: only librdkafka logs"),
         ({"bootstrap.servers": "SSL://one:1"}, "SSL://, and kafka.security.protocol is plaintext"),
     ],
 )

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.librdkafka.assigned_range import AssignedRange
 
-# After how long without a message to check whether the partition still exists.
+# After this time without a message, check whether the partition still exists.
 _SILENCE_SECONDS = 2.0
 
 
@@ -46,7 +46,7 @@ class RangeReader:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """
-        Yield the records of the range in batches; the client belongs to this read until then.
+        Yield the records of the range in batches; the client is in use until the last one.
         """
         assigned = self.assigned
         if assigned.done:
@@ -96,7 +96,7 @@ class RangeReader:
             return
         msg = (
             f"no record of {assigned.range} arrived at offset {assigned.position} within "
-            f"{assigned.settings.poll_timeout_ms} ms, and nothing says that there is none: "
+            f"{assigned.settings.poll_timeout_ms} ms, and it is not certain that there is none: "
             f"{events.stall_reason} Set kafkaConsumer.pollTimeoutMs to wait longer"
         )
         raise StalledReadError(msg)

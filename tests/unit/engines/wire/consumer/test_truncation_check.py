@@ -161,7 +161,7 @@ def test_allowed_truncation_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     ):
         assert read(stubs, planned(3, 200), fail_on_data_loss=False) == list(range(200, 1000))
         assert epoch_requests(stubs) == 1
-    assert caplog.text.count("whose records end at offset 600 now") == 1
+    assert caplog.text.count("which ends at offset 600 now") == 1
 
 
 @pytest.mark.parametrize("fail", [True, False])
