@@ -120,9 +120,9 @@ def retry(
     deadline: Deadline = NEVER,
 ) -> T:
     """
-    Return what ``work`` returns, retrying it after ``retriable`` errors.
+    Return the result of ``work``, retrying it after ``retriable`` errors.
 
-    There is no retry after the deadline: work with its own timeout would get that time again.
+    Nothing is retried after the deadline: each retry could take the timeout of ``work`` once more.
     """
     for _ in range(policy.attempts - 1):
         try:

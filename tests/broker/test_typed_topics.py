@@ -190,7 +190,7 @@ def test_rescued_records(
     assert [row._raw for row in rows] == [None, b'{"id": "two"}', b"{", None, None]
     assert [row._error for row in rows] == [
         None,
-        "value.id must be BIGINT, and is a string, at byte 7",
+        "value.id must be BIGINT, but is a string, at byte 7",
         "value is not valid JSON: the text ends too early, at byte 1",
         None,
         None,
@@ -263,9 +263,9 @@ def test_dead_letters(
     assert [(letter.key, letter.value, letter.timestamp) for letter in letters] == [
         (source.key, source.value, source.timestamp) for source in sources[1:3] * 2
     ]
-    listed = dead_letters.command("list", capsys)
-    assert [letter["why"]["batch"] for letter in listed] == ["0", "0", "-1", "-1"]
-    assert "value.id must be BIGINT, and is a string" in listed[0]["why"]["error.message"]
+    shown = dead_letters.command("list", capsys)
+    assert [letter["why"]["batch"] for letter in shown] == ["0", "0", "-1", "-1"]
+    assert "value.id must be BIGINT, but is a string" in shown[0]["why"]["error.message"]
     replayed = dead_letters.command("replay", capsys, "--execute")
     assert replayed == {"recordsByTopic": {orders.options["subscribe"]: 4}, "executed": True}
     again = dead_letters.cluster.consume(orders.options["subscribe"])[len(MIXED) :]
@@ -332,7 +332,7 @@ def test_bad_record_fails_the_query(
     with pytest.raises(Exception, match="KAFKA_UNDECODABLE_RECORD") as caught:
         orders.stream(checkpoint, **options) if streams else orders.batch(**options).collect()
 
-    expected = f"record of {name}-0 at offset 1: value.id must be BIGINT, and is a string"
+    expected = f"record of {name}-0 at offset 1: value.id must be BIGINT, but is a string"
     assert expected in str(caught.value)
     assert "two" not in str(caught.value)
 

@@ -66,7 +66,7 @@ def main() -> int:
 def _kinds(text: str) -> tuple[str, ...]:
     names = tuple(text.split(","))
     if unknown := set(names) - set(KINDS):
-        msg = f"{sorted(unknown)} are no faults; those are {sorted(KINDS)}"
+        msg = f"{sorted(unknown)} are not faults; choose from {sorted(KINDS)}"
         raise argparse.ArgumentTypeError(msg)
     return names
 

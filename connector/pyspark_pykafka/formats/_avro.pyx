@@ -19,7 +19,7 @@ include "_columns.pxi"
 include "_decimals.pxi"
 include "_binary.pxi"
 
-# Avro's types, as avro_types.py numbers them.
+# Avro's types, as avro_plan.py numbers them.
 cdef enum:
     W_NULL = 0
     W_BOOLEAN = 1
@@ -35,14 +35,14 @@ cdef enum:
     W_MAP = 11
     W_UNION = 12
     W_FIXED = 13
-    # What a reader's schema adds: a value that the record does not have, in Avro's encoding; a value
-    # that becomes one branch of a union; and one that the reader's schema has no place for.
+    # Kinds of resolved schemas: a value that the record lacks, in Avro's encoding; a value that
+    # becomes one branch of a union; and a value that has no counterpart in the reader's schema.
     W_CONSTANT = 14
     W_BRANCH = 15
     W_UNRESOLVED = 16
     W_KINDS = 17
 
-# How a value becomes another one.
+# How a value is converted.
 cdef enum:
     AS_IT_IS = 0
     FROM_MILLIS = 1
@@ -53,7 +53,7 @@ cdef enum:
 
 
 cdef struct Writer:
-    # A type of the writer's schema, and where its values go; NULL is nowhere.
+    # A type of the writer's schema, and the node that gets its values, or NULL to skip them.
     int kind
     int conversion
     int64_t size
@@ -124,9 +124,10 @@ cdef inline int read_index(Parser* parser, int64_t count, int64_t* index) noexce
 
 cdef inline int read_count(Parser* parser, int64_t* count, int64_t* size) noexcept nogil:
     """
-    Read the head of a block: its number of items, and its bytes or -1; no items are the end.
+    Read the head of a block: its number of items, and its size in bytes or -1.
 
-    Items may have no bytes at all, but more of them than there are bytes left are an attack.
+    A block without items is the last one. More items than remaining bytes are rejected as an
+    attack, although items may have no bytes.
     """
     cdef const uint8_t* start = parser.at
     cdef int status = read_long(parser, count)
@@ -222,7 +223,7 @@ cdef int decode(Parser* parser, Writer* writer) noexcept nogil:
     """
     Append a value to its column.
 
-    If it is UNFIT, it is passed and nothing is appended; otherwise the column may be unfinished.
+    A value that is UNFIT is skipped. After any other error the column may be unfinished.
     """
     cdef int kind = writer.kind
     cdef Node* node = writer.target
@@ -315,7 +316,7 @@ cdef inline int decode_whole(Parser* parser, Writer* writer) noexcept nogil:
     elif writer.conversion == FROM_NANOS:
         # Rounded down, to the past before 1970 too.
         value = value // 1000 - (value % 1000 < 0)
-    # The lower bytes come first, on the machines that we run on.
+    # Little-endian, as are all supported machines.
     return add_fixed(parser, node, &value)
 
 
@@ -401,7 +402,7 @@ cdef int decode_enum(Parser* parser, Writer* writer) noexcept nogil:
         return status
     start = writer.symbol_ends[index]
     if writer.symbol_ends[index + 1] == start:
-        # No name is empty: this symbol is not in the reader's schema.
+        # No symbol is empty: this one stands for a symbol that the reader's schema lacks.
         return unfit(parser, writer.target, begin, UNRESOLVED)
     return add_bytes(
         parser, writer.target, writer.symbols + start, writer.symbol_ends[index + 1] - start
@@ -534,7 +535,7 @@ cdef class AvroDecoder(ColumnDecoder):
     """
     Decodes values that were written with one schema, or with those that they name.
 
-    ``writer`` is that schema, as avro_types.py builds it for the type of ``plan``; or None if the
+    ``writer`` is that schema, as avro_plan.py builds it for the type of ``plan``; or None if the
     values name theirs by ids of ``id_bytes`` bytes. Then :meth:`decode` stops where a schema is
     ``missing``, until :meth:`add_schema` has added it.
     """
@@ -581,12 +582,12 @@ cdef class AvroDecoder(ColumnDecoder):
 
     def add_schema(self, int64_t key, writer):
         """
-        Add a schema by its key, or None for one that cannot be used: its values are bad.
+        Add a schema under its key; None marks a schema that cannot be used, whose values are bad.
         """
         cdef Writer* built = NULL
         cdef Py_ssize_t at = self._place(key)
         if at < self.known_count and self.known[at].key == key:
-            raise ValueError(f"the schema {key} is there already")
+            raise ValueError(f"the schema {key} exists already")
         if self.known_count == self.known_room:
             self.known = <Known*>with_more_room(self.known, &self.known_room, sizeof(Known))
         if writer is not None:
@@ -607,7 +608,7 @@ cdef class AvroDecoder(ColumnDecoder):
 
     cdef Py_ssize_t _place(self, int64_t key) noexcept nogil:
         """
-        Return where a key is among those known, in their order, or would be.
+        Return the index of a key among the known keys, which are sorted, or its insertion point.
         """
         cdef Py_ssize_t low = 0
         cdef Py_ssize_t high = self.known_count

@@ -1,4 +1,4 @@
-# What the decoders of binary encodings share; they include it after _columns.pxi.
+# Shared by the decoders of binary encodings, which include it after _columns.pxi.
 
 cdef inline int64_t left(Parser* parser) noexcept nogil:
     return parser.end - parser.at
@@ -27,7 +27,7 @@ cdef Node* find_node(Node* node, int number) noexcept:
 
 cdef void* with_more_room(void* entries, Py_ssize_t* room, size_t size) except NULL:
     """
-    Return a table of entries of a size with about twice the room, moved if it has to be.
+    Return a table with about twice the room, which may have moved; ``size`` is that of an entry.
     """
     cdef Py_ssize_t more = 2 * room[0] + 8
     cdef void* moved = realloc(entries, more * size)

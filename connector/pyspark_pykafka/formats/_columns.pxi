@@ -2,7 +2,7 @@
 #
 # They own all memory until Arrow gets it, never exceed a limit, and can be cut back to fewer rows.
 
-# The kinds of a type, as json_decoder.py numbers them.
+# The kinds of a type, as json_types.py numbers them.
 cdef enum:
     STRUCT = 0
     LIST = 1
@@ -25,14 +25,14 @@ cdef enum:
 # The result of decoding a value.
 cdef enum:
     OK = 0
-    # The value does not fit its type; the text goes on after it.
+    # The value does not fit its type; decoding continues after it.
     UNFIT = 1
-    # The text is no JSON from here on.
+    # The record is malformed from here on.
     MALFORMED = 2
     # The columns would exceed their limit.
     FULL = 3
     NO_MEMORY = 4
-    # The schema of this record is not there yet.
+    # The schema of this record has not been added yet.
     NEEDS_SCHEMA = 5
 
 # Why a record is bad, as decoded_column.py words it. Those from MISMATCH on concern one field.
@@ -50,8 +50,8 @@ cdef enum:
     OUT_OF_RANGE = 11
     LONE_SURROGATE = 12
     BAD_TEXT = 13
-    # Of schemas that records name: there is no id, or its schema cannot be used, which the reader's
-    # schema has no place for, or does not find.
+    # Concerning the schema that a record names: the record has no id; the schema cannot be used; a
+    # value has no counterpart in the reader's schema; a field is missing and has no default.
     NO_ID = 14
     UNUSABLE_SCHEMA = 15
     UNRESOLVED = 16
@@ -83,7 +83,7 @@ cdef struct Node:
     int child_count
     uint8_t* name
     Py_ssize_t name_size
-    # What a format keeps for finding the fields of a struct.
+    # A format's lookup table for the fields of a struct.
     void* lookup
 
 
@@ -108,7 +108,7 @@ cdef struct Parser:
     # The record's row, and the key of the schema that it names.
     Py_ssize_t row
     int64_t schema
-    # The bytes that all blocks have, and that they may have.
+    # The size of all blocks, and its limit.
     size_t bytes
     size_t max_bytes
     Block scratch
@@ -118,7 +118,7 @@ cdef int grow(Parser* parser, Block* block, size_t more) noexcept nogil:
     cdef size_t room = max(2 * block.room, max(block.used + more, <size_t>64))
     cdef uint8_t* moved
     if parser.bytes + room - block.room > parser.max_bytes:
-        # The last bytes below the limit, without doubling.
+        # Close to the limit, the room is not doubled.
         room = block.used + more
         if parser.bytes + room - block.room > parser.max_bytes:
             return FULL
@@ -267,7 +267,7 @@ cdef void cut(Node* node, Py_ssize_t rows) noexcept nogil:
 
 cdef inline void begin_record(Parser* parser) noexcept nogil:
     """
-    Forget what was wrong with the last record.
+    Clear the error of the last record.
     """
     parser.reason = 0
     parser.wrong_at = NULL
@@ -435,7 +435,7 @@ cdef int build(Node* node, object plan, list numbers) except -1:
         raise MemoryError
     memcpy(node.name, <const char*>encoded, node.name_size)
     for i, child in enumerate(children):
-        # Counted first, so that a failure frees what exists.
+        # The count is set first, so that a failure frees the children built so far.
         node.child_count = i + 1
         build(&node.children[i], child, numbers)
     return 0
@@ -485,7 +485,7 @@ cdef class ColumnDecoder:
     cdef bint stops
     cdef int id_bytes
     cdef bint is_waiting
-    # The keys of schemas that are not in the records, and the rows that they are for, ascending.
+    # The schema keys that come from headers, and their rows, ascending.
     cdef const int64_t* key_rows
     cdef const int64_t* keys
     cdef Py_ssize_t key_count
@@ -512,13 +512,13 @@ cdef class ColumnDecoder:
 
     cdef int append_record(self) noexcept nogil:
         """
-        Append the record at the parser, or what it becomes if it is bad.
+        Append the record at the parser, or its replacement if it is bad.
         """
         return NO_MEMORY
 
     cdef int read_key(self) noexcept nogil:
         """
-        Find the key of the schema that this record names, and go on behind it.
+        Find the key of the schema that this record names, and consume it.
         """
         cdef Parser* parser = &self.parser
         cdef Py_ssize_t row = parser.row - self.first_row
@@ -709,7 +709,7 @@ cdef class ColumnDecoder:
             self.bad_room = 2 * self.bad_room + 16
         bad = &self.bad[self.bad_count]
         bad.row = row
-        # The schema says more about itself than a position in the record.
+        # An unusable schema is reported by its key, not by a position in the record.
         bad.position = parser.schema if parser.reason == UNUSABLE_SCHEMA else position
         bad.reason = parser.reason
         bad.node = parser.node

@@ -118,7 +118,7 @@ cdef struct Lookup:
     Slot[SLOTS] slots
     uint32_t mask
     int32_t* table
-    # The STRING that gets the fields without a place, or NULL.
+    # The STRING that gets the unknown fields, or NULL.
     Node* rescued
 
 
@@ -404,7 +404,7 @@ cdef inline int read_word(Parser* parser, const char* word, int size) noexcept n
 
 cdef inline int skip_scalar(Parser* parser) noexcept nogil:
     """
-    Check and skip a string, a number or a word; there is a byte.
+    Check and skip a string, a number or a word; at least one byte is left.
     """
     cdef Text text
     cdef Number number
@@ -617,7 +617,7 @@ cdef double nearest(uint64_t digits, int64_t exponent) noexcept nogil:
     digits <<= zeros
     wide_product(digits, FIVES_HIGH[exponent - MIN_POWER], &high, &low)
     if high & 0x1FF == 0x1FF:
-        # Only then the lower half of the power can matter.
+        # Only in this case can the lower half of the power matter.
         wide_product(digits, FIVES_LOW[exponent - MIN_POWER], &more_high, &more_low)
         low += more_high
         if low < more_high:
@@ -837,9 +837,9 @@ cdef bint to_timestamp(
     const uint8_t* at, const uint8_t* end, bint local, int64_t* value
 ) noexcept nogil:
     """
-    Convert Spark's ``yyyy-mm-dd[ T]hh:mm:ss.ssssss[zone]``, the end being optional, to micros.
+    Convert Spark's ``yyyy-mm-dd[ T]hh:mm:ss.ssssss[zone]`` to microseconds; its end is optional.
 
-    A timestamp without a zone is UTC; one for a local timestamp has none.
+    A timestamp without a zone is UTC. A ``local`` timestamp must not have a zone.
     """
     cdef int64_t days
     cdef int64_t hour = 0
@@ -969,7 +969,7 @@ cdef inline int base64_digit(uint8_t byte) noexcept nogil:
 
 cdef int64_t decode_base64(const uint8_t* at, size_t size, uint8_t* to) noexcept nogil:
     """
-    Decode padded base64 (RFC 4648); return the size, or -1 if it is something else.
+    Decode padded base64 (RFC 4648); return the size, or -1 if it is not valid.
     """
     cdef const uint8_t* end = at + size
     cdef uint8_t* start = to
@@ -1005,7 +1005,7 @@ cdef int decode_value(Parser* parser, Node* node) noexcept nogil:
     """
     Append the value at the parser to the column.
 
-    If it is UNFIT, it is passed and nothing is appended; otherwise the column may be unfinished.
+    A value that is UNFIT is skipped. After any other error the column may be unfinished.
     """
     cdef uint8_t byte
     cdef int status
@@ -1216,13 +1216,13 @@ cdef inline int add_whole(
     cdef int64_t limit = <int64_t>1 << (8 * node.width - 1) if node.width < 8 else 0
     if limit and not -limit <= value < limit:
         return unfit(parser, node, start, OUT_OF_RANGE)
-    # The lower bytes come first: Arrow's buffers are little-endian, as are the machines we run on.
+    # Little-endian, as are Arrow's buffers and all supported machines.
     return add_fixed(parser, node, &value)
 
 
 cdef inline int enter(Parser* parser, uint8_t closing, bint* ended) noexcept nogil:
     """
-    Pass the start of an object or array, and its end too if it is empty.
+    Consume the start of an object or array, and its end if it is empty.
     """
     if parser.depth >= MAX_DEPTH:
         return malformed(parser, TOO_DEEP)
@@ -1237,7 +1237,7 @@ cdef inline int enter(Parser* parser, uint8_t closing, bint* ended) noexcept nog
 
 cdef inline int next_item(Parser* parser, uint8_t closing, bint* ended) noexcept nogil:
     """
-    Pass the comma after an item, or the end of the object or array.
+    Consume the comma after an item, or the end of the object or array.
     """
     cdef uint8_t byte
     if parser.at < parser.end and parser.at[0] <= 0x20:
@@ -1258,7 +1258,7 @@ cdef inline int decode_item(
     Parser* parser, Node* node, uint8_t closing, bint* fits, bint* ended
 ) noexcept nogil:
     """
-    Append a value of a list or map, and pass what follows it.
+    Append a value of a list or map, and consume the comma or the end after it.
 
     After an unfit value the whole list or map is unfit, as in Spark, and the rest is skipped.
     """
@@ -1351,7 +1351,7 @@ cdef int32_t find_child(Node* node, const uint8_t* name, Py_ssize_t size) noexce
 
 cdef inline int read_field(Parser* parser, Node* node, int* slot, int32_t* child) noexcept nogil:
     """
-    Read a key after its opening quote, and find its field; -1 is a field that is not wanted.
+    Read a key after its opening quote, and find its field; -1 means that it is not in the type.
 
     Most objects have their keys in the same order, so the key that came next in the last one is
     compared first.
@@ -1383,7 +1383,7 @@ cdef inline int read_field(Parser* parser, Node* node, int* slot, int32_t* child
         status = read_plain(parser, &text, &lone)
         if status:
             return status
-        # Half a surrogate pair is in no name of a field.
+        # No field name contains half of a surrogate pair.
         child[0] = -1 if lone else find_child(node, text.start, text.size)
         return OK
     child[0] = find_child(node, text.start, text.size)
@@ -1402,7 +1402,7 @@ cdef int rescue_field(
     Parser* parser, Node* rescued, const uint8_t* start, bint is_first
 ) noexcept nogil:
     """
-    Append a field's text, which ends here, to the object of such fields.
+    Append an unknown field's text, which ends at the parser, to the row's object of such fields.
     """
     cdef size_t size = parser.at - start
     cdef int status = reserve(parser, &rescued.data, size + 1)
@@ -1466,7 +1466,7 @@ cdef int decode_struct(Parser* parser, Node* node) noexcept nogil:
 
 cdef int decode_record(Parser* parser, Node* root) noexcept nogil:
     """
-    Append one record; nothing is left of one that cannot be appended.
+    Append one record, or nothing if it cannot be appended.
     """
     cdef Py_ssize_t row = root.rows
     cdef int status
@@ -1490,7 +1490,7 @@ cdef int build_lookup(Node* node, bint rescues=False) except -1:
     """
     Build the table of each struct in a type, in one block with its slots.
 
-    With ``rescues`` the last field of the struct gets what the other fields leave.
+    With ``rescues`` the last field of the struct gets the unknown fields.
     """
     cdef int fields = node.child_count - rescues
     cdef uint32_t room = 4
@@ -1523,8 +1523,8 @@ cdef int build_lookup(Node* node, bint rescues=False) except -1:
 @cython.final
 cdef class JsonDecoder(ColumnDecoder):
     """
-    Decodes JSON texts. With ``rescues`` the plan is a struct, whose last field is the JSON text of
-    an object with the fields of the text that the others leave.
+    Decodes JSON texts. With ``rescues`` the plan is a struct, whose last field gets the unknown
+    fields of each text, as the text of a JSON object.
     """
 
     def __cinit__(
@@ -1536,12 +1536,12 @@ cdef class JsonDecoder(ColumnDecoder):
             or self.root.child_count < 1
             or self.root.children[self.root.child_count - 1].kind != STRING
         ):
-            raise ValueError("a plan has no field for the fields that others leave")
+            raise ValueError("a plan has no field for unknown fields")
         build_lookup(&self.root, rescues)
 
     cdef int append_record(self) noexcept nogil:
         cdef Parser* parser = &self.parser
-        # JSON starts with no zero byte, and needs no schema to be read.
+        # No JSON text starts with a zero byte. The schema is not needed to decode it.
         if self.id_bytes and parser.end - parser.at > self.id_bytes and parser.at[0] == 0:
             parser.at += 1 + self.id_bytes
         return decode_record(&self.parser, &self.root)

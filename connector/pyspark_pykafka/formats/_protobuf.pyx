@@ -46,7 +46,7 @@ cdef enum:
     T_TIME = 19
     # Messages of one field, which takes the place of the message.
     T_UNWRAPPED = 20
-    # A member of a oneof that is not requested, and removes those that are.
+    # A member of a oneof that is not requested: its value removes the requested members.
     T_REMOVING = 21
     TYPES = 22
 
@@ -61,9 +61,9 @@ cdef enum:
 cdef enum:
     MAX_GROUPS = 100
     MAX_TABLE = 1024
-    # The levels of messages within messages, in the path that a record names its message by.
+    # The maximum length of the path of message indexes at the start of a record.
     MAX_PATH = 8
-    # More is freed after each use.
+    # A larger block is freed after each use.
     KEPT_BYTES = 1 << 16
 
 cdef int[TYPES] WIRE_TYPES
@@ -76,7 +76,7 @@ WIRE_TYPES[:] = [
 cdef struct Message:
     Field* fields
     int field_count
-    # The fields by their number, for small numbers; the fields are in the order of their numbers.
+    # The fields are sorted by number; the table finds those with small numbers.
     Field** table
     uint32_t table_size
     # The key and the value of a map.
@@ -84,7 +84,7 @@ cdef struct Message:
 
 
 cdef struct Entry:
-    # The bytes of a map's entry; without a start a later entry has its key.
+    # The bytes of a map's entry; ``start`` is NULL if a later entry has the same key.
     const uint8_t* start
     const uint8_t* end
 
@@ -95,13 +95,13 @@ cdef struct Field:
     bint repeated
     bint is_map
     int oneof
-    # Where values go; NULL is nowhere. The element is that of a list.
+    # The node that gets the values, or NULL to skip them; and the element node of a list.
     Node* target
     Node* element
     bint has_default
     uint8_t* default_value
     Py_ssize_t default_size
-    # The names of an enum by their numbers, ascending, and what a number without a name becomes.
+    # The names of an enum, sorted by number, and the prefix of a number without a name.
     bint is_closed
     int name_count
     int32_t* numbers
@@ -110,7 +110,7 @@ cdef struct Field:
     uint8_t* unnamed
     Py_ssize_t unnamed_size
     Message* message
-    # Of the current row: whether its struct has begun, or its list cannot be a value.
+    # The state of the current row: whether its struct has begun, and whether its list is unfit.
     bint is_open
     bint is_spoiled
     int64_t seconds
@@ -131,7 +131,7 @@ cdef int read_long_varint(Parser* parser, uint64_t* value) noexcept nogil:
             return ended(parser)
         byte = parser.at[0]
         parser.at += 1
-        # The tenth byte has one bit for us, and the others are dropped as Protobuf does.
+        # Of the tenth byte only one bit counts; the others are dropped, as in Protobuf's libraries.
         bits |= <uint64_t>(byte & 0x7F) << shift
         if byte < 0x80:
             value[0] = bits
@@ -181,7 +181,7 @@ cdef inline int read_fixed(Parser* parser, int size, uint64_t* value) noexcept n
     if size > left(parser):
         return ended(parser)
     value[0] = 0
-    # The lower bytes come first, on the machines that we run on.
+    # Little-endian, as are all supported machines.
     memcpy(value, parser.at, size)
     parser.at += size
     return OK
@@ -315,7 +315,7 @@ cdef int decode_field(
         return decode_repeated(parser, field, wire_type)
     status = decode_single(parser, field, wire_type, field.target, row)
     if field.oneof >= 0 and status <= UNFIT:
-        # An unknown symbol of a closed enum is no value.
+        # An unknown symbol of a closed enum counts as a missing value.
         if field.kind != T_ENUM or field.target.rows > row or status == UNFIT:
             remove_others(message, field, row)
     return status
@@ -488,7 +488,7 @@ cdef inline int add_whole(
     Parser* parser, Node* node, int kind, uint64_t bits, const uint8_t* start
 ) noexcept nogil:
     """
-    Append a whole number; Protobuf cuts those of 32 bits off if they have more.
+    Append an integer; as in Protobuf's libraries, types of 32 bits keep the lower 32 bits.
     """
     cdef bint is_unsigned = False
     cdef uint128 wide
@@ -510,7 +510,7 @@ cdef inline int add_whole(
     if is_unsigned and bits > <uint64_t>(INT32_MAX if node.kind == INTEGER else INT64_MAX):
         return unfit(parser, node, start, OUT_OF_RANGE)
     value = <int64_t>bits
-    # The lower bytes come first, on the machines that we run on.
+    # Little-endian, as are all supported machines.
     return add_fixed(parser, node, &value)
 
 
@@ -518,7 +518,7 @@ cdef int add_enum(
     Parser* parser, Field* field, Node* node, Py_ssize_t row, int32_t number
 ) noexcept nogil:
     """
-    Append the symbol or the number of an enum; one without a name is no value if it is closed.
+    Append the symbol or the number of an enum; in a closed enum, unknown numbers are missing.
     """
     cdef int low = 0
     cdef int high = field.name_count
@@ -561,7 +561,7 @@ cdef int add_enum(
 
 cdef int decode_repeated(Parser* parser, Field* field, int wire_type) noexcept nogil:
     """
-    Append elements to an unfinished list or map. One that is unfit makes all of it unfit.
+    Append elements to an unfinished list or map. An unfit element makes all of it unfit.
     """
     cdef const uint8_t* end = parser.end
     cdef int64_t size
@@ -634,7 +634,7 @@ cdef int add_entry(Parser* parser, Field* field, Entry* entry) noexcept nogil:
 
 cdef int finish(Parser* parser, Message* message, Py_ssize_t row) noexcept nogil:
     """
-    Complete a row: its lists end, and what the message lacks is null or a default.
+    Complete a row: end its lists, and set the fields that the message lacks to null or a default.
     """
     cdef Field* field
     cdef Node* node
@@ -721,7 +721,7 @@ cdef int compare_keys(Node* keys, Py_ssize_t one, Py_ssize_t other) noexcept nog
 
 cdef int remove_duplicates(Parser* parser, Field* field) noexcept nogil:
     """
-    Decode a map's entries again without those that a later one replaces, if there are any.
+    If a map has duplicate keys, decode its entries again, with the last entry of each key.
     """
     cdef Node* keys = &field.target.children[0]
     cdef Py_ssize_t first = end_of(field.target)
@@ -759,7 +759,7 @@ cdef int sort_keys(
     Parser* parser, Field* field, Node* keys, Py_ssize_t first, Py_ssize_t count
 ) noexcept nogil:
     """
-    Order entries by their keys, and those of one key as they came; a heap needs no luck.
+    Sort entries by key, and entries of one key by position. Heapsort, for its worst case.
     """
     cdef int32_t* order
     cdef Py_ssize_t i, end
@@ -871,7 +871,7 @@ cdef int build_message(Message* message, object plan, Node* root) except -1:
     if message.fields == NULL:
         raise MemoryError
     for i, field in enumerate(fields):
-        # Counted first, so that a failure frees what exists.
+        # The count is set first, so that a failure frees the fields built so far.
         message.field_count = i + 1
         build_field(&message.fields[i], field, root)
         if i and message.fields[i - 1].number >= message.fields[i].number:
@@ -930,7 +930,7 @@ cdef int build_field(Field* field, object plan, Node* root) except -1:
 
 cdef int build_enum(Field* field, object plan) except -1:
     """
-    Build an enum from (is closed, text before the number of an unnamed one, (number, name)s).
+    Build an enum from (is closed, prefix of numbers without a name, (number, name) pairs).
     """
     cdef int i
     cdef int32_t end = 0
@@ -984,7 +984,7 @@ cdef class ProtobufDecoder(ColumnDecoder):
     """
     Decodes values of one message.
 
-    ``message`` is that message, as protobuf_types.py builds it for the type of ``plan``. With
+    ``message`` is that message, as protobuf_plan.py builds it for the type of ``plan``. With
     ``id_bytes`` the values name the schema and the message that they were written with. Then
     :meth:`decode` stops where one is ``missing``, until :meth:`add_schema` has determined whether
     its values can be decoded.
@@ -1033,7 +1033,7 @@ cdef class ProtobufDecoder(ColumnDecoder):
 
     def add_schema(self, bint is_usable):
         """
-        Add the missing schema, and return its number; values of one that is not usable are bad.
+        Add the missing schema, and return its number; values of an unusable schema are bad.
         """
         cdef Known* added
         if self.known_count == self.known_room:
@@ -1049,7 +1049,7 @@ cdef class ProtobufDecoder(ColumnDecoder):
 
     cdef int read_path(self) noexcept nogil:
         """
-        Read which message of its schema a record is: a single 0 is the first one.
+        Read the path of message indexes in a record; a single 0 stands for the first message.
         """
         cdef Parser* parser = &self.parser
         cdef const uint8_t* start = parser.at

@@ -2,7 +2,7 @@
 #
 # ``text`` of a node is its tag. ``null_branch`` is -1 if null is an error, and otherwise one of
 # OMITS_NULL and OMITS_ZERO. ``branch`` is the index of the previous field of the same oneof, or -1.
-# A message with a symbol is a group, which that tag ends.
+# A message with a symbol is a group; the symbol is its end tag.
 
 
 cdef inline bint all_zero(const uint8_t* at, size_t size) noexcept nogil:
@@ -15,7 +15,7 @@ cdef inline bint all_zero(const uint8_t* at, size_t size) noexcept nogil:
 
 cdef int end_sized(State* state, size_t start) noexcept nogil:
     """
-    Write the size of what begins at ``start`` before it, where one byte is reserved.
+    Write the size of the data that begins at ``start`` before it, where one byte is reserved.
     """
     cdef size_t size = state.used - start
     cdef size_t left = size
@@ -117,7 +117,7 @@ cdef int pb_time(State* state, const Node* node, int64_t value) noexcept nogil:
 
 cdef int pb_scalar(State* state, const Node* node, Py_ssize_t row) noexcept nogil:
     """
-    Write a value that is not null and no message, without its tag.
+    Write a value that is neither null nor a message, without its tag.
     """
     cdef const Column* column = &state.columns[node.column]
     cdef int output = node.output

@@ -4,7 +4,7 @@
 Encodes Arrow columns as JSON texts, or in the binary encodings of Avro and Protobuf, without a
 Python object per value.
 
-The addresses of the columns are trusted: they must be those of Arrow arrays that are alive.
+The addresses of the columns are trusted: they must belong to Arrow arrays that are alive.
 """
 
 cimport cython
@@ -127,7 +127,7 @@ cdef struct Node:
     int output
     int column
     int number
-    # The branches of a union that null and other values are, or -1.
+    # The union branches of null and of other values, or -1.
     int null_branch
     int branch
     int size
@@ -282,10 +282,10 @@ cdef inline double double_at(const Column* column, int kind, Py_ssize_t row) noe
 
 cdef Py_ssize_t utf8_size(const uint8_t* at, const uint8_t* end) noexcept nogil:
     """
-    Return the size of a character, or minus the bytes that one replacement stands for.
+    Return the size of a character, or minus the number of invalid bytes that U+FFFD replaces.
 
-    As in Java half of a surrogate pair is replaced as a whole, and else the longest beginning of a
-    character.
+    As in Java, half of a surrogate pair is replaced as a whole, and otherwise the longest prefix
+    of a character.
     """
     cdef uint8_t first = at[0]
     cdef Py_ssize_t left = end - at
@@ -328,7 +328,7 @@ cdef inline bint has_special(uint64_t word) noexcept nogil:
 
 cdef const uint8_t* plain_end(const uint8_t* at, const uint8_t* end) noexcept nogil:
     """
-    Return the end of the characters that a JSON string has as they are.
+    Return the end of the characters that need no escape in a JSON string.
     """
     cdef uint64_t word
     cdef Py_ssize_t size
@@ -430,7 +430,7 @@ cdef int json_base64(State* state, const uint8_t* at, Py_ssize_t size) noexcept 
 
 cdef inline int digits_of(uint8_t* to, uint64_t value, int minimum) noexcept nogil:
     """
-    Write a number with at least ``minimum`` digits; return how many they are.
+    Write a number with at least ``minimum`` digits; return the number of digits.
     """
     cdef uint8_t[20] digits
     cdef int count = 0
@@ -496,9 +496,9 @@ cdef uint64_t shortest_decimal(
     uint64_t fraction, int exponent, int fraction_bits, int bias, int* power
 ) noexcept nogil:
     """
-    Return the shortest decimal that reads as the same number, and its power of ten (Schubfach).
+    Return the shortest decimal that parses to the same number, and its power of ten (Schubfach).
 
-    Of several it is the closest one. ``exponent`` is the biased one of IEEE 754.
+    Of several, the closest one is chosen. ``exponent`` is the biased one of IEEE 754.
     """
     cdef uint64_t significand = fraction
     cdef int q = 1 - bias
@@ -533,7 +533,7 @@ cdef uint64_t shortest_decimal(
     above = 4 * quarter + 4 <= upper
     if below != above:
         return quarter + above
-    # Both or neither: the closer one, or the even one of two that are as close.
+    # Both or neither fit: take the closer one, or the even one if both are equally close.
     above = value & 3 > 2 or (value & 3 == 2 and quarter & 1)
     return quarter + above
 
@@ -893,7 +893,7 @@ cdef int avro_simple(State* state, const Node* node, const Column* column, Py_ss
 
 cdef int avro_value(State* state, const Node* node, Py_ssize_t row) noexcept nogil:
     """
-    Write a value, or the branch of a union that it is and the value.
+    Write a value; for a union, the index of its branch comes first.
     """
     cdef const Column* column
     cdef int i
@@ -968,11 +968,12 @@ class EncodingError(ValueError):
 @cython.final
 cdef class ValueEncoder:
     """
-    Encodes rows as one plan says; ``prefix`` precedes each value.
+    Encodes rows by one plan; ``prefix`` precedes each value.
 
     ``plan`` is (kind, output, column, null branch, branch, size, precision, scale, text, symbols,
-    numbers of the symbols, children), and a column the index in what :meth:`encode` gets. JSON has the fields of structs
-    that are null if ``keeps_nulls``, and no NaN and infinity if ``needs_finite``.
+    numbers of the symbols, children); a column is an index into the columns of :meth:`encode`. With
+    ``keeps_nulls``, JSON objects have the fields that are null. With ``needs_finite``, NaN and
+    infinity are errors.
     """
 
     cdef Node root

@@ -109,5 +109,5 @@ def encode_long(value: int) -> bytes:
 
 def _check(valid: object, kind: AvroType) -> None:
     if not valid:
-        msg = f"it is no {kind.kind}"
+        msg = f"it is not a valid {kind.kind}"
         raise ValueError(msg)

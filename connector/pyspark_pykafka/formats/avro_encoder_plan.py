@@ -76,7 +76,7 @@ class _Matching:
             return EncoderPlan(path, expected, number, output, column, children=children)
         output, mistake = _simple_output(kind, schema)
         if mistake:
-            self.mistakes.append(f"'{path}' is {spark_name(kind)}, and Avro's {expected} {mistake}")
+            self.mistakes.append(f"'{path}' is {spark_name(kind)}, but Avro's {expected} {mistake}")
         return EncoderPlan(
             path,
             expected,
@@ -140,18 +140,18 @@ class _Matching:
         null = _null_branch(schema)
         if pa.types.is_struct(kind) and _are_members(kind):
             return self._members(path, kind, column, schema)
-        branch_mistakes: list[str] = []
+        rejected: list[str] = []
         for number, (_, branch) in enumerate(schema.fields):
             if branch.kind == "null":
                 continue
-            matching = _Matching([])
-            plan = matching.plan(path, kind, column, branch)
-            if not matching.mistakes:
+            tried = _Matching([])
+            plan = tried.plan(path, kind, column, branch)
+            if not tried.mistakes:
                 return _in_union(plan, null, number)
-            branch_mistakes += matching.mistakes
+            rejected += tried.mistakes
         one = len(schema.branches) == 1
-        other = f"'{path}' is {spark_name(kind)}, and no branch of its union has that type"
-        self.mistakes.extend(branch_mistakes if one else [other])
+        other = f"'{path}' is {spark_name(kind)}, but no branch of its union has that type"
+        self.mistakes.extend(rejected if one else [other])
         return EncoderPlan(path, "union", kind_number(kind), _CONSTANT, _NO_COLUMN)
 
     def _members(self, path: str, kind: pa.DataType, column: int, schema: AvroType) -> EncoderPlan:
@@ -162,8 +162,8 @@ class _Matching:
         branches = [pair for pair in enumerate(schema.fields) if pair[1][1].kind != "null"]
         children = []
         for at, (number, (_, branch)) in enumerate(branches):
-            if (member := columns.pop(f"member{at}", None)) is not None:
-                plan = self.plan(f"{path}.member{at}", *member, branch)
+            if (found := columns.pop(f"member{at}", None)) is not None:
+                plan = self.plan(f"{path}.member{at}", *found, branch)
                 children.append(_in_union(plan, NO_BRANCH, number))
         self.mistakes.extend(
             f"'{path}.{name}' is not in the Avro schema; its union has {len(branches)} branches"
@@ -223,4 +223,4 @@ def _simple_output(kind: pa.DataType, schema: AvroType) -> tuple[int, str]:
         output, kinds = _OUTPUTS[schema.kind]
         if kind in kinds:
             return output, ""
-    return _CONSTANT, "does not have its values; cast the column, or change the schema"
+    return _CONSTANT, "cannot hold its values; cast the column, or change the schema"

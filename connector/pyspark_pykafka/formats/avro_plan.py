@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pyspark_pykafka.formats.avro_times import AS_IT_IS, TIMES, TO_MEMBERS
 from pyspark_pykafka.formats.avro_types import avro_ddl
-from pyspark_pykafka.formats.json_types import inner_fields, plan_size
+from pyspark_pykafka.formats.json_types import inner_fields, plan_size, spark_name
 
 if TYPE_CHECKING:
     from pyspark_pykafka.formats.avro_schema import AvroType
@@ -81,12 +81,11 @@ class _Matching:
             return KINDS[writer.kind], number, AS_IT_IS, 0, inner, ()
         if writer.kind == "null":
             return KINDS["null"], number, AS_IT_IS, 0, [], ()
-        conversion_code = conversion(writer, kind)
-        if conversion_code is None:
-            name = str(kind)
+        found = conversion(writer, kind)
+        if found is None:
             self.mistakes.append(
-                f"'{path}' is {name} in the schema, and Avro's {writer.logical or writer.kind} in "
-                f"the records; it must be: {avro_ddl(writer)}"
+                f"'{path}' is {spark_name(kind)} in the schema, but Avro's "
+                f"{writer.logical or writer.kind} in the records; it must be: {avro_ddl(writer)}"
             )
             return skip_plan(writer)
         avro_kind = writer.kind
@@ -94,7 +93,7 @@ class _Matching:
             avro_kind = "string"
         elif avro_kind == "string" and kind == pa.binary():
             avro_kind = "bytes"
-        return KINDS[avro_kind], number, conversion_code, writer.size, [], writer.symbols
+        return KINDS[avro_kind], number, found, writer.size, [], writer.symbols
 
     def _inner(
         self, writer: AvroType, kind: pa.DataType, number: int, path: str
@@ -116,19 +115,19 @@ class _Matching:
         number: int,
         path: str,
     ) -> list[WriterPlan]:
-        requested, at = {}, number + 1
+        columns, at = {}, number + 1
         for f in kind:
-            requested[f.name] = (f.type, at)
+            columns[f.name] = (f.type, at)
             at += plan_size(f.type)
         names = [name for name, _ in fields]
-        for name in requested:
+        for name in columns:
             if name not in names:
                 near = get_close_matches(name, names, n=1)
                 hint = f"did you mean '{near[0]}'?" if near else "remove it from the schema"
                 self.mistakes.append(f"'{path}.{name}' is not in the Avro schema; {hint}")
         return [
-            self.plan(inner, *requested[name], f"{path}.{name}")
-            if name in requested
+            self.plan(inner, *columns[name], f"{path}.{name}")
+            if name in columns
             else skip_plan(inner)
             for name, inner in fields
         ]

@@ -23,16 +23,16 @@ def inline(text: str, imports: Iterable[str]) -> str:
 
     Raises :class:`AvroSchemaError` if a text is not JSON, or is nested too deeply.
     """
-    imported = [_loaded(other) for other in imports]
+    imported = [_parse_json(other) for other in imports]
     if not imported:
         return text
     inlining = _Inlining()
     for document in imported:
         inlining.collect(document, "", 1)
-    return json.dumps(inlining.write(_loaded(text), "", 1))
+    return json.dumps(inlining.write(_parse_json(text), "", 1))
 
 
-def _loaded(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as cause:
@@ -46,7 +46,7 @@ def _check_depth(depth: int) -> None:
         raise AvroSchemaError(msg)
 
 
-def _place(document: dict[str, Any], namespace: str) -> tuple[str, str]:
+def _namespace_and_name(document: dict[str, Any], namespace: str) -> tuple[str, str]:
     """
     Return the namespace and the name of a definition.
     """
@@ -75,7 +75,7 @@ class _Inlining:
         if not isinstance(document, dict):
             return
         if document.get("type") in tuple(_NAMED):
-            namespace, name = _place(document, namespace)
+            namespace, name = _namespace_and_name(document, namespace)
             self.definitions.setdefault(_full(namespace, name), (document, namespace))
         for inner in _parts(document):
             self.collect(inner, namespace, depth + 1)
@@ -90,7 +90,7 @@ class _Inlining:
             return document
         written = dict(document)
         if document.get("type") in tuple(_NAMED):
-            namespace, name = _place(document, namespace)
+            namespace, name = _namespace_and_name(document, namespace)
             if _full(namespace, name) in self.written:
                 return _full(namespace, name)
             self.written.add(_full(namespace, name))
@@ -114,8 +114,8 @@ class _Inlining:
             if known in self.written:
                 return known
             if known in self.definitions:
-                definition, place = self.definitions[known]
-                return self.write(definition, place, depth + 1)
+                definition, scope = self.definitions[known]
+                return self.write(definition, scope, depth + 1)
         return name
 
 

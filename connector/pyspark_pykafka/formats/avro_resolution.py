@@ -2,7 +2,7 @@
 Resolves a writer's schema against a reader's schema, as Avro's specification defines.
 
 Fields are matched by name and alias. Fields that the writer lacks get their defaults, numbers are
-promoted, and the branches of unions are matched by type. A mismatch makes only the values bad in
+promoted, and the branches of unions are matched by type. A mismatch makes only those values bad in
 which it occurs. Beyond the specification, timestamps are converted between units, and decimals that
 differ only in precision match.
 """

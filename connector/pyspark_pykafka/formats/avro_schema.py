@@ -19,6 +19,9 @@ _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "b
 #: A schema with more types is rejected: in a few lines, types that each use another one twice grow
 #: exponentially.
 MAX_TYPES = 100_000
+
+#: The maximum size of a value of a fixed type.
+MAX_FIXED_BYTES = (1 << 30) - 1
 _TOO_DEEP = f"it is nested more than {MAX_TYPE_DEPTH} levels"
 
 
@@ -100,7 +103,7 @@ def writer_schema(name: str, text: str | None) -> AvroType:
     """
     if text is None:
         msg = (
-            f"{name}Format is 'avro' and its schema is missing; set {name}Schema to the JSON text "
+            f"{name}Format is 'avro', but its schema is missing; set {name}Schema to the JSON text "
             "of the Avro schema that the records were written with, or schema.registry.url if the "
             "records have schema ids"
         )
@@ -177,8 +180,8 @@ class _Names:
             )
         elif kind == "fixed":
             size = _member(document, "size")
-            if not isinstance(size, int) or not 0 <= size < 1 << 30:
-                msg = f"the size of '{full}' is {size}"
+            if not isinstance(size, int) or not 0 <= size <= MAX_FIXED_BYTES:
+                msg = f"the size of '{full}' is {size}; it must be from 0 to {MAX_FIXED_BYTES}"
                 raise AvroSchemaError(msg)
             defined = _with_logical(AvroType(kind, size=size, **named), document)
         else:

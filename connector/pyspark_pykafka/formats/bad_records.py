@@ -39,7 +39,7 @@ class BadValue(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class BadRecordPolicy:
     """
-    The action for bad records, and the number of them that a task may read; None is unlimited.
+    The action for bad records, and how many of them a task may read; None means no limit.
     """
 
     action: OnBadRecord = "fail"

@@ -122,7 +122,7 @@ class TextColumn(ArrayColumn):
         encoded: pa.Array,
         start: int,
         end: int,
-        headers: pa.Array | None = None,  # noqa: ARG002 (as the contract says)
+        headers: pa.Array | None = None,  # noqa: ARG002 (required by the protocol)
     ) -> int:
         """
         Append the rows unchanged if they are UTF-8.

@@ -24,7 +24,7 @@ BEFORE, AFTER, OPERATION, MILLIS = "before", "after", "op", "ts_ms"
 PAYLOAD = "payload"
 #: The column made from ``ts_ms``.
 TIME = "ts"
-#: What precedes ``op`` and ``ts`` beside the columns of a row.
+#: The prefix of the columns ``op`` and ``ts`` beside the columns of a row.
 ROW_PREFIX = "_"
 
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -33,9 +33,9 @@ _ROW_COLUMNS = {ROW_PREFIX + OPERATION, ROW_PREFIX + TIME}
 
 class Envelope(NamedTuple):
     """
-    What the envelopes in a column become: ``type``, with ``rows`` the columns of the changed row.
+    The column that envelopes become. With ``rows``, its ``type`` has the fields of the changed row.
 
-    With ``may_be_wrapped`` an envelope may be in the field ``payload`` of the decoded values.
+    With ``may_be_wrapped``, an envelope may be in the field ``payload`` of the decoded values.
     """
 
     type: pa.DataType
@@ -52,7 +52,7 @@ class Envelope(NamedTuple):
         return pa.struct([*fields, *wrapped])
 
     def _event_fields(self) -> dict[str, pa.DataType]:
-        # The operation says whether a value is a change event at all.
+        # A value is a change event only if it has an operation.
         fields: dict[str, pa.DataType] = {OPERATION: pa.string()}
         if not self.rows:
             fields |= {field.name: field.type for field in self.type if field.name != TIME}
@@ -82,7 +82,7 @@ def envelope_mistakes(field: pa.Field, name: str, *, rows: bool) -> list[str]:
     Return why a column cannot be made from change events, one text for each mistake.
     """
     if not pa.types.is_struct(field.type):
-        return [f"{name} has change events of Debezium, so its type must be: STRUCT"]
+        return [f"{name} has Debezium's change events, so its type must be: STRUCT"]
     if mistakes := type_mistakes(field, name):
         return mistakes
     kinds = {inner.name: inner.type for inner in field.type}
@@ -94,8 +94,8 @@ def envelope_mistakes(field: pa.Field, name: str, *, rows: bool) -> list[str]:
     if TIME in kinds and not rows:
         expected[MILLIS] = (pa.int64(), "BIGINT")
     if PAYLOAD in kinds and not rows:
-        # Its place is taken by that of JSON's schemas.
-        return [f"'{name}.{PAYLOAD}' is not a field of a change event; name the fields in it"]
+        # The name is reserved for the payload of JSON that has schemas.
+        return [f"'{name}.{PAYLOAD}' is not a field of a change event; name its inner fields"]
     mistakes = [
         f"'{name}.{column}' must be: {ddl}"
         for column, (kind, ddl) in expected.items()
@@ -103,7 +103,7 @@ def envelope_mistakes(field: pa.Field, name: str, *, rows: bool) -> list[str]:
     ]
     if rows and ROW_PREFIX + OPERATION not in kinds:
         mistakes.append(
-            f"debeziumRows is true and {name} has no field '{ROW_PREFIX}{OPERATION}', without "
+            f"debeziumRows is true, but {name} has no field '{ROW_PREFIX}{OPERATION}', without "
             f"which a deleted row looks like any other; add '{ROW_PREFIX}{OPERATION} STRING'"
         )
     return mistakes
@@ -111,9 +111,9 @@ def envelope_mistakes(field: pa.Field, name: str, *, rows: bool) -> list[str]:
 
 def json_envelope_ddl(row: str, *, rows: bool) -> str:
     """
-    Return the DDL of the columns for rows of a type.
+    Return the DDL of the columns for rows whose type is ``row``.
 
-    Raises :class:`OptionsError` if the columns are those of the row, and it has none.
+    Raises :class:`OptionsError` if ``rows`` is set and ``row`` has no fields.
     """
     return _ddl(row, row, rows=rows)
 
@@ -122,14 +122,14 @@ def avro_envelope_ddl(name: str, envelope: AvroType, *, rows: bool) -> str:
     """
     Return the DDL of the columns for the Avro schema of an envelope.
 
-    Raises :class:`OptionsError` if it is not an envelope.
+    Raises :class:`OptionsError` if it is not the schema of an envelope.
     """
     fields = dict(envelope.fields) if envelope.kind == "record" else {}
     missing = [part for part in (BEFORE, AFTER, OPERATION, MILLIS) if part not in fields]
     if missing:
         msg = (
-            f"the schema of {name} is not an envelope of Debezium's change events: it has no "
-            f"field '{missing[0]}'; it must be: the schema that Debezium writes with, or set "
+            f"the schema of {name} is not the envelope of Debezium's change events: the field "
+            f"'{missing[0]}' is missing; it must be: the schema that Debezium writes with, or set "
             f"{name}Format to avro"
         )
         raise OptionsError((msg,))
@@ -142,7 +142,7 @@ def _ddl(before: str, after: str, *, rows: bool) -> str:
     fields = struct_fields(after)
     if fields is None:
         msg = (
-            f"debeziumRows is true, but the rows of the change events are of the type "
+            f"debeziumRows is true, but the rows of the change events have the type "
             f"{after[:200]}; it must be: a list of fields"
         )
         raise OptionsError((msg,))

@@ -19,15 +19,15 @@ if TYPE_CHECKING:
 
 # Created, updated, deleted, read by a snapshot, truncated, and a message.
 _OPERATIONS = pa.array(["c", "u", "d", "r", "t", "m"])
-# What fits microseconds of 64 bits.
+# The largest time whose microseconds fit in 64 bits.
 _MAX_MILLIS = (2**63 - 1) // 1000
 
 
 class DebeziumColumn(ArrayColumn):
     """
-    A column of change events, over the column ``decoded`` that their envelopes are decoded into.
+    A column of change events, made from the column ``decoded``, which holds their envelopes.
 
-    ``name`` is the column's, for messages. A value that has no known operation is bad.
+    ``name`` is the column's name, for messages. A value without a known operation is bad.
     """
 
     def __init__(self, name: str, envelope: Envelope, decoded: ValueColumn) -> None:
@@ -55,14 +55,14 @@ class DebeziumColumn(ArrayColumn):
         bad += self._without_operation(events, start, {value.row for value in bad})
         fields = dict(zip((f.name for f in events.type), events.flatten(), strict=True))
         if MILLIS in fields and self._envelope.time_column in {f.name for f in self._envelope.type}:
-            bad += self._too_late(fields[MILLIS], start)
+            bad += self._out_of_range(fields[MILLIS], start)
         self._bad += sorted(bad)
         self._parts.append(self._columns(events, fields))
         return stop
 
     def _unwrapped(self, values: pa.StructArray) -> pa.StructArray:
         """
-        Return the envelopes, which are values or in their field ``payload``.
+        Return the envelopes: the values themselves, or their field ``payload``.
         """
         if not self._envelope.may_be_wrapped:
             return values
@@ -90,10 +90,10 @@ class DebeziumColumn(ArrayColumn):
         )
         return [BadValue(row, reason) for row in rows if row not in known]
 
-    def _too_late(self, millis: pa.Array, start: int) -> list[BadValue]:
+    def _out_of_range(self, millis: pa.Array, start: int) -> list[BadValue]:
         if pc.all(_fits(millis), min_count=0).as_py():
             return []
-        reason = f"{self._name}.{MILLIS} must be TIMESTAMP, and is a number out of range"
+        reason = f"{self._name}.{MILLIS} must be TIMESTAMP, but is a number out of range"
         rows = pc.indices_nonzero(pc.invert(_fits(millis))).to_pylist()
         return [BadValue(start + row, reason) for row in rows]
 
@@ -113,7 +113,7 @@ class DebeziumColumn(ArrayColumn):
 
 def _changed_rows(fields: dict[str, pa.Array]) -> dict[str, pa.Array]:
     """
-    Return the columns of the row after each change, or before it if that deletes the row.
+    Return the columns of the row after each change; for a deleted row, of the row before it.
     """
     if AFTER not in fields:
         return {}

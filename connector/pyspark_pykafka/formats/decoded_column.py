@@ -1,5 +1,5 @@
 """
-A growing Arrow column over a compiled decoder. Each format has its own decoder and messages.
+A growing Arrow column that a compiled decoder fills. Each format has its own decoder and messages.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class DecodedColumn:
         encoded: pa.Array,
         start: int,
         end: int,
-        headers: pa.Array | None = None,  # noqa: ARG002 (for those that need them)
+        headers: pa.Array | None = None,  # noqa: ARG002 (required by the protocol)
     ) -> int:
         """
         Decode the rows ``[start, end)``; return the next row.
@@ -161,7 +161,7 @@ class DecodedColumn:
             return f"{name} is not valid {self.format_name}: {fault}, at byte {position}"
         name, kind = self._fields[node]
         value = self.kind_of_value(byte) if reason == MISMATCH else self.reasons[reason]
-        return f"{name} must be {kind}, and is {value}, at byte {position}"
+        return f"{name} must be {kind}, but is {value}, at byte {position}"
 
     def kind_of_value(self, byte: int) -> str:
         """

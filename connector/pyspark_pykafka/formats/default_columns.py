@@ -1,5 +1,5 @@
 """
-The columns of a read with decoded keys or values, for users who give no schema.
+The columns of a read with decoded keys or values, if the user gives no schema.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def _decoded_type(options: FormatOptions, name: str, kind: str) -> str:
         return avro_ddl(writer_schema(name, schema))
     if schema is None:
         msg = (
-            f"{name}Format is '{kind}' and its type is missing; set {name}Schema, such as "
+            f"{name}Format is '{kind}', but its type is missing; set {name}Schema, such as "
             "'id BIGINT, name STRING', or give the column a type with .schema(...)"
         )
         raise OptionsError((msg,))
@@ -96,7 +96,7 @@ def _protobuf_type(name: str, schema: str | None, message: str | None) -> str:
     try:
         return protobuf_ddl(parsed_schema(schema), message)
     except ProtobufSchemaError as cause:
-        msg = f"the Protobuf schema of {name} cannot be columns: {cause}"
+        msg = f"the Protobuf schema of {name} cannot be converted to columns: {cause}"
         raise OptionsError((msg,)) from cause
 
 

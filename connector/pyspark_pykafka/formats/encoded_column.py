@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["EncodedColumn", "EncodingError"]
 
 _REASONS = {
-    1: "is null, and {expected} in the schema has no null",
+    1: "is null, but {expected} in the schema is not nullable",
     2: "is a string that is not UTF-8; make it BINARY",
     3: "has more than {precision} digits, or more than fit the schema's type",
     4: "is not a symbol of the enum in the schema",
@@ -29,7 +29,7 @@ _REASONS = {
     6: "is out of range for {expected}",
     7: "is NaN or infinite, which JSON Schema does not allow for a number",
     8: "has more than 2147483647 bytes",
-    9: "is not null, and neither is another field of its oneof; at most one of them may be",
+    9: "is set, and so is another field of its oneof; at most one of them may be non-null",
 }
 
 

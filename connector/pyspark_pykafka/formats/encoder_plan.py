@@ -24,8 +24,8 @@ CompiledPlan = tuple[
     int, int, int, int, int, int, int, int, bytes, tuple[bytes, ...], tuple[int, ...], list[Any]
 ]
 
-# Any value becomes JSON, as the compiled encoder numbers it; Avro's outputs are in
-# avro_encoder_plan, and Protobuf's in protobuf_encoder_plan.
+# The compiled encoder's number for JSON, into which any value can be encoded. The numbers of Avro's
+# outputs are in avro_encoder_plan, and those of Protobuf's in protobuf_encoder_plan.
 _JSON = 0
 
 NO_BRANCH = -1
@@ -38,7 +38,7 @@ class EncoderPlan:
 
     ``column`` is the number of the Arrow column, or -1 if ``text`` is written into every record.
     The branches are the union branches of null and of other values, or -1; protobuf_encoder_plan
-    says what they and the other values are for Protobuf.
+    describes what they and the other fields mean for Protobuf.
     """
 
     path: str
@@ -79,7 +79,7 @@ def json_plan(
     path: str, kind: pa.DataType, column: int = 0, name: str | None = None
 ) -> EncoderPlan:
     """
-    Return the plan that encodes a column of a checked type as JSON. ``name`` is given for fields.
+    Return the plan that encodes a checked type as JSON; ``name`` is a field's name, otherwise None.
     """
     number = column + 1
     children: list[EncoderPlan] = []

@@ -29,7 +29,7 @@ class JsonColumn(DecodedColumn):
     The column that JSON texts are decoded into; it is full at ``max_bytes``.
 
     Each text may be preceded by a zero byte and a schema id of ``id_bytes`` bytes; 0 means no id.
-    With ``rescues`` the last field of the type gets the fields that the others leave, as JSON.
+    With ``rescues``, the last field of the type gets the unknown fields, as a JSON object.
     """
 
     format_name = "JSON"
@@ -41,11 +41,11 @@ class JsonColumn(DecodedColumn):
         5: "a string that is not UTF-8",
         6: "an invalid number",
         7: "more than 1000 levels of nesting",
-        8: "more text after its end",
+        8: "extra text after its end",
         9: "a number of more than 1000 characters, or a text too large for half of maxFetchMemory",
         11: "a number out of range",
         12: "a string with half of a surrogate pair",
-        13: "a text that is none",
+        13: "a string that cannot be converted",
     }
 
     def __init__(

@@ -1,7 +1,7 @@
 """
 Infers the type of JSON texts from a sample. Pure: no I/O.
 
-In the schema all fields are optional and nullable; the report shows how often each had a value.
+All fields of the schema are nullable; the report shows how often each of them had a value.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark_pykafka.formats.json_types import MAX_TYPE_DEPTH
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: An object with more names than this is a MAP: its names are data.
+#: An object with more names than this becomes a MAP, since its names are probably data.
 MAX_FIELDS = 500
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -38,7 +38,7 @@ class InvalidJsonError(ValueError):
 @dataclass(frozen=True, slots=True)
 class InferredField:
     """
-    A field's type, and in how many objects it has a value.
+    A field's type, and in how many objects it has a value: ``seen`` out of ``of``.
 
     ``path`` has the names of the fields from the top, ``[]`` for an element of an array and ``{}``
     for a value of a MAP. ``note`` is a remark on the values that the type cannot express, or empty.
@@ -202,7 +202,7 @@ class JsonSample:
 
     def report(self, path: str = "", of: int = 0) -> Iterator[InferredField]:
         """
-        Yield the field at this place and all fields below it; the top itself is no field.
+        Yield the field at this place and all fields below it; the top itself is not a field.
         """
         if path:
             kinds = dict(sorted(self.kinds.items()))
@@ -219,7 +219,7 @@ class JsonSample:
     def _note(self) -> str:
         kinds = self._kinds
         if not kinds:
-            return "only null"
+            return "only nulls"
         if len(kinds) > 1:
             return f"values of several kinds: {', '.join(sorted(kinds))}"
         if "nested too deeply" in kinds:

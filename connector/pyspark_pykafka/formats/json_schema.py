@@ -20,7 +20,7 @@ def json_schema_ddl(text: str, name: str | None = None) -> str:
     """
     Return the DDL of a JSON Schema's type, or that of one of its properties.
 
-    Raises ValueError if the schema has none.
+    Raises ValueError if the schema lacks the property, or is nested too deeply.
     """
     try:
         document = json.loads(text)

@@ -113,8 +113,8 @@ def spark_name(kind: pa.DataType) -> str:
     if pa.types.is_duration(kind):
         return "INTERVAL DAY TO SECOND"
     if pa.types.is_struct(kind):
-        return "a STRUCT, an object in JSON"
-    return "a MAP, an object in JSON" if pa.types.is_map(kind) else "an ARRAY"
+        return "a STRUCT"
+    return "a MAP" if pa.types.is_map(kind) else "an ARRAY"
 
 
 def type_mistakes(field: pa.Field, path: str, depth: int = 1) -> list[str]:

@@ -24,9 +24,9 @@ _MAX_DEPTH = 100
 @dataclass(slots=True)
 class MessageNames:
     """
-    A message's full name and its nested messages, in their order.
+    A message's full name and its nested messages, in the order of the file.
 
-    The entries of maps are messages too, but only some serializers count them in an index.
+    Map entries are messages too, but only some serializers count them in message indexes.
     """
 
     name: str
@@ -56,7 +56,7 @@ def _add_package(messages: list[MessageNames], prefix: str) -> None:
 
 def at_path(messages: list[MessageNames], path: tuple[int, ...]) -> set[str]:
     """
-    Return the names of the message at a path of indexes, with and without the entries of maps.
+    Return the names of the message at a path of indexes, counted with and without map entries.
     """
     names: set[str] = set()
     for counts_entries in (True, False):

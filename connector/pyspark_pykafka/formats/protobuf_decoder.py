@@ -32,13 +32,13 @@ class ProtobufColumn(DecodedColumn):
     format_name = "Protobuf"
     reasons: ClassVar = {
         1: "an invalid tag, or the end of a group that has not begun",
-        2: "it ends too early, or a size in it exceeds its end",
+        2: "it ends too early, or contains a size that exceeds it",
         5: "a string that is not UTF-8",
         6: "a number of more than ten bytes",
         7: "more than 100 nested groups",
         9: "too large for half of maxFetchMemory",
         11: "a number out of range",
-        14: "it does not begin with the id of a schema and the index of a message in it",
+        14: "it does not begin with a schema id and a message index",
     }
 
     def __init__(
@@ -67,7 +67,7 @@ class ProtobufColumn(DecodedColumn):
         fault = self.reasons[reason]
         return f"{name} is not valid {self.format_name}: {fault}, at byte {position}"
 
-    def kind_of_value(self, byte: int) -> str:  # noqa: ARG002 (the byte says nothing here)
+    def kind_of_value(self, byte: int) -> str:  # noqa: ARG002 (meaningless for Protobuf)
         """
         Return a description of a value with another wire type.
         """

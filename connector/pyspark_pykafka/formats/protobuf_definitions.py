@@ -47,9 +47,9 @@ class ProtobufField:
     ``oneof`` is the index of the field's oneof, or -1. ``default`` is the text of an explicit
     default, or None.
 
-    The rest only matters for writing. ``has_presence`` says that zero differs from no value,
-    ``is_packed`` that a list is written after one tag, and ``is_group`` that a message ends with a
-    tag.
+    The other attributes only matter for writing. With ``has_presence``, zero differs from no value;
+    with ``is_packed``, all elements of a list follow one tag; with ``is_group``, a message ends
+    with a tag.
     """
 
     name: str
@@ -68,7 +68,7 @@ class ProtobufField:
 @dataclass(frozen=True, slots=True)
 class ProtobufMessage:
     """
-    A message; ``nested`` are its nested messages in their order, the entries of maps included.
+    A message; ``nested`` are its nested messages in the order of the file, map entries included.
     """
 
     name: str

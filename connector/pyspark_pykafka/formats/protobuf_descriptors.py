@@ -51,7 +51,7 @@ class DescribedFile(NamedTuple):
 
 def described_files(data: bytes) -> list[DescribedFile]:
     """
-    Return the files of a FileDescriptorSet in their order. Raises :class:`ProtobufSchemaError`.
+    Return the files of a FileDescriptorSet, in order. Raises :class:`ProtobufSchemaError`.
     """
     files = [_bytes(value) for number, value in _fields(data) if number == 1]
     return [_described(file) for file in files]
@@ -114,7 +114,7 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
         at += 1
         if data[at - 1] < 0x80:
             return number & ((1 << 64) - 1), at
-    msg = "it is not a descriptor that protoc has written: a number does not end"
+    msg = "it is not a descriptor written by protoc: a number does not end"
     raise ProtobufSchemaError(msg)
 
 
@@ -137,7 +137,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
         else:
             size = len(data)
         if size > len(data) - at:
-            msg = "it is not a descriptor that protoc has written: a field does not end"
+            msg = "it is not a descriptor written by protoc: a field does not end"
             raise ProtobufSchemaError(msg)
         yield tag >> 3, data[at : at + size]
         at += size
@@ -146,7 +146,7 @@ def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
 def _bytes(value: Value) -> bytes:
     if isinstance(value, bytes):
         return value
-    msg = "it is not a descriptor that protoc has written: a field is of another type"
+    msg = "it is not a descriptor written by protoc: a field has an unexpected type"
     raise ProtobufSchemaError(msg)
 
 
@@ -154,13 +154,13 @@ def _text(value: Value) -> str:
     try:
         return _bytes(value).decode()
     except UnicodeDecodeError as cause:
-        msg = "it is not a descriptor that protoc has written: a name is not UTF-8"
+        msg = "it is not a descriptor written by protoc: a name is not UTF-8"
         raise ProtobufSchemaError(msg) from cause
 
 
 def _number(value: Value) -> int:
     if isinstance(value, bytes):
-        msg = "it is not a descriptor that protoc has written: a field is of another type"
+        msg = "it is not a descriptor written by protoc: a field has an unexpected type"
         raise ProtobufSchemaError(msg)
     return value - (1 << 64) if value >> 63 else value
 
@@ -168,7 +168,7 @@ def _number(value: Value) -> int:
 @dataclass(frozen=True, slots=True)
 class _Features:
     """
-    How fields are written, as a file, a message, or a field itself decides.
+    How fields are written, as set for a file, a message or a single field.
     """
 
     has_presence: bool = True
@@ -178,7 +178,7 @@ class _Features:
 
     def overridden(self, options: Iterable[tuple[int, Value]], number: int) -> _Features:
         """
-        Return these features with those of options, in which ``number`` is their field.
+        Return these features, overridden by those in the field ``number`` of the options.
         """
         features = {
             n: _number(v)

@@ -1,7 +1,7 @@
 """
 Matches a column's type with a Protobuf message, and plans the compiled encoder's work.
 
-In these plans ``text`` is the tag of a field, ``null_branch`` says which values are not written,
+In these plans ``text`` is the tag of a field, ``null_branch`` determines which values are omitted,
 and ``branch`` is the index of the previous field of the same oneof, or -1. The symbol of a group is
 the tag that ends it.
 """
@@ -48,14 +48,14 @@ _INT, _UINT, _SINT, _FIXED, _SFIXED, _BOOL, _FLOAT, _DOUBLE, _STRING, _BYTES = r
 _ENUM, _ENUM_NUMBER, _TIMESTAMP, _DURATION = range(28, 32)
 _MESSAGE, _GROUP, _REPEATED, _PACKED, _MAP = range(32, 37)
 
-# Which values are not written: none, so that null is an error; null; or null and zero.
+# Which values are omitted: none, so that null is an error; null; or null and zero.
 _NONE, _NULL, _ZERO = -1, 0, 1
 
 _VARINT, _EIGHT_BYTES, _SIZED, _START, _END, _FOUR_BYTES = range(6)
 
 _TEXTS = (pa.string(), pa.binary())
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
-# Of each kind of field: the output, the bits of a number, the wire type, and the column types.
+# For each kind of field: the output, the bits of a number, the wire type, and the column types.
 _SIMPLE: dict[int, tuple[int, int, int, tuple[pa.DataType, ...]]] = {
     DOUBLE: (_DOUBLE, 0, _EIGHT_BYTES, (pa.float32(), pa.float64())),
     FLOAT: (_FLOAT, 0, _FOUR_BYTES, (pa.float32(),)),
@@ -213,7 +213,7 @@ class _Matching:
         output, bits, wire_type, kinds = _SIMPLE[member.kind]
         is_whole = pa.types.is_decimal(kind) and kind.scale == 0 and member.kind in _ULONGS
         if kind not in kinds and not is_whole:
-            self._refuse(member, kind, path)
+            self._reject(member, kind, path)
             return None
         plan = EncoderPlan(
             path,
@@ -266,13 +266,13 @@ class _Matching:
             if inner is None:
                 return None
             return replace(plan, children=(replace(inner, null_branch=_ZERO),))
-        self._refuse(member, kind, path)
+        self._reject(member, kind, path)
         return None
 
-    def _refuse(self, member: ProtobufField, kind: pa.DataType, path: str) -> None:
+    def _reject(self, member: ProtobufField, kind: pa.DataType, path: str) -> None:
         name = member.type_name or TYPE_NAMES[member.kind]
         self.mistakes.append(
-            f"'{path}' is {spark_name(kind)}, and Protobuf's {name} does not have its values; cast "
+            f"'{path}' is {spark_name(kind)}, but Protobuf's {name} cannot hold its values; cast "
             "the column, or change the schema"
         )
 

@@ -11,7 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pyspark_pykafka.formats.json_types import MAX_TYPE_DEPTH, inner_fields, plan_size
+from pyspark_pykafka.formats.json_types import (
+    MAX_TYPE_DEPTH,
+    inner_fields,
+    plan_size,
+    spark_name,
+)
 from pyspark_pykafka.formats.protobuf_definitions import (
     BOOL,
     BYTES,
@@ -64,7 +69,8 @@ def message_plan(
     matching = _Matching(schema)
     message = schema.message(name)
     if not pa.types.is_struct(kind):
-        matching.mistakes.append(f"'{path}' is {kind} in the schema; it must be: a STRUCT")
+        name = spark_name(kind)
+        matching.mistakes.append(f"'{path}' is {name} in the schema; it must be: a STRUCT")
         return (False, []), matching.mistakes
     return matching.message(message, kind, 0, path, 1), matching.mistakes
 
@@ -81,7 +87,7 @@ class _Matching:
     def message(
         self, message: ProtobufMessage, kind: pa.DataType, number: int, path: str, depth: int
     ) -> MessagePlan:
-        requested: dict[str, tuple[pa.Field, int]] = {}
+        columns: dict[str, tuple[pa.Field, int]] = {}
         self._check_struct(message, kind, path)
         if depth > MAX_TYPE_DEPTH:
             self.mistakes.append(
@@ -90,13 +96,13 @@ class _Matching:
             return False, []
         number += 1
         for part in kind:
-            requested[part.name] = (part, number)
+            columns[part.name] = (part, number)
             number += plan_size(part.type)
-        needed = {f.oneof for f in message.fields if f.name in requested and f.oneof >= 0}
+        needed = {f.oneof for f in message.fields if f.name in columns and f.oneof >= 0}
         plans: list[FieldPlan] = []
         for member in sorted(message.fields, key=lambda f: f.number):
-            if member.name in requested:
-                part, at = requested[member.name]
+            if member.name in columns:
+                part, at = columns[member.name]
                 plans += self.member(member, part, at, f"{path}.{member.name}", depth)
             elif member.oneof in needed:
                 plans.append(_plan(member, _REMOVING, -1, oneof=member.oneof))
@@ -137,7 +143,8 @@ class _Matching:
                 return []
             return [_plan(member, MESSAGE, number, repeated=True, message=(True, entries))]
         if not pa.types.is_list(kind):
-            self.mistakes.append(f"'{path}' is {kind} in the schema; it must be: an ARRAY")
+            name = spark_name(kind)
+            self.mistakes.append(f"'{path}' is {name} in the schema; it must be: an ARRAY")
             return []
         self._check_nullable(kind.value_field, path)
         plan = self.single(member, kind.value_type, number + 1, f"{path}.element", depth + 1)
@@ -154,7 +161,7 @@ class _Matching:
         Return the plans of a map's key and value, or None if their types do not match.
         """
         if not pa.types.is_map(kind):
-            self.mistakes.append(f"'{path}' is {kind} in the schema; it must be: a MAP")
+            self.mistakes.append(f"'{path}' is {spark_name(kind)} in the schema; it must be: a MAP")
             return None
         self._check_nullable(kind.item_field, path)
         plans: list[FieldPlan] = []
@@ -182,7 +189,7 @@ class _Matching:
         if member.kind == MESSAGE:
             return self.part(member, kind, number, path, depth)
         if kind not in columns_of(member):
-            self._refuse(member, kind, path, DDL[columns_of(member)[0]])
+            self._reject(member, kind, path, DDL[columns_of(member)[0]])
             return None
         enum = self.schema.enum(member.type_name) if member.kind == ENUM else None
         default = None if member.default is None else _encoded(member, member.default, enum)
@@ -193,11 +200,11 @@ class _Matching:
             enum=None if enum is None else _enum_plan(enum),
         )
 
-    def _refuse(self, member: ProtobufField, kind: pa.DataType, path: str, ddl: str) -> None:
+    def _reject(self, member: ProtobufField, kind: pa.DataType, path: str, ddl: str) -> None:
         name = member.type_name or TYPE_NAMES[member.kind]
         self.mistakes.append(
-            f"'{path}' is {kind} in the schema, and Protobuf's {name} in the records; it must be: "
-            f"{ddl}"
+            f"'{path}' is {spark_name(kind)} in the schema, but Protobuf's {name} in the records; "
+            f"it must be: {ddl}"
         )
 
     def part(
@@ -224,7 +231,7 @@ class _Matching:
         elif name in WRAPPERS:
             wrapped_ddl = DDL[COLUMNS[WRAPPERS[name]][0]]
             ddl = f"STRUCT<value: {wrapped_ddl}> or {wrapped_ddl}"
-        self._refuse(member, kind, path, ddl)
+        self._reject(member, kind, path, ddl)
         return None
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.formats.protobuf_definitions import ProtobufMessage, ProtobufSchema
 
-#: A larger file is an error, because no schema of a column is as large.
+#: A larger file is an error: no column's schema is that large.
 MAX_SCHEMA_BYTES = 16 << 20
 
 
@@ -47,7 +47,7 @@ def missing_protobuf(column: str) -> str:
     Return the error message for a column without a schema.
     """
     return (
-        f"{column}Format is 'protobuf' and its schema is missing; set {column}Schema to the file "
+        f"{column}Format is 'protobuf', but its schema is missing; set {column}Schema to the file "
         "that protoc --include_imports --descriptor_set_out=... writes, or to its bytes in base64, "
         "or schema.registry.url if the records have schema ids"
     )

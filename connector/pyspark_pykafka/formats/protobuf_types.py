@@ -1,5 +1,5 @@
 """
-Derives Spark's DDL from Protobuf messages; has the column types that each kind of field may have.
+Derives Spark's DDL from Protobuf messages, and lists the column types of each kind of field.
 
 Types map as in Spark's ``from_protobuf``, except that unsigned numbers never become negative.
 """
@@ -120,7 +120,7 @@ class _Ddl:
 
 def columns_of(member: ProtobufField) -> tuple[pa.DataType, ...]:
     """
-    Return the types that a field's values may become, that of its DDL first.
+    Return the column types that a field may have; the first one is the type in its DDL.
 
     Raises :class:`ProtobufSchemaError` for an unknown kind.
     """

@@ -71,10 +71,10 @@ def _compiled(folder: Path, name: str) -> bytes:
             command, capture_output=True, timeout=_COMPILE_SECONDS, check=False, cwd=folder
         )
     except subprocess.TimeoutExpired as cause:
-        msg = f"protoc did not end within {_COMPILE_SECONDS} seconds"
+        msg = f"protoc did not finish within {_COMPILE_SECONDS} seconds"
         raise ProtobufSchemaError(msg) from cause
     if done.returncode:
-        reason = done.stderr.decode(errors="replace").strip().replace("\n", "; ")[:_MAX_ERROR]
-        msg = f"protoc rejects it: {reason or 'without a reason'}"
+        found = done.stderr.decode(errors="replace").strip().replace("\n", "; ")[:_MAX_ERROR]
+        msg = f"protoc rejects it: {found or 'it gives no reason'}"
         raise ProtobufSchemaError(msg)
     return output.read_bytes()

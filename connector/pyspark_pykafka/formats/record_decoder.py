@@ -47,7 +47,7 @@ def decode_records(
 
 class _RecordDecoder:
     """
-    Builds batches of rows from decoded columns and from the record columns that stay as they are.
+    Builds batches of rows from decoded columns and from record columns that are copied unchanged.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class _RecordDecoder:
             return self._decoded_column(column, max_bytes)
         from pyspark_pykafka.formats.debezium_column import DebeziumColumn
 
-        # The columns made of the envelopes take as much again.
+        # The columns made from the envelopes take as much memory again.
         decoded = self._decoded_column(column, max_bytes // 2)
         return DebeziumColumn(column.name, column.envelope, decoded)
 
@@ -152,7 +152,7 @@ class _RecordDecoder:
             self._record_bad(batch, name, column, start, end)
         if self._dead_letters is not None:
             self._set_aside(batch, start, self._dead_letters)
-        # The encoded bytes are dropped, which are often most of a record.
+        # The encoded bytes, which are often most of a record, are dropped.
         sources = list(dict.fromkeys(name for _, name in self._format.sources))
         part = batch.select(sources).slice(start, end - start)
         self._parts.append(part)
@@ -189,7 +189,7 @@ class _RecordDecoder:
 
     def _take(self) -> Iterator[pa.RecordBatch]:
         """
-        Yield the rows once their dead letters are acknowledged, or nothing if all rows are bad.
+        Yield the rows once their dead letters are acknowledged; yield nothing if no row is left.
         """
         if self._dead_letters is not None:
             self._dead_letters.write()
@@ -209,7 +209,7 @@ class _RecordDecoder:
 
     def _kept(self, decoded: dict[str, pa.Array]) -> pa.Array | None:
         """
-        Return which rows are left if dead letters and tombstones are none, or None if all are.
+        Return a mask without the rows of dead letters and tombstones, or None if all rows are kept.
         """
         good = None
         if self._dead_letters is not None and self._errors:
@@ -233,7 +233,7 @@ class _RecordDecoder:
         if self._format.policy.action == "rescue" and field.name in {"_error", "_raw"}:
             return self._rescued(self._errors if field.name == "_error" else self._raw, field)
         if self._format.rescues_unknown_fields:
-            # The last field of the value, beside those that the user's schema has.
+            # The last field of the value, after the fields of the user's schema.
             value = decoded["value"]
             if field.name == RESCUED_FIELDS:
                 return value.field(value.type.num_fields - 1)

@@ -47,7 +47,7 @@ class TypedColumn(NamedTuple):
     For Avro, ``schema`` is the text of the writer's schema, or with a ``registry`` of the reader's
     schema. For Protobuf, ``schema`` is the descriptors in base64, and ``message`` the name of the
     message. The values of a column with an ``envelope`` are change events of that type. If it
-    ``rescues``, the last field of its type gets the fields of the JSON that the others leave.
+    ``rescues``, the last field of its type gets the unknown fields of the JSON.
     """
 
     name: str
@@ -62,7 +62,7 @@ class TypedColumn(NamedTuple):
     @property
     def needs_headers(self) -> bool:
         """
-        Whether the id of its schema may be in the headers.
+        Whether the column's schema id may be in the record's headers.
         """
         return self.registry is not None and self.format in {"avro", "protobuf"}
 
@@ -112,7 +112,7 @@ class RecordFormat:
     @property
     def rescues_unknown_fields(self) -> bool:
         """
-        Whether a column of rows has the fields of values that the schema does not name.
+        Whether a column gets the fields of values that the schema does not name.
         """
         return any(column.rescues for column in self.typed)
 
@@ -129,7 +129,7 @@ def record_format(
     """
     Return the format that maps records to rows of a schema.
 
-    Raises :class:`OptionsError` if options and schema do not fit together.
+    Raises :class:`OptionsError` if the options and the schema contradict each other.
     """
     sources = _sources(options, schema)
     typed, mistakes = _typed_columns(options, schema, sources)
@@ -288,7 +288,7 @@ def _rescue_mistakes(options: FormatOptions, schema: pa.Schema) -> list[str]:
     ]
     if not set(RESCUE_TYPES) & set(schema.names):
         mistakes.append(
-            "onBadRecord is 'rescue' and the schema has no column for it; add '_error STRING', "
+            "onBadRecord is 'rescue', but the schema has no column for it; add '_error STRING', "
             "'_raw BINARY' or both"
         )
     return mistakes
@@ -302,7 +302,7 @@ def _unknown_field_mistakes(
     if RESCUED_FIELDS not in schema.names:
         return [
             (
-                "onUnknownField is 'rescue' and the schema has no column for it; add "
+                "onUnknownField is 'rescue', but the schema has no column for it; add "
                 f"'{RESCUED_FIELDS} STRING'"
             )
         ]
@@ -333,7 +333,7 @@ def _record_mistakes(own: pa.Schema, *, include_headers: bool) -> list[str]:
 
 def _record_schema(own: pa.Schema, typed: list[TypedColumn], options: FormatOptions) -> pa.Schema:
     """
-    Return the columns of records to read, which always include the position, for bad records.
+    Return the record columns to read; they include the offset, to report bad records.
     """
     if not typed:
         return own

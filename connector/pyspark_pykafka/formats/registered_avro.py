@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.formats.bad_records import BadRecordPolicy
     from pyspark_pykafka.formats.schema_names import SchemaName
 
-#: Number of writers' schemas that a task caches; with one more, the cache is emptied.
+#: The number of writers' schemas that a task caches; one more empties the cache.
 MAX_SCHEMAS = 1000
 
 #: The reason for a value whose schema cannot be used.
@@ -50,7 +50,7 @@ class RegisteredAvroColumn(DecodedColumn):
 
     format_name = "Avro"
     reasons: ClassVar = AvroColumn.reasons | {
-        14: "it does not begin with the id of a schema, a zero byte and 4 or 8 more",
+        14: "it does not begin with a schema id: a zero byte and 4 or 8 more bytes",
         16: "a value that does not match the reader's schema",
         17: "missing, and has no default in the reader's schema",
     }

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from pyspark_pykafka.formats.protobuf_descriptors import DescribedFile
     from pyspark_pykafka.registry.schemas import RegisteredSchema
 
-    #: Registers a schema under a subject, or looks it up.
+    #: Registers a schema under a subject, or looks it up there.
     Ask = Callable[[str, Schema], RegisteredSchema]
 
-# Registries know the files in these folders.
+# Registries provide the files in these folders.
 _KNOWN_FILES = ("google/protobuf/", "google/type/", "confluent/")
 
 
@@ -31,7 +31,7 @@ def ask_for_files(text: str, subject: str, ask: Ask, look_up: Ask) -> Registered
     """
     Register or look up the last file of descriptors, after its imports.
 
-    As in Confluent's serializers the subject of an import is its path. Raises the errors of the
+    As in Confluent's serializers, the subject of an import is its path. Raises the errors of the
     registry's client.
     """
     *others, own = described_files(base64.b64decode(text))
@@ -79,8 +79,8 @@ def _schema(data: bytes, references: tuple[SchemaReference, ...]) -> Schema:
 
 def message_index(column: str, text: str, message: str) -> bytes:
     """
-    Return the index of a message, as it follows the id of the schema: the number of levels, and
-    the position in each.
+    Return a message's index, which follows the schema id: the number of levels, and the position
+    at each level.
 
     Raises :class:`OptionsError` if the last file of the descriptors does not define the message.
     """

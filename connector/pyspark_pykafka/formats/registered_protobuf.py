@@ -2,7 +2,7 @@
 Decodes Protobuf records that carry the ids of their schemas and the indexes of their messages.
 
 Fields are numbered, so every record is decoded by the reader's message. The id and the index only
-serve to check that a record is that message.
+serve to check that a record has this message.
 """
 
 from __future__ import annotations

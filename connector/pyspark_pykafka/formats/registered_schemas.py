@@ -1,5 +1,5 @@
 """
-Looks up schemas in the registry: the schemas of columns on the driver, those of records in tasks.
+Looks up schemas in the registry: for columns on the driver, and for records in tasks.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ def with_registered_schemas(
     """
     Return options in which missing schemas are filled in from the registry.
 
-    ``gives_columns`` says that columns are derived from the schemas, so those of JSON are needed
+    With ``gives_columns``, the columns are derived from the schemas, so JSON Schemas are looked up
     too. Raises :class:`OptionsError` if the registry lacks a schema, and the errors of its client.
     """
     options = with_given_schemas(options)
     if options.registry is None:
         return options
-    schemas: dict[str, str | None] = dict(options.schemas)
+    found: dict[str, str | None] = dict(options.schemas)
     messages: dict[str, str | None] = dict(options.messages)
     for column, kind in options.encodings.items():
         needed = kind in {"avro", "protobuf"} or (kind == "json" and gives_columns)
@@ -58,14 +58,14 @@ def with_registered_schemas(
             registered = _ask(registry, column, subject, version, form)
             if kind == "protobuf":
                 name = messages[column] or options.subjects[column].record_name
-                schemas[column], messages[column] = _protobuf(column, subject, registered, name)
+                found[column], messages[column] = _protobuf(column, subject, registered, name)
             else:
                 is_envelope = kind != options.by_column[column]
-                schemas[column] = _text(column, kind, subject, registered, is_envelope=is_envelope)
+                found[column] = _text(column, kind, subject, registered, is_envelope=is_envelope)
     return replace(
         options,
-        key_schema=schemas["key"],
-        value_schema=schemas["value"],
+        key_schema=found["key"],
+        value_schema=found["value"],
         key_message=messages["key"],
         value_message=messages["value"],
     )
@@ -83,11 +83,8 @@ def with_given_schemas(options: FormatOptions) -> FormatOptions:
         if kind == "protobuf" and text is not None:
             from pyspark_pykafka.formats.protobuf_schemas import given_schema
 
-            message_schema = given_schema(column, text, options.messages[column])
-            changes |= {
-                f"{column}_schema": message_schema.text,
-                f"{column}_message": message_schema.message,
-            }
+            given = given_schema(column, text, options.messages[column])
+            changes |= {f"{column}_schema": given.text, f"{column}_message": given.message}
     return replace(options, **changes) if changes else options  # type: ignore[arg-type]
 
 
@@ -108,8 +105,9 @@ def subject_name(column: str, subject: SubjectOptions, strategy: Strategy) -> st
         topics = {tp.topic for tp in strategy.partitions}
     if len(topics) != 1:
         msg = (
-            f"the subject of {column} follows from the topic, but the query does not name exactly "
-            f"one topic; set {column}Subject to one subject for all topics, or set {column}Schema"
+            f"the subject of {column} is derived from the topic, but the query does not name "
+            f"exactly one topic; set {column}Subject to one subject for all topics, or set "
+            f"{column}Schema"
         )
         raise OptionsError((msg,))
     (topic,) = topics
@@ -145,8 +143,8 @@ def _text(
         parse_avro(text)
     except ValueError as cause:
         msg = (
-            f"the schema of the subject '{subject}' cannot be columns: {cause}; give the fields to "
-            f"read in {column}Schema"
+            f"the schema of the subject '{subject}' cannot be converted to columns: {cause}; give "
+            f"the fields to read in {column}Schema"
         )
         raise OptionsError((msg,)) from cause
     return text
@@ -173,8 +171,8 @@ def _protobuf(
         return registered_schema(column, registered.schema.text, imports, message)
     except ValueError as cause:
         msg = (
-            f"the schema of the subject '{subject}' cannot be columns: {cause}; or set "
-            f"{column}Schema to what protoc --include_imports --descriptor_set_out=... writes"
+            f"the schema of the subject '{subject}' cannot be converted to columns: {cause}; or "
+            f"set {column}Schema to what protoc --include_imports --descriptor_set_out=... writes"
         )
         raise OptionsError((msg,)) from cause
 
@@ -214,14 +212,14 @@ class WriterSchemas:
 
         registered = self._registered(name, "PROTOBUF")
         try:
-            names = at_path(registered_names(registered.schema.text), path)
+            found = at_path(registered_names(registered.schema.text), path)
         except ValueError as cause:
             msg = f"the schema with {name} cannot be used: {cause}"
             raise UnusableSchemaError(msg) from cause
-        if message not in names:
+        if message not in found:
             place = ".".join(map(str, path))
-            other = f"'{min(names)}'" if names else "none"
-            msg = f"its message, {place} in the schema with {name}, is {other}, not '{message}'"
+            other = f"'{min(found)}'" if found else "none"
+            msg = f"its message, at {place} in the schema with {name}, is {other}, not '{message}'"
             raise UnusableSchemaError(msg)
 
     def _registered(self, name: SchemaName, kind: str) -> RegisteredSchema:
@@ -230,7 +228,7 @@ class WriterSchemas:
         try:
             registered = self._ask(name)
         except SchemaRegistryError as cause:
-            # A registry without GUIDs fails at each GUID: that makes the record bad, not the read.
+            # A registry without GUIDs rejects each of them. The record is bad; the read goes on.
             if type(cause) is SchemaRegistryError and name.kind == "id":
                 raise
             raise UnusableSchemaError(str(cause)) from cause

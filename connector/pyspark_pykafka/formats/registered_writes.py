@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.registry.schemas import RegisteredSchema, SchemaKind
 
 _KINDS: dict[str, SchemaKind] = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
-# The first byte before an id, and that of a GUID in a header.
+# The first byte of an id before a value, and of a GUID in a header.
 _ID, _GUID = b"\x00", b"\x01"
 
 
@@ -87,7 +87,7 @@ def _subject(column: WrittenColumn, options: EncodedColumnOptions, topic: str | 
         return record
     if topic is None:
         msg = (
-            f"the subject of {column.name} is named after the topic, and rows have their own "
+            f"the subject of {column.name} is named after the topic, but rows have their own "
             f"topics; set the option 'topic', or {column.name}Subject"
         )
         raise OptionsError((msg,))
@@ -111,27 +111,27 @@ def _registered(
         version = chosen.subject.version
         form = "serialized" if column.format == "protobuf" else ""
         if version is None:
-            registered = registry.latest(subject, form=form)
+            found = registry.latest(subject, form=form)
         else:
-            registered = registry.version(subject, version, form=form)
-        column = _with_schema(column, chosen, subject, registered)
+            found = registry.version(subject, version, form=form)
+        column = _with_schema(column, chosen, subject, found)
         if mistakes := schema_mistakes(column):
             raise OptionsError(tuple(mistakes))
     else:
         ask = registry.register if options.auto_register else registry.look_up
         if column.format == "protobuf":
-            registered = ask_for_files(column.schema, subject, ask, registry.look_up)
+            found = ask_for_files(column.schema, subject, ask, registry.look_up)
         else:
-            registered = ask(subject, Schema(column.schema, _KINDS[column.format]))
+            found = ask(subject, Schema(column.schema, _KINDS[column.format]))
     index = b""
     if column.format == "protobuf":
         index = message_index(column.name, column.schema, column.message)
     if options.schema_id_location == "header":
-        return column._replace(schema_id=_GUID + _guid(registered, subject) + index)
-    if not 0 <= registered.id < 1 << 31:
-        msg = f"the schema registry's response for subject '{subject}' has no id of 4 bytes"
+        return column._replace(schema_id=_GUID + _guid(found, subject) + index)
+    if not 0 <= found.id < 1 << 31:
+        msg = f"the schema registry's response for subject '{subject}' has no 4-byte id"
         raise SchemaRegistryError(msg)
-    return column._replace(prefix=_ID + registered.id.to_bytes(4, "big") + index)
+    return column._replace(prefix=_ID + found.id.to_bytes(4, "big") + index)
 
 
 def _guid(registered: RegisteredSchema, subject: str) -> bytes:

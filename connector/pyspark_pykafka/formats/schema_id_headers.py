@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 class SchemaIdHeaders:
     """
-    The headers of records whose keys or values have an id; ``ids`` has the header's value for each
-    column, or ``b""`` if the id precedes the value.
+    Headers with schema ids. ``ids`` maps ``key`` and ``value`` to the value of their header, or to
+    ``b""`` if the id precedes the value.
     """
 
     def __init__(self, ids: Mapping[str, bytes]) -> None:
@@ -30,7 +30,7 @@ class SchemaIdHeaders:
         self, own: pa.Array | None, encoded: Mapping[str, pa.Array], rows: int
     ) -> pa.Array | None:
         """
-        Return the headers of rows: their own, without ids of former schemas, and those of this one
+        Return the headers of rows: their own without the ids of former schemas, and the new ids
         where a key or value is not null. None means no headers.
         """
         # Imported here because each import delays the start of a task.

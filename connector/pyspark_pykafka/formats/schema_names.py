@@ -16,7 +16,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-#: Number of names that a task caches; with one more, the cache is emptied.
+#: The number of names that a task caches; one more empties the cache.
 MAX_NAMES = 10_000
 
 _GUID_VERSION = 1
@@ -25,7 +25,7 @@ _GUID_BYTES = 17
 
 def header_names(column: str) -> tuple[str, str, str]:
     """
-    Return the headers that may name the schema of ``key`` or ``value``: Confluent's is the first.
+    Return the headers that may name the schema of ``key`` or ``value``, Confluent's first.
     """
     apicurio = f"apicurio.{column}"
     return f"__{column}_schema_id", f"{apicurio}.globalId", f"{apicurio}.contentId"
@@ -77,7 +77,7 @@ class SchemaNames:
         """
         Return ascending rows and their 64-bit keys; None if no row has such a header.
 
-        An array that was the last one too is not searched again.
+        The result for the last array is cached.
         """
         if headers is not self._last[0]:
             self._last = (headers, None if headers is None else self._search(headers))
@@ -127,7 +127,8 @@ def _merged(parts: Sequence[tuple[pa.Array, pa.Array]]) -> tuple[pa.Buffer, pa.B
 
 def _guid(value: bytes | None) -> SchemaName:
     if value is None or len(value) != 17 or value[0] != _GUID_VERSION:
-        return SchemaName("invalid", "a header __..._schema_id that is not the byte 1 and a GUID")
+        reason = "a header __..._schema_id that is not the byte 1 followed by a GUID"
+        return SchemaName("invalid", reason)
     return SchemaName("guid", str(UUID(bytes=value[1:])))
 
 
@@ -138,7 +139,7 @@ def _guid_and_path(value: bytes | None) -> SchemaName:
     if numbers[:1] == [0]:
         numbers = [1, 0]
     if named.kind == "invalid" or len(numbers) != numbers[0] + 1 or min(numbers) < 0:
-        return SchemaName("invalid", "a header __..._schema_id without the index of a message")
+        return SchemaName("invalid", "a header __..._schema_id without a message index")
     return named._replace(path=tuple(numbers[1:]))
 
 
@@ -156,5 +157,5 @@ def _zigzag_numbers(data: bytes) -> list[int]:
 
 def _number(kind: str, value: bytes | None) -> SchemaName:
     if value is None or len(value) != 8 or value[0] >= 0x80:
-        return SchemaName("invalid", f"a header apicurio....{kind} that is not an id of 8 bytes")
+        return SchemaName("invalid", f"a header apicurio....{kind} that is not an 8-byte id")
     return SchemaName(kind, int.from_bytes(value, "big"))

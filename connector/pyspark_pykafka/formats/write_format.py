@@ -126,7 +126,7 @@ def _type_mistakes(field: pa.Field, chosen: EncodedColumnOptions) -> list[str]:
     if kind == "json" and field.type in _TEXTS:
         return [
             (
-                f"{name}Format is 'json', and the column '{name}' is text or bytes; it must be: a "
+                f"{name}Format is 'json', but the column '{name}' is text or bytes; it must be: a "
                 f"STRUCT, ARRAY or MAP. If it is JSON already, remove {name}Format"
             )
         ]
@@ -135,7 +135,7 @@ def _type_mistakes(field: pa.Field, chosen: EncodedColumnOptions) -> list[str]:
 
 def _with_schema(column: WrittenColumn, options: EncodingOptions) -> WrittenColumn:
     """
-    Return a column with its schema, unless this is in the registry or not needed.
+    Return a column with its schema, unless the schema is in the registry or not needed.
 
     Raises :class:`OptionsError` if a Protobuf schema cannot be read.
     """

@@ -1,5 +1,5 @@
 """
-Derives Protobuf messages from the types of columns: as descriptors, without ``protoc``.
+Derives Protobuf messages from the types of columns, as descriptors and without ``protoc``.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def record_name_mistakes(name: str | None, column: str) -> list[str]:
     return [
         (
             f"{column}RecordName is '{name}', which is not the name of a Protobuf message; it must "
-            "be like: com.shop.Order"
+            "have a form such as: com.shop.Order"
         )
     ]
 
@@ -93,7 +93,7 @@ def protobuf_type_mistakes(field: pa.Field, path: str, depth: int = 1) -> list[s
         metadata = (field.metadata or {}).get(b"type", str(kind).encode()).decode()
         own = [
             (
-                f"'{path}' is {metadata}, which Protobuf does not have; cast it, for example to "
+                f"'{path}' is {metadata}, which Protobuf cannot represent; cast it, for example to "
                 "STRING, or set the schema"
             )
         ]
@@ -102,8 +102,8 @@ def protobuf_type_mistakes(field: pa.Field, path: str, depth: int = 1) -> list[s
             pa.types.is_list(part.type) or pa.types.is_map(part.type)
         ):
             own.append(
-                f"'{path}.{part.name}' is a list or map in a list or map, which Protobuf does not "
-                "have; put a STRUCT between them"
+                f"'{path}.{part.name}' is a list or map in a list or map, which Protobuf cannot "
+                "represent; put a STRUCT between them"
             )
     return own + [
         m for f in inner for m in protobuf_type_mistakes(f, f"{path}.{f.name}", depth + 1)
@@ -114,8 +114,8 @@ def _name_mistakes(names: list[str], path: str) -> list[str]:
     if not names:
         return [f"'{path}' is a STRUCT without fields; add at least one"]
     wrong = [
-        f"'{path}.{name}' is not a name in Protobuf (letters, digits and underscores, and no digit "
-        "before a letter); rename it"
+        f"'{path}.{name}' is not a valid name in Protobuf (letters, digits and underscores, and no "
+        "digit before a letter); rename it"
         for name in names
         if not _NAME.fullmatch(name)
     ]
@@ -124,7 +124,8 @@ def _name_mistakes(names: list[str], path: str) -> list[str]:
         other = originals.setdefault(_camel(name), name)
         if other != name:
             wrong.append(
-                f"'{path}.{other}' and '{path}.{name}' are one name in Protobuf; rename one of them"
+                f"'{path}.{other}' and '{path}.{name}' become the same name in Protobuf; rename "
+                "one of them"
             )
     return [*repeated_names(names, path), *wrong]
 
@@ -199,7 +200,7 @@ class _Writer:
 
 class _Names:
     """
-    The names in a message: of its fields, of the messages in it, and of its oneofs.
+    The names that are taken in a message: of its fields, nested messages and oneofs.
     """
 
     def __init__(self, kind: pa.DataType) -> None:
@@ -218,7 +219,7 @@ class _Names:
 
 def _entry_name(field: str) -> str:
     """
-    Return the name of the entry of a map, which ``protoc`` prescribes.
+    Return the name that ``protoc`` requires for the entry message of a map.
     """
     return f"{_camel(field)}Entry"
 

@@ -118,7 +118,7 @@ def _check_schema(reader: OptionReader, name: str, column: EncodedColumnOptions)
         )
     if column.uses_latest_version and subject.version is not None:
         reader.mistakes.append(
-            f"useLatestVersion is true, and {name}SubjectVersion is {subject.version}; remove one"
+            f"useLatestVersion is true, but {name}SubjectVersion is {subject.version}; remove one"
         )
     if column.message is not None and column.schema is None and not column.is_registered_already:
         reader.mistakes.append(
@@ -129,6 +129,6 @@ def _check_schema(reader: OptionReader, name: str, column: EncodedColumnOptions)
     named = subject.record_name or has_name or column.message
     if subject.name is None and subject.strategy != "TopicNameStrategy" and not named:
         reader.mistakes.append(
-            f"{name}SubjectNameStrategy is '{subject.strategy}', and {name}RecordName is missing; "
+            f"{name}SubjectNameStrategy is '{subject.strategy}', but {name}RecordName is missing; "
             "set it to the full name of the record, such as com.shop.Order"
         )

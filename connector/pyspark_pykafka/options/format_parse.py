@@ -100,7 +100,7 @@ def _check_dead_letters(reader: OptionReader, formats: FormatOptions) -> None:
     sets_aside = formats.on_bad_record == "deadletter"
     if sets_aside and not reader.has(table.DEAD_LETTER_TOPIC):
         reader.mistakes.append(
-            "onBadRecord is 'deadletter' and deadLetterTopic is missing; set it to the topic for "
+            "onBadRecord is 'deadletter', but deadLetterTopic is missing; set it to the topic for "
             "bad records"
         )
     if not sets_aside and reader.has(table.DEAD_LETTER_TOPIC):

@@ -61,7 +61,7 @@ def _by_precedence(
 
 def check_end(reader: OptionReader, source: SourceOptions, reason: str) -> None:
     """
-    Report an end at earliest; ``reason`` is the fault in the message.
+    Report an end at earliest; ``why`` is the reason that the message gives.
     """
     if isinstance(source.ending_offsets, Earliest):
         reader.mistakes.append(f"endingOffsets is 'earliest'; {reason}")

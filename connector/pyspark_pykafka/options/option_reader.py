@@ -146,8 +146,8 @@ class OptionReader:
 
     def _is_of_other_direction(self, option: Option[Any]) -> bool:
         """
-        Whether the options are those of a view for reading and writing, and this one is for what
-        the query does not do. Streaming queries have no such views.
+        Whether the options belong to a view for reading and writing, and this one is for the other
+        direction. Streaming queries have no such views.
         """
         if not self._is_for_both:
             return False

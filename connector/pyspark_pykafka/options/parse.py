@@ -179,7 +179,7 @@ def _source(reader: OptionReader) -> SourceOptions:
     recorded = grouped or isinstance(source.progress_store, ZooKeeperNodes)
     if isinstance(source.starting_offsets, Committed) and not recorded:
         reader.mistakes.append(
-            "startingOffsets is 'committed' and kafka.group.id is missing; set it to the "
+            "startingOffsets is 'committed', but kafka.group.id is missing; set it to the "
             "consumer group whose committed offsets to start from"
         )
     return source

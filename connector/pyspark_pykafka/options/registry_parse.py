@@ -117,7 +117,7 @@ def read_subject(reader: OptionReader, column: str) -> SubjectOptions:
     needs_record = chosen.name is None and chosen.strategy != "TopicNameStrategy"
     if needs_record and chosen.record_name is None:
         reader.mistakes.append(
-            f"{strategy.name} is '{chosen.strategy}', and {record_name.name} is missing; set it to "
+            f"{strategy.name} is '{chosen.strategy}', but {record_name.name} is missing; set it to "
             "the full name of the record, such as com.shop.Order"
         )
     if chosen.name is None and chosen.record_name is not None and not needs_record:

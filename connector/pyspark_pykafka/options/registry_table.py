@@ -118,7 +118,7 @@ KEY_PASSWORD = Option(
 REQUEST_TIMEOUT = Option(
     "schema.registry.request.timeout.ms",
     whole_number(1),
-    "How long to wait for one answer of the registry, in milliseconds.",
+    "How long to wait for one response of the registry, in milliseconds.",
     Scope.ALL,
     default="10000",
 )

@@ -47,7 +47,7 @@ def read_store(reader: OptionReader, kafka: KafkaSettings) -> StoreOptions:
         return NoStore()
     if not group:
         reader.mistakes.append(
-            "progressStore is 'consumerGroup' and kafka.group.id is missing; set it to the "
+            "progressStore is 'consumerGroup', but kafka.group.id is missing; set it to the "
             "consumer group to commit to"
         )
     return ConsumerGroup(group)
@@ -57,14 +57,14 @@ def _zookeeper(reader: OptionReader) -> ZooKeeperNodes:
     for option in (table.ZOOKEEPER_HOSTS, table.ZOOKEEPER_ID):
         if not reader.has(option):
             reader.mistakes.append(
-                f"progressStore is 'zookeeper' and {option.name} is missing; it must be: "
+                f"progressStore is 'zookeeper', but {option.name} is missing; it must be: "
                 f"{option.parser.expected}"
             )
     digest = reader.find(table.ZOOKEEPER_DIGEST)
     acl: Acl = reader.find(table.ZOOKEEPER_ACL) or ("open" if digest is None else "creator")
     if digest is None and acl != "open":
         reader.mistakes.append(
-            f"zookeeperAcl is '{acl}' and zookeeperDigest is missing; "
+            f"zookeeperAcl is '{acl}', but zookeeperDigest is missing; "
             "set it to that user and password"
         )
     return ZooKeeperNodes(

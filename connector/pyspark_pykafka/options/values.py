@@ -82,7 +82,7 @@ class SourceOptions:
 
     ``starting_offsets_fallback`` is EARLIEST, LATEST or None (an error) for partitions that
     ``starting_offsets`` does not cover; ``new_partition_offsets`` is EARLIEST or LATEST.
-    ``rack_source`` is of the options ``clientRackEnv`` and ``clientRackProvider``.
+    ``rack_source`` is set by ``clientRackEnv`` or ``clientRackProvider``.
     """
 
     strategy: Strategy

@@ -136,7 +136,7 @@ def check_topics(
     stored: Mapping[TopicPartition, Record], completed: StreamOffset, owner: Owner
 ) -> None:
     """
-    Raise :class:`ProgressError` if another query recorded other topics than this one reads.
+    Raise :class:`ProgressError` if another query recorded topics that this one does not read.
 
     Records of the same query are not checked: its data-loss policy covers changed topics.
     """

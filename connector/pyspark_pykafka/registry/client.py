@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 MAX_CACHED = 1000
 UNKNOWN_SECONDS = 10.0
 
-# A schema with more references, or with deeper ones, is an error.
+# A schema with more direct and indirect references is an error.
 _MAX_IMPORTS = 500
 
 
@@ -127,12 +127,12 @@ class SchemaRegistry:
         The result is not cached (``GET /subjects/{subject}/versions/latest``). Raises
         :class:`SchemaNotFoundError` if there is no such subject.
         """
-        resource = f"subject '{subject}'"
-        return self._fetch(f"/subjects/{path_part(subject)}/versions/latest", resource, form)
+        what = f"subject '{subject}'"
+        return self._fetch(f"/subjects/{path_part(subject)}/versions/latest", what, form)
 
     def version(self, subject: str, version: int, *, form: str = "") -> RegisteredSchema:
         """
-        Return one version of a subject, with its references resolved; ``form`` as for the latest.
+        Return one version of a subject, with its references resolved; ``form`` is as in ``latest``.
 
         Raises :class:`SchemaNotFoundError` if there is no such subject or version.
         """
@@ -147,8 +147,8 @@ class SchemaRegistry:
         Raises :class:`SchemaNotFoundError` if the subject does not exist or lacks the schema.
         """
         request = Request("POST", f"/subjects/{path_part(subject)}", schema_body(schema))
-        document = self._answer(request, f"the schema in subject '{subject}'")
-        return self._own(schema, document, subject)
+        found = self._object(request, f"the schema in subject '{subject}'")
+        return self._own(schema, found, subject)
 
     def register(self, subject: str, schema: Schema) -> RegisteredSchema:
         """
@@ -159,21 +159,21 @@ class SchemaRegistry:
         :class:`IncompatibleSchemaError` if the registry rejects it as invalid or incompatible.
         """
         request = Request("POST", f"/subjects/{path_part(subject)}/versions", schema_body(schema))
-        document = self._answer(request, f"the schema in subject '{subject}'")
-        return self._own(schema, document, subject)
+        found = self._object(request, f"the schema in subject '{subject}'")
+        return self._own(schema, found, subject)
 
-    def _own(self, schema: Schema, document: dict[str, Any], subject: str) -> RegisteredSchema:
+    def _own(self, schema: Schema, found: dict[str, Any], subject: str) -> RegisteredSchema:
         return RegisteredSchema(
             schema,
-            read_number(document, "id"),
-            str(document.get("guid") or ""),
+            read_number(found, "id"),
+            str(found.get("guid") or ""),
             subject,
-            read_number(document, "version"),
+            read_number(found, "version"),
             self._imports(schema),
         )
 
     def _cached(
-        self, key: tuple[Any, ...], path: str, resource: str, form: str = ""
+        self, key: tuple[Any, ...], path: str, what: str, form: str = ""
     ) -> RegisteredSchema:
         with self._lock:
             if (known := self._known.get(key)) is not None:
@@ -183,7 +183,7 @@ class SchemaRegistry:
             if error is not None and self._now() - since < UNKNOWN_SECONDS:
                 raise error.with_traceback(None)
         try:
-            fetched = self._fetch(path, resource, form)
+            fetched = self._fetch(path, what, form)
         except SchemaNotFoundError as missing:
             with self._lock:
                 _keep(self._unknown, key, (self._now(), missing))
@@ -193,65 +193,64 @@ class SchemaRegistry:
             self._unknown.pop(key, None)
         return fetched
 
-    def _fetch(self, path: str, resource: str, form: str = "") -> RegisteredSchema:
+    def _fetch(self, path: str, what: str, form: str = "") -> RegisteredSchema:
         own_api = path.startswith("/ids/")
         request = Request("GET", in_form(path, form), expects_json=not own_api)
-        response = self._response(request, resource, apicurio_url if own_api else registry_url)
+        response = self._response(request, what, apicurio_url if own_api else registry_url)
         if own_api:
-            return self._apicurio_schema(path, resource, response)
-        document = response.document
-        if not isinstance(document, dict) or not isinstance(document.get("schema"), str):
-            msg = f"the schema registry's answer for {resource} has no schema; is its URL right?"
+            return self._apicurio_schema(path, what, response)
+        found = response.document
+        if not isinstance(found, dict) or not isinstance(found.get("schema"), str):
+            msg = (
+                f"the schema registry's response for {what} has no schema; check "
+                "schema.registry.url"
+            )
             raise SchemaRegistryError(msg)
         schema = Schema(
-            document["schema"],
-            read_kind(document.get("schemaType"), resource),
-            read_references(document),
+            found["schema"], read_kind(found.get("schemaType"), what), read_references(found)
         )
         return RegisteredSchema(
             schema,
-            read_number(document, "id"),
-            str(document.get("guid") or ""),
-            str(document.get("subject") or ""),
-            read_number(document, "version"),
+            read_number(found, "id"),
+            str(found.get("guid") or ""),
+            str(found.get("subject") or ""),
+            read_number(found, "version"),
             self._imports(schema, form),
         )
 
-    def _apicurio_schema(self, path: str, resource: str, response: Response) -> RegisteredSchema:
+    def _apicurio_schema(self, path: str, what: str, response: Response) -> RegisteredSchema:
         kind = response.headers.get("x-registry-artifacttype", "AVRO")
-        listed = self._response(
-            Request("GET", f"{path}/references"), resource, apicurio_url
-        ).document
+        listed = self._response(Request("GET", f"{path}/references"), what, apicurio_url).document
         references = tuple(
             SchemaReference(str(r["name"]), str(r["artifactId"]), read_number(r, "version"))
             for r in (listed if isinstance(listed, list) else ())
         )
-        schema = Schema(response.text, read_kind(kind, resource), references)
+        schema = Schema(response.text, read_kind(kind, what), references)
         return RegisteredSchema(schema, int(path.rpartition("/")[2]), imports=self._imports(schema))
 
-    def _answer(self, request: Request, resource: str) -> dict[str, Any]:
-        document = self._response(request, resource, registry_url).document
-        if not isinstance(document, dict):
+    def _object(self, request: Request, what: str) -> dict[str, Any]:
+        found = self._response(request, what, registry_url).document
+        if not isinstance(found, dict):
             msg = (
-                f"the schema registry's answer for {resource} is not a JSON object; is its URL "
-                "right?"
+                f"the schema registry's response for {what} is not a JSON object; check "
+                "schema.registry.url"
             )
             raise SchemaRegistryError(msg)
-        return document
+        return found
 
-    def _response(self, request: Request, resource: str, rebase: Callable[[str], str]) -> Response:
+    def _response(self, request: Request, what: str, rebase: Callable[[str], str]) -> Response:
         response = self._transport.send(request, lambda r: not is_missing(r), rebase)
         if 200 <= response.status < 300:
             return response
-        raise failed_request_error(response, resource)
+        raise failed_request_error(response, what)
 
     def _imports(self, schema: Schema, form: str = "") -> tuple[tuple[str, Schema], ...]:
         """
         Return the schemas that a schema refers to, in dependency order; a cycle is an error.
         """
-        imports: dict[tuple[str, int], tuple[str, Schema]] = {}
-        self._collect(schema, imports, (), form)
-        return tuple(imports.values())
+        found: dict[tuple[str, int], tuple[str, Schema]] = {}
+        self._collect(schema, found, (), form)
+        return tuple(found.values())
 
     def _collect(
         self,
@@ -266,8 +265,9 @@ class SchemaRegistry:
                 continue
             if key in path or len(found) + len(path) >= _MAX_IMPORTS:
                 msg = (
-                    f"the references of a schema do not end at '{reference.subject}' version "
-                    f"{reference.version}: they form a cycle, or are more than {_MAX_IMPORTS}"
+                    f"the references of a schema cannot be resolved at '{reference.subject}' "
+                    f"version {reference.version}: they form a cycle, or there are more than "
+                    f"{_MAX_IMPORTS}"
                 )
                 raise InvalidSchemaError(msg)
             referred = self._bare(reference, form)
@@ -278,16 +278,17 @@ class SchemaRegistry:
         """
         Return a schema that another one refers to, without resolving its own references.
         """
-        resource = f"{reference.subject} version {reference.version}"
+        what = f"{reference.subject} version {reference.version}"
         path = f"/subjects/{path_part(reference.subject)}/versions/{reference.version}"
-        document = self._answer(Request("GET", in_form(path, form)), resource)
-        if not isinstance(document.get("schema"), str):
-            msg = f"the schema registry's answer for {resource} has no schema; is its URL right?"
+        found = self._object(Request("GET", in_form(path, form)), what)
+        if not isinstance(found.get("schema"), str):
+            msg = (
+                f"the schema registry's response for {what} has no schema; check "
+                "schema.registry.url"
+            )
             raise SchemaRegistryError(msg)
         return Schema(
-            document["schema"],
-            read_kind(document.get("schemaType"), resource),
-            read_references(document),
+            found["schema"], read_kind(found.get("schemaType"), what), read_references(found)
         )
 
 

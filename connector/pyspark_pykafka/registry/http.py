@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.options import RegistryOptions
     from pyspark_pykafka.retry import Deadline
 
-#: A larger response is an error, because no schema of a column is as large.
+#: A larger response is an error: no column's schema is that large.
 MAX_RESPONSE_BYTES = 16 << 20
 
 _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
@@ -89,7 +89,7 @@ class HttpClient:
 
     def exchange(self, base: str, request: Request, deadline: Deadline) -> Response:
         """
-        Return the server's answer to a request below a URL, after up to three redirects.
+        Return the server's response to a request below a URL, after up to three redirects.
 
         Raises :class:`RegistryUnavailableError` if another attempt can succeed.
         """
@@ -188,29 +188,29 @@ def _sent(
 
 
 def _receive(
-    answer: http.client.HTTPResponse, connection: http.client.HTTPConnection, limit: Deadline
+    response: http.client.HTTPResponse, connection: http.client.HTTPConnection, limit: Deadline
 ) -> Response:
     """
     Read the body within the deadline and the size limit, even if it arrives byte by byte.
     """
     body = bytearray()
-    while chunk := answer.read1(_CHUNK_BYTES):
+    while chunk := response.read1(_CHUNK_BYTES):
         body += chunk
         if len(body) > MAX_RESPONSE_BYTES:
-            msg = f"its answer has more than {MAX_RESPONSE_BYTES >> 20} MiB"
+            msg = f"its response has more than {MAX_RESPONSE_BYTES >> 20} MiB"
             raise http.client.HTTPException(msg)
         if limit.expired:
             raise TimeoutError("timed out")
         if connection.sock is not None:
             connection.sock.settimeout(max(limit.remaining(), MIN_SECONDS))
-    if answer.length:
-        raise http.client.IncompleteRead(bytes(body), answer.length)
-    headers = {name.lower(): value for name, value in answer.getheaders()}
+    if response.length:
+        raise http.client.IncompleteRead(bytes(body), response.length)
+    headers = {name.lower(): value for name, value in response.getheaders()}
     try:
         document = json.loads(body)
     except (ValueError, RecursionError):
         document = None
-    return Response(answer.status, body.decode(errors="replace"), document, headers)
+    return Response(response.status, body.decode(errors="replace"), document, headers)
 
 
 def _checked(base: str, request: Request, response: Response) -> Response:
@@ -225,11 +225,11 @@ def _checked(base: str, request: Request, response: Response) -> Response:
         )
         raise AuthenticationError(msg)
     if status == 403:
-        msg = f"the schema registry {_shown(base)} does not allow this user the request"
+        msg = f"the schema registry {_shown(base)} does not permit this user's request"
         raise AuthorizationError(msg)
     if status == 200 and request.expects_json and response.document is None:
         # The response is a proxy's page, or was cut off.
-        msg = f"{_shown(base)}: its answer is not JSON"
+        msg = f"{_shown(base)}: its response is not JSON"
         raise RegistryUnavailableError(msg)
     return response
 

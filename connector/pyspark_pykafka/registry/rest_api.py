@@ -29,7 +29,7 @@ APICURIO_PATH = re.compile(r"/apis/(ccompat|registry)/v\d+/?$")
 
 def is_missing(response: Response) -> bool:
     """
-    Whether the registry itself reports that it lacks the requested schema.
+    Return whether the registry itself reports that it lacks the requested schema.
 
     A 404 of a proxy, or of an older registry without this path, does not count.
     """
@@ -37,26 +37,24 @@ def is_missing(response: Response) -> bool:
         return False
     if response.error_code in _NOT_FOUND:
         return True
-    document = response.document
-    return isinstance(document, dict) and str(document.get("name", "")).endswith(
-        "NotFoundException"
-    )
+    found = response.document
+    return isinstance(found, dict) and str(found.get("name", "")).endswith("NotFoundException")
 
 
-def failed_request_error(response: Response, resource: str) -> SchemaRegistryError:
+def failed_request_error(response: Response, what: str) -> SchemaRegistryError:
     """
-    Return the error for an unsuccessful response; ``resource`` is what the request was for.
+    Return the error for an unsuccessful response; ``what`` describes the requested resource.
     """
     code = response.error_code or response.status
     if is_missing(response):
-        msg = f"the schema registry does not know {resource}: {response.message}"
+        msg = f"the schema registry does not know {what}: {response.message}"
         return SchemaNotFoundError(msg, code)
     if code in _REJECTED or response.status == 409:
-        msg = f"the schema registry does not accept {resource}: {response.message}"
+        msg = f"the schema registry does not accept {what}: {response.message}"
         return IncompatibleSchemaError(msg, code)
     msg = (
-        f"the schema registry answers HTTP {response.status} for {resource}: {response.message}; "
-        "is schema.registry.url that of its API?"
+        f"the schema registry responds with HTTP {response.status} for {what}: {response.message}; "
+        "check that schema.registry.url is the URL of its API"
     )
     return SchemaRegistryError(msg, code)
 
@@ -106,23 +104,23 @@ def schema_body(schema: Schema) -> dict[str, Any]:
     return body
 
 
-def read_references(document: dict[str, Any]) -> tuple[SchemaReference, ...]:
+def read_references(found: dict[str, Any]) -> tuple[SchemaReference, ...]:
     """
     Return the references in a response with a schema.
 
     Raises :class:`InvalidSchemaError` if they cannot be read.
     """
-    listed = document.get("references") or ()
+    listed = found.get("references") or ()
     try:
         return tuple(
             SchemaReference(str(r["name"]), str(r["subject"]), int(r["version"])) for r in listed
         )
     except (KeyError, TypeError, ValueError) as cause:
-        msg = "the schema registry's answer has references that cannot be read"
+        msg = "the schema registry's response has references that cannot be read"
         raise InvalidSchemaError(msg) from cause
 
 
-def read_kind(name: Any, resource: str) -> Any:
+def read_kind(name: Any, what: str) -> Any:
     """
     Return the type of a schema: AVRO (also if the response has none), JSON or PROTOBUF.
 
@@ -130,16 +128,14 @@ def read_kind(name: Any, resource: str) -> Any:
     """
     kind = name or "AVRO"
     if kind not in _KINDS:
-        msg = (
-            f"the schema registry's schema of {resource} is of the kind {kind!s:.50}; it must be: "
-        )
+        msg = f"the schema registry's schema of {what} has the type {kind!s:.50}; it must be: "
         raise InvalidSchemaError(msg + ", ".join(sorted(_KINDS)))
     return kind
 
 
-def read_number(document: dict[str, Any], name: str) -> int:
+def read_number(found: dict[str, Any], name: str) -> int:
     """
     Return an integer field of a response, or -1 if it is missing or not an integer.
     """
-    value = document.get(name)
+    value = found.get(name)
     return int(value) if isinstance(value, int | str) and str(value).isdigit() else -1

@@ -101,7 +101,7 @@ class RegistryTransport:
         if second_best is not None:
             return second_best
         msg = (
-            f"no schema registry answers: {'; '.join(failures)}. Check schema.registry.url, and "
+            f"no schema registry responds: {'; '.join(failures)}. Check schema.registry.url, and "
             "that the registry runs and can be reached from the driver and the executors"
         )
         raise RegistryUnavailableError(msg)

@@ -175,5 +175,5 @@ def _unsupported_servers(servers: str, protocol: str) -> Iterator[str]:
         if separator and scheme.strip().lower() != protocol:
             yield (
                 f"kafka.bootstrap.servers has an entry with {scheme.strip()}://, "
-                f"and kafka.security.protocol is {protocol}"
+                f"but kafka.security.protocol is {protocol}"
             )

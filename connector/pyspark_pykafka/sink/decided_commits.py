@@ -36,7 +36,7 @@ def roll_forward(
     Commit the open transactions that earlier writes of a query had decided to commit.
 
     ``ids`` are prefix and query; ``offsets`` are the ledger's ``[start, end)`` to search. An intent
-    lies behind the markers of the transactions that it names, and the last stable offset before the
+    lies after the markers of the transactions that it names, and the last stable offset before the
     marker of the first open one, so a search from there finds it. Intents before a release do not
     count. Returns all decided transactions.
     """

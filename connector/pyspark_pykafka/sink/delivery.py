@@ -164,7 +164,7 @@ class ExactlyOnceBatch:
         """
         options = self._options
         name = task_id(self._prefix, task.partition, task.attempt)
-        # With a prefix from the user, an open transaction with this id is of an earlier write.
+        # With a prefix from the user, an open transaction with this id belongs to an earlier write.
         # Nothing of that write may be committed any more, so its ids are taken over.
         user_prefix = options.transactional_id_prefix
         fallback = None if user_prefix else fallback_id(name, task.attempt_id)

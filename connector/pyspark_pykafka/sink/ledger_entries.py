@@ -155,7 +155,7 @@ class CommittableBatch:
     @property
     def first_marker_offset(self) -> int | None:
         """
-        The offset of the first marker, or None without rows; earlier markers are of other writes.
+        The offset of the first marker, or None without rows; earlier markers are other writes'.
         """
         return min((task.marker_offset for task in self.committables), default=None)
 
@@ -177,7 +177,7 @@ def to_record(entry: Entry) -> tuple[bytes, bytes]:
 
 def from_record(value: bytes | None, where: str) -> Entry:
     """
-    Return the entry in a record's value; ``where`` is the record's place, for the error.
+    Return the entry in a record's value; ``where`` is the record's position, for the error.
 
     Raises :class:`ExactlyOnceError` for a record that is not an entry.
     """
@@ -187,7 +187,7 @@ def from_record(value: bytes | None, where: str) -> Entry:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         msg = (
             f"{where} is not an entry of an exactly-once write's ledger: {error!r}; nothing else "
-            "may write to this topic: give another transactionalIdPrefix, or delete the topic if no "
+            "may write to this topic: set another transactionalIdPrefix, or delete the topic if no "
             "query with this prefix will continue"
         )
         raise ExactlyOnceError("EXACTLY_ONCE_LEDGER_MALFORMED", msg) from error

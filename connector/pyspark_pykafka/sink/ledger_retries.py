@@ -1,5 +1,5 @@
 """
-Retries for reading a ledger, for ``kafka.max.block.ms``: transient failures are no data loss.
+Retries for reading a ledger, for ``kafka.max.block.ms``: transient failures are not data loss.
 """
 
 from __future__ import annotations

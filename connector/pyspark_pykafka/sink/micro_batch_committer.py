@@ -140,8 +140,8 @@ def _warn_of_other_rows(batch: CommittableBatch, committed: Entries) -> None:
     if difference is None:
         return
     logger.warning(
-        "batch %d of the query %s is committed with other rows than this run has (%s), and those "
-        "of this run are not written. That is right if the query uses random values, the time or a "
+        "batch %d of the query %s is committed with different rows from those of this run (%s), "
+        "which are not written. That is right if the query uses random values, the time or a "
         "service. If its checkpoint was reset by one batch, rows are missing in the topic: reset "
         "it again, and before the next start run: pykafka transactions release --prefix %s",
         *(batch.batch, batch.query, difference, batch.prefix),

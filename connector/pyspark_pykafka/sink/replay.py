@@ -68,7 +68,7 @@ def check_not_superseded(batch: CommittableBatch, committed: Sequence[Entry]) ->
     newest = max(markers, default=batch.batch)
     if newest > batch.batch:
         msg = (
-            f"batch {newest} of the query {batch.query} is committed already, and this is batch "
+            f"batch {newest} of the query {batch.query} is committed already, but this is batch "
             f"{batch.batch}: the query runs twice, or its checkpoint was reset. Nothing of this "
             "write is visible. Stop the other process; or, to write the rows again, run: pykafka "
             f"transactions release --prefix {batch.prefix}"
@@ -81,8 +81,8 @@ def concurrent_writer(query: str, write: str, batch: int, later: Iterable[Entry]
     Return a marker of another write of the same or a later batch of the query, or None.
 
     ``later`` are the entries from the write's first marker on, committed or not. A marker of an
-    earlier batch is ignored: it is of a lost attempt that ended late. If another process wrote it
-    instead, that process finds our markers behind its own, and stops.
+    earlier batch is ignored: it belongs to a lost attempt that ended late. If another process
+    wrote it instead, that process finds our markers after its own, and stops.
     """
     for entry in later:
         if not isinstance(entry, Marker) or entry.query != query:

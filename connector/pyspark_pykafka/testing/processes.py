@@ -118,7 +118,7 @@ class Processes:
         if not log.exists():
             return " It has written no log."
         text = log.read_bytes()[self._log_start.get(name, 0) :].decode(errors="replace").strip()
-        # A failing server logs its whole shutdown after the error: the end of the log is no help.
+        # A failing server logs its whole shutdown after the error: its end does not help.
         error = text.find(" ERROR ")
         if error >= 0:
             start = text.rfind("\n", 0, error) + 1

@@ -253,10 +253,10 @@ def test_ddl_is_that_of_from_avro() -> None:
         (b"\x02", "ends too early, at byte 1"),
         (b"\x02\x04", "a branch, a symbol or a boolean that the schema does not have, at byte 1"),
         (b"\x02\x00ab", "ends too early, at byte 4"),
-        (b"\xff" * 11, "a number that is not a varint of its type"),
-        (b"\x02\x00abc\x00\x02\x01", "a number that is not a varint of its type, at byte 7"),
-        (b"\x02\x00abc\x00\x02\x04\xc3x\x00", "value.who.member0 must be STRING, and is a string"),
-        (b"\x02\x00abc\x00\x00\x00\x00", "more bytes after its end, at byte 8"),
+        (b"\xff" * 11, "a number that is not a valid varint of its type"),
+        (b"\x02\x00abc\x00\x02\x01", "a number that is not a valid varint of its type, at byte 7"),
+        (b"\x02\x00abc\x00\x02\x04\xc3x\x00", "value.who.member0 must be STRING, but is a string"),
+        (b"\x02\x00abc\x00\x00\x00\x00", "extra bytes after its end, at byte 8"),
     ],
 )
 def test_bad_values_are_named(text: bytes, message: str) -> None:
@@ -281,7 +281,7 @@ def test_an_empty_symbol_is_a_bad_value() -> None:
     values, (bad,) = decoded(schema, pa.string(), b"\x02", b"\x00")
 
     assert values == ["NEW", None]
-    assert bad.reason == "value must be STRING, and is an enum's symbol that is empty, at byte 0"
+    assert bad.reason == "value must be STRING, but is an enum's symbol that is empty, at byte 0"
 
 
 def test_numbers_that_do_not_fit() -> None:
@@ -413,8 +413,8 @@ def test_types_that_do_not_match() -> None:
 
     assert mistakes == [
         "'value.stat' is not in the Avro schema; did you mean 'state'?",
-        "'value.id' is string in the schema, and Avro's long in the records; it must be: BIGINT",
-        "'value.price' is int32 in the schema, and Avro's long in the records; it must be: BIGINT",
+        "'value.id' is string in the schema, but Avro's long in the records; it must be: BIGINT",
+        "'value.price' is int32 in the schema, but Avro's long in the records; it must be: BIGINT",
     ]
 
 

@@ -136,7 +136,7 @@ def test_derived_schema_is_that_of_spark() -> None:
 @pytest.mark.parametrize(
     ("kind", "value", "schema", "text"),
     [
-        (pa.int32(), None, "int", "value.f is null, and int in the schema has no null"),
+        (pa.int32(), None, "int", "value.f is null, but int in the schema is not nullable"),
         (
             *(pa.decimal128(9, 2), Decimal("1234567.89")),
             {"type": "bytes", "logicalType": "decimal", "precision": 8, "scale": 2},
@@ -237,7 +237,7 @@ def test_unions_of_several_types() -> None:
     [
         ([("idd", pa.int32())], record(("id", "int")), "did you mean 'id'?"),
         ([], record(("id", "int")), "'value.id' is missing; add it"),
-        ([("id", pa.int64())], record(("id", "int")), "'value.id' is BIGINT, and Avro's int"),
+        ([("id", pa.int64())], record(("id", "int")), "'value.id' is BIGINT, but Avro's int"),
         (
             [("id", pa.decimal128(4, 1))],
             record(("id", {"type": "bytes", "logicalType": "decimal", "precision": 4})),

@@ -279,9 +279,9 @@ def test_missing_without_default() -> None:
     """
     A field that is neither written nor has a default is NULL, and the record bad.
     """
-    values, reasons = resolved(of("int"), record({"name": "b", "type": "int"}), [b"\x02"])
-    assert values == [{"b": None}]
-    assert reasons == ["value.b must be INT, and is no default, at byte 1"]
+    found, reasons = resolved(of("int"), record({"name": "b", "type": "int"}), [b"\x02"])
+    assert found == [{"b": None}]
+    assert reasons == ["value.b must be INT, but is no default, at byte 1"]
 
 
 def test_default_that_is_no_value() -> None:

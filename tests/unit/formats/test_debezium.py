@@ -196,9 +196,9 @@ BAD = {
 REASONS = {
     "no event": "value is not a change event of Debezium: op must be one of c, u, d, r, t, m",
     "no JSON": "value is not valid JSON: the text ends too early, at byte 1",
-    "a wrong field": "value.after.id must be BIGINT, and is a string",
-    "a wrong field with schemas": "value.payload.after.id must be BIGINT, and is a string",
-    "a late time": "value.ts_ms must be TIMESTAMP, and is a number out of range",
+    "a wrong field": "value.after.id must be BIGINT, but is a string",
+    "a wrong field with schemas": "value.payload.after.id must be BIGINT, but is a string",
+    "a late time": "value.ts_ms must be TIMESTAMP, but is a number out of range",
 }
 
 
@@ -382,7 +382,7 @@ def test_columns_without_a_schema(chosen: FormatOptions, expected: str) -> None:
 
 
 MISTAKES: list[tuple[FormatOptions, Any, str]] = [
-    (options(), pa.string(), "value has change events of Debezium, so its type must be: STRUCT"),
+    (options(), pa.string(), "value has Debezium's change events, so its type must be: STRUCT"),
     (options(), pa.struct([("op", pa.int64())]), "'value.op' must be: STRING"),
     (options(), pa.struct([("ts", pa.int64())]), "'value.ts' must be: TIMESTAMP"),
     (
@@ -413,7 +413,7 @@ def test_mistakes_in_the_schema(chosen: FormatOptions, kind: pa.DataType, messag
     [
         (options(kind="avro", value_schema='"string"'), "it has no field 'before'"),
         (options(rows=True, value_schema="STRING"), "it must be: a list of fields"),
-        (options(), "valueFormat is 'debezium-json' and its type is missing"),
+        (options(), "valueFormat is 'debezium-json', but its type is missing"),
     ],
 )
 def test_mistakes_without_a_schema(chosen: FormatOptions, message: str) -> None:

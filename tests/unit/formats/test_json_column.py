@@ -242,21 +242,25 @@ def test_binary_is_base64(content: bytes) -> None:
 @pytest.mark.parametrize(
     ("kind", "text", "message"),
     [
-        (pa.int64(), '"1"', "value.a must be BIGINT, and is a string, at byte 5"),
-        (pa.int64(), "true", "value.a must be BIGINT, and is true"),
-        (pa.int64(), "{}", "value.a must be BIGINT, and is an object"),
-        (pa.bool_(), "1", "value.a must be BOOLEAN, and is another number"),
-        (pa.float64(), '"1.5"', "value.a must be DOUBLE, and is a string"),
-        (pa.list_(pa.int32()), '[1,"x"]', "value.a.item must be INT, and is a string, at byte 8"),
+        (pa.int64(), '"1"', "value.a must be BIGINT, but is a string, at byte 5"),
+        (pa.int64(), "true", "value.a must be BIGINT, but is true"),
+        (pa.int64(), "{}", "value.a must be BIGINT, but is an object"),
+        (pa.bool_(), "1", "value.a must be BOOLEAN, but is another number"),
+        (pa.float64(), '"1.5"', "value.a must be DOUBLE, but is a string"),
+        (pa.list_(pa.int32()), '[1,"x"]', "value.a.item must be INT, but is a string, at byte 8"),
         (pa.list_(pa.int32()), "3", "value.a must be an ARRAY"),
         (pa.struct([("b", pa.int8())]), "[]", "value.a must be a STRUCT"),
         (pa.map_(pa.string(), pa.int8()), '{"k":300}', "value.a.value must be TINYINT"),
-        (pa.date32(), '"2023-02-29"', "value.a must be DATE, and is a text that is none"),
+        (
+            pa.date32(),
+            '"2023-02-29"',
+            "value.a must be DATE, but is a string that cannot be converted",
+        ),
         (TIMESTAMP, '"2023-02-28T25:00:00"', "value.a must be TIMESTAMP"),
         (TIMESTAMP, '"2023-02-28T00:00:00 Europe/Paris"', "value.a must be TIMESTAMP"),
         (TIMESTAMP, "9223372036855", "a number out of range"),
         (pa.timestamp("us"), '"2023-02-28T00:00:00Z"', "must be TIMESTAMP_NTZ"),
-        (pa.binary(), '"abc"', "value.a must be BINARY, and is a text that is none"),
+        (pa.binary(), '"abc"', "value.a must be BINARY, but is a string that cannot be converted"),
         (pa.decimal128(5, 2), '"x"', "value.a must be DECIMAL(5,2)"),
         (pa.string(), '"\\ud800"', "half of a surrogate pair"),
         (pa.string(), '"a\tb"', "value is not valid JSON: a control character in a string"),
@@ -268,15 +272,15 @@ def test_binary_is_base64(content: bytes) -> None:
         (pa.int64(), "1" * 1001, "too large"),
         (pa.string(), "[" * 1000 + "]" * 1000, "more than 1000 levels of nesting"),
         (pa.string(), "[" * 100_000, "more than 1000 levels of nesting"),
-        (pa.string(), "1} 2", "more text after its end, at byte 8"),
-        (pa.string(), "1", "more text after its end"),
+        (pa.string(), "1} 2", "extra text after its end, at byte 8"),
+        (pa.string(), "1", "extra text after its end"),
     ],
 )
 def test_bad_texts_are_named(kind: pa.DataType, text: str | bytes, message: str) -> None:
     """
     The reason names the field that does not fit its type, or the fault in the text.
     """
-    if message == "more text after its end":
+    if message == "extra text after its end":
         _, (bad,) = decoded(pa.struct([("a", kind)]), b'{"a":1}{"a":2}')
         assert message in bad.reason
         return

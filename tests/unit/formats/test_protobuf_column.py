@@ -287,12 +287,12 @@ def test_values(record: bytes, changes: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("record", "changes", "message"),
     [
-        (b"\x0d\0\0\0\0", {}, "value.a must be INT, and is a value of another wire type"),
-        (b"\x08\x01\x0a\x00", {}, "value.a must be INT, and is a value of another wire type"),
-        (b"\x1a\x01\x01\x19abcdefgh", {"c": None}, "value.c.item must be INT, and is a value"),
-        (b"\x22\x02\xc3\x28\x08\x01", {"a": 1}, "value.d must be STRING, and is a string that is"),
-        (b"\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", {}, "value.b must be BIGINT, and is a n"),
-        (b"\x30\xff\xff\xff\xff\x0f\x08\x01", {"a": 1}, "value.f must be INT, and is a number ou"),
+        (b"\x0d\0\0\0\0", {}, "value.a must be INT, but is a value of another wire type"),
+        (b"\x08\x01\x0a\x00", {}, "value.a must be INT, but is a value of another wire type"),
+        (b"\x1a\x01\x01\x19abcdefgh", {"c": None}, "value.c.item must be INT, but is a value"),
+        (b"\x22\x02\xc3\x28\x08\x01", {"a": 1}, "value.d must be STRING, but is a string that is"),
+        (b"\x10\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", {}, "value.b must be BIGINT, but is a n"),
+        (b"\x30\xff\xff\xff\xff\x0f\x08\x01", {"a": 1}, "value.f must be INT, but is a number ou"),
     ],
 )
 def test_fields_that_do_not_fit(record: bytes, changes: dict[str, Any], message: str) -> None:
@@ -447,7 +447,7 @@ def test_ddl_is_that_of_from_protobuf() -> None:
             pa.struct([("parts", pa.int32())]),
             "'value.parts' is int32 in the schema; it must be: an",
         ),
-        (pa.struct([("n", pa.string())]), "'value.n' is string in the schema, and Protobuf's sint"),
+        (pa.struct([("n", pa.string())]), "'value.n' is string in the schema, but Protobuf's sint"),
         (pa.struct([("m", pa.int32())]), "'value.m' is not in the message 'shop.Order'; remove"),
         (pa.struct([("part", pa.struct([]))]), "'value.part' is a STRUCT without fields"),
         (pa.struct([("part", pa.null())]), "'value.part' is null in the schema, and Proto"),

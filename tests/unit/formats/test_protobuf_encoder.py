@@ -241,11 +241,11 @@ def test_groups_of_proto2() -> None:
         ("string f = 1;", pa.binary(), b"\xff", "value.f is a string that is not UTF-8"),
         (
             *("repeated string f = 1;", pa.list_(pa.string()), ["a", None]),
-            "value.f.element is null, and string in the schema has no null",
+            "value.f.element is null, but string in the schema is not nullable",
         ),
         (
             *("map<string, E> f = 1;", pa.map_(pa.string(), pa.string()), [("a", None)]),
-            "value.f.value is null, and the enum E in the schema has no null",
+            "value.f.value is null, but the enum E in the schema is not nullable",
         ),
         (
             *("oneof f_ { Part f = 1; }", pa.struct([("x", pa.int64())]), {"x": 2**40}),
@@ -281,7 +281,7 @@ def test_two_fields_of_a_oneof() -> None:
         with pytest.raises(EncodingError) as caught:
             column.encode(pa.array([row | {"d": 1}], kind), 0, 1, ROOM)
         assert column.describe(caught.value).startswith(
-            f"value.{path} is not null, and neither is another field of its oneof"
+            f"value.{path} is set, and so is another field of its oneof"
         )
 
 
@@ -299,7 +299,7 @@ def test_enums_of_proto2() -> None:
     ]
     for row, reason in (
         ({"e": 2}, "value.e is not a symbol of the enum"),
-        ({"e": None}, "value.e is null, and the enum E in the schema has no null"),
+        ({"e": None}, "value.e is null, but the enum E in the schema is not nullable"),
     ):
         with pytest.raises(EncodingError) as caught:
             column.encode(pa.array([row], kind), 0, 1, ROOM)
@@ -315,15 +315,15 @@ def test_enums_of_proto2() -> None:
         (pa.string(), "'value' is STRING; it must be: a STRUCT"),
         (pa.struct([("idd", pa.int32())]), "not in the message 'M'; did you mean 'id'?"),
         (pa.struct([("q", pa.int32())]), "'value.q' is not in the message 'M'; remove it"),
-        (pa.struct([("id", pa.string())]), "'value.id' is STRING, and Protobuf's int32 does not"),
+        (pa.struct([("id", pa.string())]), "'value.id' is STRING, but Protobuf's int32 cannot"),
         (pa.struct([("id", pa.int32()), ("id", pa.int32())]), "'value' has the field 'id' twice"),
         (pa.struct([("tags", pa.string())]), "'value.tags' is STRING; it must be: an ARRAY"),
         (pa.struct([("m", pa.list_(pa.int32()))]), "'value.m' is an ARRAY; it must be: a MAP"),
         (pa.struct([("at", pa.int64())]), "Protobuf's google.protobuf.Timestamp does not have"),
-        (pa.struct([("u", pa.decimal128(9, 2))]), "'value.u' is DECIMAL(9,2), and Protobuf's uint"),
-        (pa.struct([("id", pa.date32())]), "'value.id' is DATE, and Protobuf's int32"),
-        (pa.struct([("id", pa.null())]), "'value.id' is VOID, and Protobuf's int32"),
-        (pa.struct([("part", pa.null())]), "'value.part' is VOID, and Protobuf's M does not"),
+        (pa.struct([("u", pa.decimal128(9, 2))]), "'value.u' is DECIMAL(9,2), but Protobuf's uint"),
+        (pa.struct([("id", pa.date32())]), "'value.id' is DATE, but Protobuf's int32"),
+        (pa.struct([("id", pa.null())]), "'value.id' is VOID, but Protobuf's int32"),
+        (pa.struct([("part", pa.null())]), "'value.part' is VOID, but Protobuf's M cannot"),
         (pa.struct([("parts", pa.list_(pa.null()))]), "'value.parts.element' is VOID, and Protob"),
     ],
 )

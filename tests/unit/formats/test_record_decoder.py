@@ -300,7 +300,7 @@ def test_avro() -> None:
         (None, "its schema is missing; set valueSchema"),
         ("[", "not a usable Avro schema: it is not JSON"),
         ('{"type":"record","name":"R","fields":[{"name":"aa","type":"int"}]}', "did you mean 'aa'"),
-        ('"string"', "'value' is struct<a: int64> in the schema, and Avro's string"),
+        ('"string"', "'value' is struct<a: int64> in the schema, but Avro's string"),
     ],
 )
 def test_avro_schemas_that_do_not_fit(schema: str | None, message: str) -> None:

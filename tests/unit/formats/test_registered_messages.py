@@ -174,7 +174,7 @@ def test_schema_of_the_registry(
     assert encoded(refund, {"id": 1}) == [prefix + b"\x02\x02\x08\x01"]
     assert not any(request.startswith("POST") for request in registry.requests)
     narrow = pa.schema([("value", pa.struct([("id", pa.string())]))])
-    assert "'value.id' is STRING, and Protobuf's int64" in mistakes(options, narrow)
+    assert "'value.id' is STRING, but Protobuf's int64" in mistakes(options, narrow)
 
 
 def test_indexes_are_those_of_confluent(registry: FakeRegistry, shop: str) -> None:

@@ -172,7 +172,9 @@ def test_bad_row_is_named() -> None:
         {"key": "a", "value": {"id": 1}, "topic": "t"},
         {"key": "b", "value": {"id": None}, "topic": "u"},
     ]
-    text = "for topic 'u' cannot be written: value.id is null, and long in the schema has no null"
+    text = (
+        "for topic 'u' cannot be written: value.id is null, but long in the schema is not nullable"
+    )
 
     with pytest.raises(RecordError, match=f"with key b'b' {text}") as caught:
         encoded(raw, *rows)
@@ -320,7 +322,7 @@ def test_schema_of_the_registry(registry: FakeRegistry, version: dict[str, str])
     assert row["value"] == b"\x00" + number.to_bytes(4, "big") + b"\x02\x00"
     assert not any(request.startswith("POST") for request in registry.requests)
     narrow = pa.schema([("value", pa.struct([("id", pa.string())]))])
-    assert "'value.id' is STRING, and Avro's long" in mistakes(
+    assert "'value.id' is STRING, but Avro's long" in mistakes(
         {**registry.options(), "valueFormat": "avro", **version}, narrow
     )
 

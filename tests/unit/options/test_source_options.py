@@ -395,7 +395,7 @@ def test_committed_requires_a_group_id() -> None:
     (mistake,) = mistakes_of_stream({**MINIMAL, "startingOffsets": "Committed"})
     named = {**MINIMAL, "startingOffsets": "committed", "kafka.group.id": "billing"}
 
-    assert mistake.startswith("startingOffsets is 'committed' and kafka.group.id is missing")
+    assert mistake.startswith("startingOffsets is 'committed', but kafka.group.id is missing")
     assert parse_stream_source(named).starting_offsets == Committed()
 
 

@@ -191,7 +191,7 @@ def test_every_property_is_classified() -> None:
         ({"api.version.request": "false"}, "always requests the brokers' API versions"),
         ({"topic.blacklist": "t"}, "hides no topics"),
         ({"debug": "broker,msg"}, "kafka.debug=msg: only librdkafka logs"),
-        ({"bootstrap.servers": "SSL://one:1"}, "SSL://, and kafka.security.protocol is plaintext"),
+        ({"bootstrap.servers": "SSL://one:1"}, "SSL://, but kafka.security.protocol is plaintext"),
     ],
 )
 def test_unsupported_settings_have_a_reason(options: dict[str, str], reason: str) -> None:

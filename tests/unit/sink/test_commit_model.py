@@ -161,7 +161,7 @@ def test_a_checkpoint_that_was_reset_by_one_batch(caplog: pytest.LogCaptureFixtu
     assert "with other rows" not in caplog.text
     assert start(world, "c", ("ab", "cde")).finish().outcome == "done"
     check_whole(world, 0, ROWS)
-    assert "with other rows than this run has (4 rows then, 5 now)" in caplog.text
+    assert "with different rows from those of this run (4 rows then, 5 now)" in caplog.text
 
 
 @pytest.mark.parametrize("division", DIVISIONS, ids="|".join)

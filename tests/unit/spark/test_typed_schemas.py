@@ -106,8 +106,8 @@ def test_columns_without_a_schema(options: dict[str, str], ddl: str) -> None:
             {"valueschema": "a INT", "debeziumrows": "true"},
             "debeziumRows is set, but",
         ),
-        ({"valueformat": "avro"}, "valueFormat is 'avro' and its schema is missing"),
-        ({"valueformat": "protobuf"}, "valueFormat is 'protobuf' and its schema is missing"),
+        ({"valueformat": "avro"}, "valueFormat is 'avro', but its schema is missing"),
+        ({"valueformat": "protobuf"}, "valueFormat is 'protobuf', but its schema is missing"),
         ({"valueformat": "protobuf", "valueschema": "/x.desc"}, "'/x.desc' cannot be read on the"),
         ({"valueformat": "json", "valuemessagename": "M"}, "is 'json'; set it to protobuf"),
         (

@@ -66,7 +66,7 @@ class AssignedRange:
 
     def move_to(self, position: int) -> None:
         """
-        Advance to a position, which may be behind the range.
+        Advance to a position, which may be beyond the range.
         """
         self.position = position
         self.done = position >= self.range.end

@@ -26,7 +26,7 @@ def bootstrap_error(kafka: KafkaSettings) -> PykafkaError | None:
     Return why none of the bootstrap servers accepts this client, or None if one of them does.
     """
     if wire_unsupported_reason(kafka) is not None:
-        # A probe without these settings would find other errors than librdkafka.
+        # A probe without these settings would find different errors from librdkafka's.
         return None
     config = wire_config(kafka)
     error: PykafkaError | None = None

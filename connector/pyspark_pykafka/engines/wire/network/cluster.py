@@ -179,7 +179,7 @@ class Cluster:
 
     def demote(self, address: Address) -> None:
         """
-        Try other brokers before this one for a while, after a response that was of no use.
+        Try other brokers before this one for a while, after a response that was not usable.
         """
         self._brokers.demote(address)
 

@@ -107,7 +107,7 @@ def login_required_error(
         return None
     secured = "SASL_PLAINTEXT" if config.tls is None else "SASL_SSL"
     return AuthenticationError(
-        f"{address} is a listener that requires a login, and kafka.security.protocol is "
+        f"{address} is a listener that requires a login, but kafka.security.protocol is "
         f"{config.protocol}; set it to {secured}, kafka.sasl.mechanism to one of "
         f"{', '.join(mechanisms)}, and the credentials"
     )
@@ -117,6 +117,6 @@ def _protocol_error(
     address: Address, config: WireConfig, listener: str, protocol: str, other: str
 ) -> PykafkaError:
     return TlsError(
-        f"{address} is {listener}, and kafka.security.protocol is {config.protocol}; set it to "
+        f"{address} is {listener}, but kafka.security.protocol is {config.protocol}; set it to "
         f"{protocol}, or use the port of {other}"
     )

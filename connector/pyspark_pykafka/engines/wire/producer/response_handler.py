@@ -97,7 +97,7 @@ class ResponseHandler:
         )
         out_of_order = code == KafkaErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if out_of_order and queue.is_behind_failed_batch(batch):
-            # Not counted as an attempt: the batch is sent again right behind the missing one.
+            # Not counted as an attempt: the batch is sent again right after the missing one.
             batch.attempts -= 1
             queue.requeue(batch, self._now(), queue.last_error or error)
             return

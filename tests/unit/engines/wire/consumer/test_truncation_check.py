@@ -171,7 +171,7 @@ def test_log_truncated_during_a_read_is_data_loss(fail: bool) -> None:
     """
     with StubCluster(Led(elections=[(500, 300)])) as stubs:
         if fail:
-            with pytest.raises(DataLossError, match="end at offset 300 now"):
+            with pytest.raises(DataLossError, match="ends at offset 300 now"):
                 read(stubs, planned(3))
         else:
             assert read(stubs, planned(3), fail_on_data_loss=False) == list(range(1000))
@@ -191,7 +191,7 @@ def test_each_truncation_is_reported_once(caplog: pytest.LogCaptureFixture) -> N
         assert stubs.get("asked_ends") == [(3, 5), (5, 7), (5, 9)]
 
     assert caplog.text.count("was truncated") == 2
-    assert caplog.text.count("end at offset 200 now") == 1
+    assert caplog.text.count("ends at offset 200 now") == 1
     assert caplog.text.count("end at offset 600 now") == 1
 
 

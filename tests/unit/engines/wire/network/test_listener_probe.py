@@ -63,7 +63,7 @@ def test_a_silent_tls_listener_is_recognised(tls_address: Address) -> None:
     """
     A silent listener that completes a TLS handshake is recognised, so that retries without TLS end.
     """
-    with pytest.raises(TlsError, match="is a TLS listener, and kafka.security.protocol is PLAIN"):
+    with pytest.raises(TlsError, match="is a TLS listener, but kafka.security.protocol is PLAIN"):
         opened(tls_address, "plaintext")
 
 
