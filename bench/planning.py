@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.testing import KafkaCluster
 
-# By default, Kafka maps two index files of 10 MB for each partition.
-SMALL = {"segment.index.bytes": 65_536}
+# Kafka maps two index files for each partition, of 10 MB by default.
+SMALL_INDEXES = {"segment.index.bytes": 65_536}
 CONTENDERS = {contender.name: contender for contender in (JVM, PYKAFKA, CEILING)}
 
 
@@ -33,7 +33,7 @@ def measure_planning(
     The ceiling plans the same number of tasks: the time that Spark takes for any Python source.
     """
     for count in counts:
-        topic = kafka.create_topic(f"bench-planning-{count}", count, SMALL)
+        topic = kafka.create_topic(f"bench-planning-{count}", count, SMALL_INDEXES)
         for contender in CONTENDERS.values():
             plan_seconds(spark, kafka.bootstrap, contender, topic, count)
         seconds: dict[str, list[float]] = {name: [] for name in CONTENDERS}

@@ -44,7 +44,7 @@ class Rate(ProgressColumn):
 @contextmanager
 def step(label: str, downloads: Path | None = None) -> Iterator[None]:
     """
-    Show a step of the set-up with its duration, and how much a folder has grown meanwhile.
+    Show a step of the set-up with its duration, and how many MB have been downloaded to a folder.
     """
     columns = (SpinnerColumn(finished_text="-"), TextColumn("{task.description}"))
     with Progress(*columns, TimeElapsedColumn(), console=console) as progress:
@@ -69,7 +69,7 @@ def step(label: str, downloads: Path | None = None) -> Iterator[None]:
 
 def megabytes(folder: Path | None) -> float:
     """
-    Return the size of the files in a folder; a file may be renamed at the same time.
+    Return the size of the jars in a folder in MB; jars may be renamed at the same time.
     """
     if folder is None:
         return 0.0

@@ -61,18 +61,18 @@ def parse_sources(progress: str) -> list[SourceProgress]:
 
 def find_source(sources: Iterable[SourceProgress], options: SourceOptions) -> SourceProgress:
     """
-    Return the source of the query that has these options.
+    Return the query's source that was read with these options.
 
-    Raises :class:`OffsetsError` if no source or more than one can have them.
+    Raises :class:`OffsetsError` if no source, or more than one, may have them.
     """
     matching = [source for source in sources if _fits(source, options)]
     if len(matching) == 1:
         return matching[0]
     how_many = f"{len(matching)} sources" if matching else "no source"
     msg = (
-        f"the query has {how_many} that may be the one with the auditor's options; give the "
-        "auditor the options of the readStream that it audits, or none, if the query reads the "
-        "same topics twice"
+        f"the query has {how_many} that may have the auditor's options; give the auditor the "
+        "options of the readStream that it audits, or no options if the query reads the same "
+        "topics twice"
     )
     raise OffsetsError("UNKNOWN_SOURCE", msg)
 

@@ -22,11 +22,13 @@ DOWN_SECONDS = 10.0
 
 
 def _add_dev_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--brokers", type=int, choices=(1, 3), default=1, help="default: 1")
     parser.add_argument(
-        "--version", default=KAFKA_VERSION, help=f"the Kafka version, default: {KAFKA_VERSION}"
+        "--brokers", type=int, choices=(1, 3), default=1, help="number of brokers, default: 1"
     )
-    parser.add_argument("--port", type=_port, help="the first broker's port, default: a free port")
+    parser.add_argument(
+        "--version", default=KAFKA_VERSION, help=f"Kafka version, default: {KAFKA_VERSION}"
+    )
+    parser.add_argument("--port", type=_port, help="port of the first broker, default: a free port")
     parser.add_argument("--zookeeper", action="store_true", help="also run a ZooKeeper server")
     add_json(parser)
 

@@ -17,8 +17,9 @@ class Pace:
     """
     Samples of the number of acknowledged records and of the number that a consumer has seen.
 
-    A pause is a period in which the consumer sees no record although acknowledged records are
-    missing. The time before the first record is not counted: Spark is starting then.
+    ``max_lag`` is in records, ``longest_pause`` in seconds. A pause is a period in which the
+    consumer sees no new record although it lags behind the acknowledged records. The time before
+    the first record is not counted: Spark is starting then.
     """
 
     now: Callable[[], float] = field(default=time.monotonic, repr=False)

@@ -97,7 +97,7 @@ def interrupts_deferred() -> Iterator[None]:
 
 def summary(error: BaseException) -> str:
     """
-    Return an error as one line: of py4j's messages the second, which has Java's reason.
+    Return an error as one line. In py4j's messages the second line has Java's reason.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if not lines:

@@ -72,7 +72,7 @@ def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str 
 
 def check_topic(kafka: KafkaSettings, topic: str) -> None:
     """
-    Raise :class:`UnknownTopicError` if the topic is still missing after a moment.
+    Raise :class:`UnknownTopicError` if the topic is still missing after some seconds.
     """
     config = replace(_config(kafka), block_seconds=block_seconds(kafka))
     with _pool.borrow(config, lambda: _Producer(config)) as producer:
@@ -98,7 +98,7 @@ def write_prepared(
 
 def choose_free_id(transactions: Transactions, transaction: Transaction) -> str:
     """
-    Return an id without an open transaction: an open one may be another write's to commit.
+    Return an id without an open transaction, since another write may still commit an open one.
     """
     if transaction.fallback is None:
         return transaction.transactional_id
@@ -119,7 +119,7 @@ def begin_with_free_id(
     """
     Begin a transaction with an id that has none open; return the id and the identity.
 
-    If the coordinator has moved meanwhile, the id is chosen again by the new one's state.
+    If the coordinator moves meanwhile, the id is chosen again from the state of the new one.
     """
     return transactions.begin_with_chosen_id(
         lambda: choose_free_id(transactions, transaction), transaction.timeout_ms
@@ -144,7 +144,7 @@ def transaction_client(kafka: KafkaSettings) -> Iterator[Transactions]:
 @dataclass(slots=True)
 class _Producer:
     """
-    What tasks reuse: connections, the producer id, and the sequence numbers of partitions.
+    The state that tasks reuse: connections, the producer id, and the partitions' sequence numbers.
     """
 
     config: ProducerConfig
@@ -159,7 +159,7 @@ class _Producer:
             creates_topics=True,
             metadata_seconds=self.config.metadata_seconds,
         )
-        # With its own connections, since it sends requests while records are in flight.
+        # It has its own connections, since it sends requests while records are in flight.
         self.transactions = Transactions(Cluster(self.config.wire), self.config)
 
     def write(self, batches: Iterable[pa.RecordBatch], topic: str | None) -> int:
@@ -262,7 +262,7 @@ class _Producer:
 
     def partitions(self, topic: str) -> tuple[int, list[int]]:
         """
-        Return the number of a topic's partitions; wait a moment for a topic being created.
+        Return the number of partitions, and those with a leader; wait for a topic being created.
         """
         seconds = min(MISSING_SECONDS, self.config.block_seconds)
         missing_until = self.cluster.new_deadline(seconds)
