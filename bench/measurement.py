@@ -18,9 +18,9 @@ BASE, TOP = "jvm", "ceiling"
 @dataclass(frozen=True, slots=True)
 class Series:
     """
-    The rounds of one contender; the n-th values of all series of a measurement belong together.
+    The rounds of one contender. The n-th values of all series come from the same round.
 
-    ``cpu_seconds`` are those of the driver's JVM and all its Python processes.
+    ``cpu_seconds`` is the CPU time of the driver's JVM and all its Python processes.
     """
 
     seconds: tuple[float, ...]
@@ -33,7 +33,7 @@ class Measurement:
     """
     The times of all contenders for the same work: ``records``, or one unit of something else.
 
-    ``base`` is the contender that others are compared with, and ``also`` names further ones.
+    ``base`` is the contender that the others are compared with; ``also`` names further bases.
     """
 
     name: str

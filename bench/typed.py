@@ -1,5 +1,5 @@
 """
-Measures reads of JSON values as typed columns: pykafka's own, and Spark's from_json on raw values.
+Measures reads of JSON values as typed columns, by pykafka and by Spark's from_json on raw values.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ TYPED, FROM_JSON = "typed", "pykafka-from_json"
 NAMES = [JVM.name, FROM_JSON, TYPED]
 SIZE = 1024
 SAMPLES = 997
-#: Twenty fields of a document: numbers, texts of 70 characters, and one that half of them lack.
+#: Twenty fields of a document: numbers, texts of 70 characters, and one that half of the documents
+#: lack.
 FIELDS = {
     **{f"long{i}": "BIGINT" for i in range(6)},
     **{f"double{i}": "DOUBLE" for i in range(4)},
@@ -47,7 +48,7 @@ _LETTERS = "etaoinshrdlucmfwypvbgkqjxz "
 
 def documents() -> list[bytes]:
     """
-    Return different JSON documents of about 1 KB, equal in every run.
+    Return different JSON documents of about 1 KB, identical in every run.
     """
     generator = random.Random(SIZE)  # noqa: S311 (data must be reproducible)
     return [_document(generator, with_optional=bool(i % 2)) for i in range(SAMPLES)]
@@ -71,7 +72,7 @@ def measure_typed(
     spark: SparkSession, kafka: KafkaCluster, rounds: int, records: int | None
 ) -> Iterator[Measurement]:
     """
-    Read five fields and all, after a check that all contenders read the same.
+    Read five fields, then all, after checking that all contenders read the same values.
     """
     topic = TopicSpec(SIZE, "none", 2, records or records_of(SIZE))
     with loaded_topic(spark, kafka, topic, documents()):
@@ -101,7 +102,7 @@ def _measure(
 
 def _verify(spark: SparkSession, bootstrap: str, topic: TopicSpec, names: tuple[str, ...]) -> None:
     """
-    Raise :class:`WrongReadError` if a contender reads other values; this also warms up.
+    Raise :class:`WrongReadError` if a contender reads different values; this also warms up.
     """
     sums = {
         name: checksum_of(typed_frame(spark, name, bootstrap, topic, names), names)
@@ -110,7 +111,7 @@ def _verify(spark: SparkSession, bootstrap: str, topic: TopicSpec, names: tuple[
     check_records("the checksum", topic.records, sums[JVM.name][0])
     wrong = [name for name in NAMES if sums[name] != sums[JVM.name]]
     if wrong:
-        msg = f"{', '.join(wrong)} read other values of {topic.name} than the JVM connector"
+        msg = f"{', '.join(wrong)} and the JVM connector read different values of {topic.name}"
         raise WrongReadError(msg)
 
 

@@ -1,5 +1,5 @@
 """
-Generates the values of records: JSON-like text that compresses like real data, equal in every run.
+Generates the values of records: JSON-like text that compresses like real data, equal in each run.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from pathlib import Path
 
 def compiled_modules() -> list[str]:
     """
-    Return the names of the modules that pyproject.toml has compiled.
+    Return the names of the compiled modules that pyproject.toml lists.
     """
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
     return [module["name"] for module in project["tool"]["setuptools"]["ext-modules"]]
@@ -20,7 +20,7 @@ def compiled_modules() -> list[str]:
 
 def main() -> int:
     """
-    Import each module, and print where it is.
+    Import each module, and print its path.
     """
     for name in compiled_modules():
         print(import_module(name).__file__)

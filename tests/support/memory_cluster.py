@@ -19,7 +19,7 @@ class Cluster:
     """
     Topics as lists of (log start, log end) by partition, and their ids.
 
-    The record at an offset has that timestamp in ms. ``epochs`` holds the start offset of each
+    The timestamp of each record in ms equals its offset. ``epochs`` holds the start offset of each
     leader epoch by partition, ``epoch_requests`` the requests for epoch ends so far, and ``stale``
     the next responses for end offsets.
     """

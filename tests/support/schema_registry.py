@@ -1,5 +1,5 @@
 """
-A schema registry over real HTTP that keeps Confluent's REST contract, with faults on request.
+A schema registry over real HTTP that implements Confluent's REST API, with injected faults.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     import ssl
     from collections.abc import Iterator
 
-Answer = tuple[int, Any]
+StatusAndBody = tuple[int, Any]
 
 _NO_SUBJECT = (404, {"error_code": 40401, "message": "Subject not found."})
 _NO_VERSION = (404, {"error_code": 40402, "message": "Version not found."})
@@ -34,10 +34,10 @@ _NO_SCHEMA = (404, {"error_code": 40403, "message": "Schema not found"})
 @dataclass
 class Fault:
     """
-    What happens to one request in place of its answer, or before it.
+    A fault of one request: it replaces the response, or happens before it.
 
-    With ``status`` this is the answer; ``seconds`` passes before it; ``cut`` sends half of a body;
-    ``body`` replaces it; ``location`` is where a redirect leads.
+    ``status`` and ``body`` replace those of the response, ``seconds`` delays it, ``cut`` sends half
+    of the body, and ``location`` is the target of a redirect.
     """
 
     status: int = 0
@@ -57,14 +57,14 @@ class FakeRegistry:
     token: str | None = None
     next_id: int = 1
     has_guids: bool = True
-    #: Whether Protobuf's texts are returned as descriptors on request.
+    #: Whether Protobuf schemas are returned as descriptors on request.
     serializes: bool = True
     schemas: dict[int, dict[str, Any]] = field(default_factory=dict)
     subjects: dict[str, list[int]] = field(default_factory=dict)
     #: Subjects that accept no further schema.
     closed: set[str] = field(default_factory=set)
     faults: deque[Fault] = field(default_factory=deque)
-    #: The fault of each request, while it is set.
+    #: The fault of every request, unless it is None.
     always: Fault | None = None
     requests: list[str] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
@@ -97,13 +97,13 @@ class FakeRegistry:
 
     def guid(self, number: int) -> str:
         """
-        Return the GUID of a schema, which its content decides.
+        Return the GUID of a schema, which is derived from its content.
         """
         return str(uuid.uuid5(uuid.NAMESPACE_OID, json.dumps(self.schemas[number])))
 
     def options(self, **more: str) -> dict[str, str]:
         """
-        Return the options of a read that uses this registry, and gives up soon.
+        Return the options of a read that uses this registry, with a short timeout.
         """
         return {
             "schema.registry.url": self.url,
@@ -127,7 +127,10 @@ class FakeRegistry:
         schema: str = self.schemas[number]["schema"]
         return schema
 
-    def answer(self, method: str, path: str, body: Any) -> Answer:
+    def respond(self, method: str, path: str, body: Any) -> StatusAndBody:
+        """
+        Return the HTTP status and the JSON document for a request.
+        """
         parts = [unquote(part) for part in path.strip("/").split("/")]
         if parts[:3] == ["apis", "registry", "v2"]:
             return self._apicurio(parts[3:])
@@ -144,9 +147,9 @@ class FakeRegistry:
             return self._post(parts[1], body, registers=len(parts) == 3)
         return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
 
-    def _apicurio(self, parts: list[str]) -> Answer:
+    def _apicurio(self, parts: list[str]) -> StatusAndBody:
         """
-        Answer as Apicurio's own API, in which an artifact corresponds to a subject.
+        Respond as Apicurio's own API, in which an artifact corresponds to a subject.
         """
         if parts[0] != "ids" or parts[1] not in {"globalIds", "contentIds"}:
             return 404, {"error_code": 404, "message": "RESTEASY003210"}
@@ -158,19 +161,19 @@ class FakeRegistry:
         listed = [{**r, "artifactId": r["subject"], "version": "1"} for r in known["references"]]
         return 200, listed
 
-    def _schema(self, number: int) -> Answer:
+    def _schema(self, number: int) -> StatusAndBody:
         if number not in self.schemas:
             return _NO_SCHEMA
         return 200, self._shown(number)
 
     def _shown(self, number: int) -> dict[str, Any]:
-        # As the real one: AVRO is the kind that is not named, and no list is empty.
+        # As in the real registry, the kind AVRO and empty lists are omitted.
         shown = {name: value for name, value in self.schemas[number].items() if value}
         if shown["schemaType"] == "AVRO":
             del shown["schemaType"]
         return shown | ({"guid": self.guid(number)} if self.has_guids else {})
 
-    def _version(self, subject: str, version: str) -> Answer:
+    def _version(self, subject: str, version: str) -> StatusAndBody:
         versions = self.subjects.get(subject)
         if not versions:
             return _NO_SUBJECT
@@ -180,7 +183,7 @@ class FakeRegistry:
         number = versions[index - 1]
         return 200, self._shown(number) | {"subject": subject, "version": index, "id": number}
 
-    def _post(self, subject: str, body: dict[str, Any], *, registers: bool) -> Answer:
+    def _post(self, subject: str, body: dict[str, Any], *, registers: bool) -> StatusAndBody:
         entry = {
             "schema": body["schema"],
             "schemaType": body.get("schemaType", "AVRO"),
@@ -240,7 +243,7 @@ class _Handler(BaseHTTPRequestHandler):
         if not registry.allows(self.headers.get("Authorization")):
             self._send(401, json.dumps({"error_code": 40101, "message": "Unauthorized"}).encode())
             return
-        status, document = registry.answer(self.command, path, body)
+        status, document = registry.respond(self.command, path, body)
         if status == 200 and address.query == "format=serialized" and registry.serializes:
             document = {**document, "schema": registry.serialized(document)}
         self._send(status, json.dumps(document).encode(), fault)
@@ -260,7 +263,7 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """
-        Log no closed connections: the faults make clients close them.
+        Do not log closed connections: faults make clients close them.
         """
 
 

@@ -51,7 +51,7 @@ def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
     yield from check_machine({**spark_defaults(), **dict(arguments.conf)})
     if BOOTSTRAP not in client_settings(arguments):
         advice = "give --bootstrap-server or --cluster to check the brokers, too"
-        yield skipped("brokers", "none are given", advice)
+        yield skipped("brokers", "no brokers are given", advice)
         return
     # Imported here: these modules load a Kafka client, which the checks of the machine do not need.
     from pyspark_pykafka.doctor.cluster import Request, check_cluster

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.doctor.finding import Finding, failed, ok, skipped, warning
-from pyspark_pykafka.doctor.permissions import Needs, check_rights
+from pyspark_pykafka.doctor.permissions import Needs, check_permissions
 from pyspark_pykafka.engines.librdkafka.inspection import ClusterInspection
 from pyspark_pykafka.engines.selection import (
     broker_versions,
@@ -78,7 +78,7 @@ def check_cluster(request: Request, now: Callable[[], float] = time.time) -> Ite
     brokers = ", ".join(f"{id_} {host}" for id_, host in sorted(cluster.brokers.items()))
     yield ok("brokers", f"cluster {cluster.cluster_id}: {brokers}")
     yield from _check_settings(inspection, cluster, request)
-    yield from check_rights(inspection, cluster, request.kafka, request.needs)
+    yield from check_permissions(inspection, cluster, request.kafka, request.needs)
     yield from _check_clocks(inspection, request.needs, now)
 
 

@@ -36,7 +36,7 @@ class Needs(NamedTuple):
     prefix: str | None = None
 
 
-def check_rights(
+def check_permissions(
     inspection: ClusterInspection,
     cluster: ClusterDescription,
     kafka: KafkaSettings,

@@ -56,7 +56,7 @@ class MetricsListener(StreamingQueryListener):
 
         spark.streams.addListener(MetricsListener(port=9400))
 
-    Add it before the queries start, once for a session. ``port`` serves a page for people at ``/``
+    Add it before the queries start, once for a session. ``port`` serves a web page at ``/``
     and ``/metrics`` for Prometheus, on ``host``; 0 chooses a free port. ``registry`` is a registry
     of ``prometheus_client`` that your program serves itself, ``meter`` a meter of OpenTelemetry.
     Each running query is logged at most every ``log_seconds`` (None: never).

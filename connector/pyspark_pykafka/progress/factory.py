@@ -79,6 +79,6 @@ def committed_offsets(
 
 def process_name() -> str:
     """
-    Return the name of this process for people: ``"4711 on host"``.
+    Return a human-readable name of this process: ``"4711 on host"``.
     """
     return f"{os.getpid()} on {socket.gethostname()}"

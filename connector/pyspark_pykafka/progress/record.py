@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.offsets import TopicPartition
 
-# Marks a consumer group's offset metadata as ours; other clients write anything there.
+# Marks a consumer group's offset metadata as the connector's; other clients write other text.
 _MARKER = "pykafka"
 
 # Kafka's offset.metadata.max.bytes is 4096 by default; the cause is the only long field.
@@ -59,7 +59,7 @@ class Record:
 
     ``owner`` is None for an offset committed by another client. ``batch`` is the last batch that
     moved the offset, ``topic_id`` the id of its topic, ``failing`` the batch that is being retried.
-    ``broker`` is the partition's leader at the time (host, port), for people.
+    ``broker`` is the (host, port) of the leader at the time, for human readers only.
     """
 
     offset: int
@@ -79,7 +79,7 @@ def to_metadata(record: Record) -> str:
 
 def from_metadata(offset: int, text: str | None) -> Record:
     """
-    Parse a consumer group's offset and its metadata, by whichever client they were written.
+    Parse a consumer group's offset and its metadata, whichever client wrote them.
     """
     try:
         fields = json.loads(text or "")

@@ -413,8 +413,8 @@ def test_types_that_do_not_match() -> None:
 
     assert mistakes == [
         "'value.stat' is not in the Avro schema; did you mean 'state'?",
-        "'value.id' is string in the schema, but Avro's long in the records; it must be: BIGINT",
-        "'value.price' is int32 in the schema, but Avro's long in the records; it must be: BIGINT",
+        "'value.id' is STRING in the schema, but Avro's long in the records; it must be: BIGINT",
+        "'value.price' is INT in the schema, but Avro's long in the records; it must be: BIGINT",
     ]
 
 

@@ -411,7 +411,7 @@ def test_mistakes_in_the_schema(chosen: FormatOptions, kind: pa.DataType, messag
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [
-        (options(kind="avro", value_schema='"string"'), "it has no field 'before'"),
+        (options(kind="avro", value_schema='"string"'), "the field 'before' is missing"),
         (options(rows=True, value_schema="STRING"), "it must be: a list of fields"),
         (options(), "valueFormat is 'debezium-json', but its type is missing"),
     ],

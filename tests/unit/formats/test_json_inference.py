@@ -84,7 +84,7 @@ def test_report() -> None:
     assert fields["a"].kinds == {"null": 1, "number": 1, "string": 1}
     assert fields["a"].note == "values of several kinds: number, string"
     assert (fields["b[].c"].seen, fields["b[].c"].of) == (0, 2)
-    assert fields["b[].c"].note == "only null"
+    assert fields["b[].c"].note == "only nulls"
     assert fields["B"].note == "only empty arrays"
 
 

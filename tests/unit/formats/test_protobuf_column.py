@@ -311,13 +311,13 @@ def test_fields_that_do_not_fit(record: bytes, changes: dict[str, Any], message:
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        (b"\x08", "value.a is not valid Protobuf: it ends too early, or a size in it exceeds its"),
+        (b"\x08", "value.a is not valid Protobuf: it ends too early, or contains a size that exc"),
         (b"\x08\x80", "value.a is not valid Protobuf: it ends too early"),
         (
             b"\x08" + b"\x80" * 10 + b"\x01",
             "value.a is not valid Protobuf: a number of more than t",
         ),
-        (b"\x22\x05abcd", "value.d is not valid Protobuf: it ends too early, or a size"),
+        (b"\x22\x05abcd", "value.d is not valid Protobuf: it ends too early, or contains"),
         (b"\x22\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", "value.d is not valid Protobuf: it ends"),
         (b"\x1a\x02\x01\x80", "value.c is not valid Protobuf: it ends too early"),
         (
@@ -445,14 +445,14 @@ def test_ddl_is_that_of_from_protobuf() -> None:
     [
         (
             pa.struct([("parts", pa.int32())]),
-            "'value.parts' is int32 in the schema; it must be: an",
+            "'value.parts' is INT in the schema; it must be: an",
         ),
-        (pa.struct([("n", pa.string())]), "'value.n' is string in the schema, but Protobuf's sint"),
+        (pa.struct([("n", pa.string())]), "'value.n' is STRING in the schema, but Protobuf's sint"),
         (pa.struct([("m", pa.int32())]), "'value.m' is not in the message 'shop.Order'; remove"),
         (pa.struct([("part", pa.struct([]))]), "'value.part' is a STRUCT without fields"),
-        (pa.struct([("part", pa.null())]), "'value.part' is null in the schema, and Proto"),
+        (pa.struct([("part", pa.null())]), "'value.part' is VOID in the schema, but Proto"),
         (pa.struct([pa.field("n", pa.int32(), nullable=False)]), "'value.n' is NOT NULL"),
-        (pa.int32(), "'value' is int32 in the schema; it must be: a STRUCT"),
+        (pa.int32(), "'value' is INT in the schema; it must be: a STRUCT"),
     ],
 )
 def test_types_that_do_not_match(kind: pa.DataType, message: str) -> None:

@@ -319,12 +319,12 @@ def test_enums_of_proto2() -> None:
         (pa.struct([("id", pa.int32()), ("id", pa.int32())]), "'value' has the field 'id' twice"),
         (pa.struct([("tags", pa.string())]), "'value.tags' is STRING; it must be: an ARRAY"),
         (pa.struct([("m", pa.list_(pa.int32()))]), "'value.m' is an ARRAY; it must be: a MAP"),
-        (pa.struct([("at", pa.int64())]), "Protobuf's google.protobuf.Timestamp does not have"),
+        (pa.struct([("at", pa.int64())]), "Protobuf's google.protobuf.Timestamp cannot hold"),
         (pa.struct([("u", pa.decimal128(9, 2))]), "'value.u' is DECIMAL(9,2), but Protobuf's uint"),
         (pa.struct([("id", pa.date32())]), "'value.id' is DATE, but Protobuf's int32"),
         (pa.struct([("id", pa.null())]), "'value.id' is VOID, but Protobuf's int32"),
         (pa.struct([("part", pa.null())]), "'value.part' is VOID, but Protobuf's M cannot"),
-        (pa.struct([("parts", pa.list_(pa.null()))]), "'value.parts.element' is VOID, and Protob"),
+        (pa.struct([("parts", pa.list_(pa.null()))]), "'value.parts.element' is VOID, but Protob"),
     ],
 )
 def test_columns_without_a_place_in_the_message(kind: pa.DataType, text: str) -> None:
@@ -419,13 +419,13 @@ def test_derived_messages_are_read_back(seed: int) -> None:
     [
         (pa.string(), "'value' must be: a STRUCT"),
         (pa.struct([]), "'value' is a STRUCT without fields"),
-        (pa.struct([("a b", pa.int32())]), "'value.a b' is not a name in Protobuf"),
-        (pa.struct([("_1", pa.int32())]), "'value._1' is not a name in Protobuf"),
+        (pa.struct([("a b", pa.int32())]), "'value.a b' is not a valid name in Protobuf"),
+        (pa.struct([("_1", pa.int32())]), "'value._1' is not a valid name in Protobuf"),
         (
             pa.struct([("aB", pa.int32()), ("a_b", pa.int32())]),
-            "'value.aB' and 'value.a_b' are one",
+            "'value.aB' and 'value.a_b' become",
         ),
-        (pa.struct([("d", pa.date32())]), "'value.d' is date32[day], which Protobuf does not have"),
+        (pa.struct([("d", pa.date32())]), "'value.d' is date32[day], which Protobuf cannot"),
         (pa.struct([("d", pa.decimal128(9, 2))]), "'value.d' is decimal128(9, 2), which"),
         (pa.struct([("l", pa.list_(pa.list_(pa.int8())))]), "put a STRUCT between them"),
         (pa.struct([("m", pa.map_(pa.float64(), pa.int8()))]), "the keys of 'value.m' must be"),

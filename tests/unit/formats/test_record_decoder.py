@@ -157,7 +157,7 @@ def test_a_bad_record_fails_with_its_place() -> None:
     record = format_of(JSON, ("value", TYPED))
     batches = batches_of(record, [b'{"a":1}', b'{"a":[]}'], [])
 
-    with pytest.raises(RecordError, match="of orders-3 at offset 101: value.a must be BIGINT, and"):
+    with pytest.raises(RecordError, match="of orders-3 at offset 101: value.a must be BIGINT, but"):
         rows(record, batches)
 
 
@@ -300,7 +300,7 @@ def test_avro() -> None:
         (None, "its schema is missing; set valueSchema"),
         ("[", "not a usable Avro schema: it is not JSON"),
         ('{"type":"record","name":"R","fields":[{"name":"aa","type":"int"}]}', "did you mean 'aa'"),
-        ('"string"', "'value' is struct<a: int64> in the schema, but Avro's string"),
+        ('"string"', "'value' is a STRUCT in the schema, but Avro's string"),
     ],
 )
 def test_avro_schemas_that_do_not_fit(schema: str | None, message: str) -> None:

@@ -177,7 +177,7 @@ def test_bad_names(registry: FakeRegistry) -> None:
     ):
         assert reason in str(error)
     assert results[10] == ({"id": 1}, None)
-    assert "not the byte 1 and a GUID" in str(errors[11])
+    assert "not the byte 1 followed by a GUID" in str(errors[11])
 
 
 def test_unreachable_registry_is_no_bad_record(registry: FakeRegistry) -> None:

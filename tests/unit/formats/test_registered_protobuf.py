@@ -145,8 +145,8 @@ def test_other_messages_are_bad(registry: FakeRegistry) -> None:
         "is 'com.shop.Money', not 'com.shop.Order'",
         f"the schema with id {avro} is of type AVRO, not PROTOBUF",
         "does not know id 99",
-        "it does not begin with the id of a schema and the index of a message in it",
-        "it does not begin with the id of a schema and the index of a message in it",
+        "it does not begin with a schema id and a message index",
+        "it does not begin with a schema id and a message index",
     ]
     assert len(bad) == len(expected)
     for (value, error), text in zip(bad, expected, strict=True):
@@ -165,7 +165,7 @@ def test_guid_and_index_in_a_header(registry: FakeRegistry) -> None:
     results = rows(formats(registry), [RECORD] * 4, headers)
     assert [value["id"] for value, _ in results] == [7, None, None, 7]
     assert "is 'com.shop.Refund', not" in results[1][1]
-    assert "a header __..._schema_id without the index of a message" in results[2][1]
+    assert "a header __..._schema_id without a message index" in results[2][1]
 
 
 def test_confluent_serializer(registry: FakeRegistry) -> None:
