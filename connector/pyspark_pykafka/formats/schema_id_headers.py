@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pyspark_pykafka.formats.schema_names import header_names
+from pyspark_pykafka.formats.schema_names import header_names, without_nulls
 from pyspark_pykafka.schema import HEADER, HEADERS
 
 if TYPE_CHECKING:
@@ -56,11 +56,11 @@ class _Lists:
         self._rows = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int32()), rows))
         if own is None:
             own = pa.nulls(rows, HEADERS)
-        own = own.cast(HEADERS)
-        self._pairs = own.flatten()
+        own = without_nulls(own.cast(HEADERS))
+        self._pairs = own.values
         # Rows are numbered from 1 here.
         self._parents = pc.add(pc.list_parent_indices(own), 1).cast(pa.int32())
-        self._ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(own), 0))
+        self._ends = own.offsets[1:]
         self._appended = False
 
     def remove(self, names: list[str]) -> None:

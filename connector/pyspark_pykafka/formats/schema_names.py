@@ -31,6 +31,21 @@ def header_names(column: str) -> tuple[str, str, str]:
     return f"__{column}_schema_id", f"{apicurio}.globalId", f"{apicurio}.contentId"
 
 
+def without_nulls(lists: pa.Array) -> pa.ListArray:
+    """
+    Return the same lists, empty instead of null, with their elements alone as values.
+
+    A list that is null may have content in Arrow, which :meth:`pyarrow.ListArray.flatten` leaves
+    out, and :func:`pyarrow.compute.list_parent_indices` counts.
+    """
+    # Imported here because each import delays the start of a task.
+    import pyarrow.compute as pc
+
+    ends = pc.cumulative_sum(pc.fill_null(pc.list_value_length(lists), 0))
+    starts = pa.concat_arrays([pa.array([0], pa.int32()), ends.cast(pa.int32())])
+    return pa.ListArray.from_arrays(starts, lists.flatten())
+
+
 class SchemaName(NamedTuple):
     """
     A reference to a schema: ``kind`` is ``id``, ``guid``, ``globalId``, ``contentId`` or
@@ -84,9 +99,10 @@ class SchemaNames:
         return self._last[1]
 
     def _search(self, headers: pa.Array) -> tuple[pa.Buffer, pa.Buffer] | None:
-        pairs = headers.flatten()
-        if not len(pairs):
+        if not len(headers.flatten()):
             return None
+        headers = without_nulls(headers)
+        pairs = headers.values
         if len(self._keys) > MAX_NAMES:
             self._keys.clear()
             self._names.clear()

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.arrow_forms import any_form
 
 from pyspark_pykafka.formats.bad_records import FAIL
 from pyspark_pykafka.formats.encoded_column import EncodedColumn, EncodingError
@@ -164,6 +165,23 @@ def test_any_type_is_what_python_reads(generator: random.Random, data: st.DataOb
         assert comparable(actual) == comparable(expected)
     if pa.types.is_struct(kind) and kind.num_fields and not has_empty(kind):
         assert decoded(kind, texts) == array.to_pylist()
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.randoms(use_true_random=False), st.data())
+def test_any_form_in_memory(generator: random.Random, data: st.DataObject) -> None:
+    """
+    Equal arrays become equal texts, whatever their offsets, what their nulls have as content, and
+    whether their lengths have 64 bits.
+    """
+    kind, values = random_type(generator)
+    array = pa.array(data.draw(st.lists(st.none() | values, max_size=5)), kind)
+
+    form = any_form(array, generator)
+
+    form.validate(full=True)
+    texts = encoder(kind).encode(form, 0, len(form), ROOM)
+    assert texts.to_pylist() == encoded(array)
 
 
 def uses_floats(kind: pa.DataType) -> bool:

@@ -16,6 +16,7 @@ from fuzz.protobuf_mutations import Described, any_message, with_imports
 from google.protobuf import descriptor_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.arrow_forms import any_form
 from tests.support.random_choices import RandomChoices
 from tests.unit.formats.test_protobuf_column import (
     decoded,
@@ -75,8 +76,8 @@ def mistakes(definition: Described) -> str:
 @given(st.integers(0, 10**9))
 def test_equal_to_protobuf(seed: int) -> None:
     """
-    Protobuf's own library and our decoder read messages of any shape, in a slice, as the rows that
-    were written.
+    Protobuf's own library and our decoder read messages of any shape, from arrays of any form, as
+    the rows that were written.
     """
     generator = random.Random(seed)
     any_shape = any_message(RandomChoices(generator))
@@ -89,8 +90,13 @@ def test_equal_to_protobuf(seed: int) -> None:
     # A number without a symbol is read as a name that no schema has.
     rows = [None, *(row for row in rows if "UNKNOWN_ENUM" not in str(row)), None]
 
-    texts = written(pa.array(rows, any_shape.kind)[1:], any_shape.schema)
+    array = pa.array(rows, any_shape.kind)[1:]
+    texts = written(array, any_shape.schema)
 
+    form = any_form(array, generator)
+    form.validate(full=True)
+    column = encoder(any_shape.kind, any_shape.schema)
+    assert column.encode(form, 0, len(form), ROOM).to_pylist() == texts
     assert decoded(any_shape, *texts) == (rows[1:], [])
     assert texts[-1] is None
     for row, text in zip(rows[1:-1], texts[:-1], strict=True):

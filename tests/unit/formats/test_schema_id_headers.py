@@ -16,6 +16,7 @@ from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.schema_registry.protobuf import ProtobufDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, json_format
+from tests.support.arrow_forms import any_form
 from tests.support.schema_registry import FakeRegistry, running_registry
 from tests.unit.formats.test_registered_messages import message_class
 from tests.unit.formats.test_write_format import AVRO, ORDER, mistakes, prepared
@@ -24,6 +25,7 @@ from pyspark_pykafka.formats.protobuf_schemas import given_schema
 from pyspark_pykafka.formats.protoc import compile_proto
 from pyspark_pykafka.formats.record_encoder import RecordEncoder
 from pyspark_pykafka.formats.schema_id_headers import SchemaIdHeaders
+from pyspark_pykafka.formats.schema_names import SchemaNames
 from pyspark_pykafka.registry.errors import SchemaRegistryError
 from pyspark_pykafka.schema import HEADERS
 
@@ -130,6 +132,8 @@ def test_equal_to_confluent(registry: FakeRegistry) -> None:
 def test_ids_of_former_schemas_are_removed() -> None:
     """
     Any lists of headers stay in order, without the ids of former schemas; the new id is last.
+
+    The lists may have any form in memory, with content in lists that are null.
     """
     generator = random.Random(7)
     names = ["a", "b", "__value_schema_id", "apicurio.value.globalId", "__key_schema_id"]
@@ -141,7 +145,7 @@ def test_ids_of_former_schemas_are_removed() -> None:
             for _ in range(generator.randint(0, 6))
         ]
         values = [generator.choice([None, b"v"]) for _ in rows]
-        array = pa.array([None, *rows], HEADERS)[1:]
+        array = any_form(pa.array(rows, HEADERS), generator)
         encoded = {"value": pa.array(values, pa.binary())}
         for value in (b"id", b""):
             new_headers = SchemaIdHeaders({"value": value}).headers(array, encoded, len(rows))
@@ -170,3 +174,26 @@ def test_location_needs_a_registry() -> None:
     """
     options = {"valueFormat": "avro", "schemaIdLocation": "header"}
     assert "schemaIdLocation is set, but schema.registry.url is missing" in mistakes(options)
+
+
+def test_ids_of_read_records_in_any_form() -> None:
+    """
+    The ids in equal lists of headers are the same, whatever the lists' form in memory.
+    """
+    generator = random.Random(8)
+    for _ in range(50):
+        rows = [
+            generator.choice(
+                [None, [], [("a", b"1"), ("__value_schema_id", generator.randbytes(17))]]
+            )
+            for _ in range(generator.randint(0, 6))
+        ]
+        array = pa.array(rows, HEADERS)
+        form = any_form(array, generator, wide=False, dictionaries=False)
+
+        assert keys_of(form) == keys_of(array)
+
+
+def keys_of(headers: pa.Array) -> list[list[int]] | None:
+    found = SchemaNames("value").keys(headers)
+    return None if found is None else [memoryview(part).cast("q").tolist() for part in found]

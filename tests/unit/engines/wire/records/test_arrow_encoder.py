@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kafka.record.memory_records import MemoryRecords
+from tests.support.arrow_forms import any_form
 
 from pyspark_pykafka.engines.wire.records._encoder import RecordEncoder, partition_for
 from pyspark_pykafka.engines.wire.records.arrow_decoder import ArrowDecoder
@@ -24,6 +25,7 @@ from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.schema import HEADERS, SOURCE_TYPES, TIMESTAMP
 
 if TYPE_CHECKING:
+    import random
     from collections.abc import Iterable, Sequence
 
 NOW = 1_700_000_000.0
@@ -164,15 +166,29 @@ def partition_of(row: dict[str, Any]) -> int | None:
     return None if row["key"] is None else (murmur2(row["key"]) & 0x7FFFFFFF) % 4
 
 
+def in_any_form(batch: pa.RecordBatch, generator: random.Random) -> pa.RecordBatch:
+    """
+    Return an equal batch whose headers have other offsets, and content in lists that are null.
+    """
+    at = batch.schema.get_field_index("headers")
+    headers = any_form(batch.column(at), generator, wide=False, dictionaries=False)
+    return batch.set_column(at, "headers", headers)
+
+
 @settings(max_examples=60)
 @given(
     st.lists(st.lists(_ROWS, max_size=30), min_size=1, max_size=3),
     st.sampled_from(sorted(CODECS)),
     st.sampled_from([100, 1_000, 1 << 16]),
     st.sampled_from([1, 1 << 30]),
+    st.randoms(use_true_random=False),
 )
 def test_rows_round_trip(
-    parts: list[list[dict[str, Any]]], codec: str, batch_bytes: int, max_open_bytes: int
+    parts: list[list[dict[str, Any]]],
+    codec: str,
+    batch_bytes: int,
+    max_open_bytes: int,
+    generator: random.Random,
 ) -> None:
     """
     For any rows, codec and sizes, each row is in its topic and partition once, complete and in
@@ -183,7 +199,8 @@ def test_rows_round_trip(
         row["timestamp"] = number * 1_000_000
     encoder = encoder_of(batch_bytes=batch_bytes, max_open_bytes=max_open_bytes)
 
-    out = encoded([arrow(part) for part in parts], encoder, codec)
+    batches_in = [in_any_form(arrow(part), generator) for part in parts if part]
+    out = encoded(batches_in, encoder, codec)
 
     written = []
     for tp, batches in out.items():
