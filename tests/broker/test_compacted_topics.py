@@ -127,7 +127,7 @@ def test_the_example_of_the_page(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """
-    The example runs as it is, but for addresses.
+    The page's example runs unchanged, except for the address and the topic.
     """
     (block,) = blocks_of("docs/compacted-topics.md")
     text = block.text.replace("broker:9092", kafka_cluster.bootstrap)

@@ -141,7 +141,7 @@ def test_examples_of_the_page(
     spark: SparkSession, customers: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    Every example runs as it is, but for addresses.
+    The page's examples run unchanged, except for the address and the topic.
     """
     name = customers["subscribe"]
     ends = json.dumps({name: {"0": 5}})

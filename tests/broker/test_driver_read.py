@@ -134,7 +134,8 @@ def test_driver_and_tasks_read_the_same_rows(
     engine: str,
 ) -> None:
     """
-    Nulls, headers, non-text bytes and subsets of columns are the same as read by tasks.
+    The driver reads the rows that tasks read: nulls, headers, non-text bytes, and subsets of
+    columns.
     """
     name = topic(partitions=3)
     kafka_cluster.produce(name, sparse_records())
@@ -272,7 +273,7 @@ def test_split_options_are_kept(
     options: dict[str, str],
 ) -> None:
     """
-    With options on the split even small batches are split over tasks.
+    With options that split partitions, even small batches are split over tasks.
     """
     name = topic(partitions=2)
     kafka_cluster.produce(name, [Record(b"x", partition=i % 2) for i in range(12)])

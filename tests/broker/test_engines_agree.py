@@ -115,7 +115,8 @@ def filled(kafka_cluster: KafkaCluster, settled: Callable[[str], None]) -> list[
 @pytest.mark.parametrize("seed", SEEDS)
 def test_engines_agree(filled: list[str], kafka_cluster: KafkaCluster, seed: int) -> None:
     """
-    Whole and partial ranges, all or some columns, text or bytes, under both isolation levels.
+    Both engines read equal tables from whole and partial ranges, with all or some columns, under
+    both isolation levels.
     """
     chance = random.Random(1000 + seed)
     tp = TopicPartition(filled[seed], 0)

@@ -197,7 +197,7 @@ def test_documented_differences(
     spark: SparkSession, text: str, expected: int | None, actual: int | None
 ) -> None:
     """
-    Where the decoder is stricter than from_json, the field ``i`` shows it.
+    The field ``i`` shows each documented difference from from_json.
     """
     assert theirs(spark, [text], strict=False)[0]["i"] == expected
     assert ours([text])[0]["i"] == actual
@@ -206,7 +206,8 @@ def test_documented_differences(
 @pytest.mark.parametrize(("text", "days"), [("12", 12), ("-999", -999)])
 def test_count_of_days_is_no_date(spark: SparkSession, text: str, days: int) -> None:
     """
-    For from_json a number in a string is a date, as Spark 1.5 wrote them.
+    A number in a string is a date for from_json, since Spark 1.5 wrote dates so, but NULL for the
+    decoder.
     """
     document = json.dumps({"y": text})
     assert theirs(spark, [document])[0]["y"] == date(1970, 1, 1) + timedelta(days)

@@ -149,7 +149,7 @@ def die_after_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_markers_of_a_micro_batch(kafka_cluster: KafkaCluster, topic: TopicFactory) -> None:
     """
-    One marker for each task in each partition that it wrote to, the ledger included.
+    A micro-batch writes one transaction marker for each task and partition, the ledger included.
     """
     stream = Stream(kafka_cluster, topic(1))
     batches = 3
@@ -215,7 +215,7 @@ def test_a_recreated_ledger_counts_as_lost(stream: Stream) -> None:
     A ledger that is deleted while the query runs, and auto-created by the brokers, counts as lost.
     """
     stream.run(0)
-    known = ensure_ledger_topic.cache_info().currsize
+    cached = ensure_ledger_topic.cache_info().currsize
     admin = stream.cluster.admin()
     admin.delete_topics([stream.ledger])[stream.ledger].result(SECONDS)
     wait_until(lambda: "it is there still" if stream.exists() else None, SECONDS)
@@ -224,7 +224,7 @@ def test_a_recreated_ledger_counts_as_lost(stream: Stream) -> None:
     with pytest.raises(ExactlyOnceError, match=r"is empty\. The query") as caught:
         stream.run(1)
 
-    assert known
+    assert cached
     assert caught.value.condition == "EXACTLY_ONCE_LEDGER_LOST"
     assert stream.seen() == [b"0/0", b"0/1"]
     assert stream.release("--execute").startswith("started")
@@ -234,7 +234,7 @@ def test_a_recreated_ledger_counts_as_lost(stream: Stream) -> None:
 
 def test_a_query_that_becomes_exactly_once_later(stream: Stream) -> None:
     """
-    Its batch ids are above 0, but nothing was lost.
+    A stream that becomes exactly-once later begins its ledger at any batch id: nothing was lost.
     """
     stream.run(57)
 

@@ -104,7 +104,7 @@ def test_engines_return_the_same_topic_ids(
     kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
-    A checkpoint written with one engine must not look like another topic's to the other engine.
+    Both engines return the same topic ids, so that a checkpoint suits either of them.
     """
     names = {topic() for _ in range(12)}
     wire, librdkafka = (
@@ -143,7 +143,8 @@ def test_subscription_strategies(
     broker: MetadataClient, kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
-    Whole topics, some partitions, and a pattern, which never selects an internal topic.
+    A subscription selects whole topics, some partitions, or topics by a pattern, which never
+    matches an internal topic.
     """
     name = topic(3)
     with_offsets(kafka_cluster, name)
@@ -161,7 +162,8 @@ def test_offsets_of_many_partitions(
     backend: MetadataBackend, kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
-    Start, end and timestamp offsets in two topics at once; -1 if no record is as young.
+    Start, end and timestamp offsets of two topics are read at once; -1 means that no record is that
+    recent.
     """
     one, two = topic(), topic(200)
     kafka_cluster.produce(one, [Record(b"x", timestamp=1_000 * n) for n in range(1, 6)])
@@ -267,7 +269,7 @@ def test_recreated_topic_has_new_offsets(
     backend: MetadataBackend, kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
-    Cached metadata are used neither for the new topic, nor while there is none.
+    Cached metadata are used neither for a recreated topic, nor while the topic is deleted.
     """
     name = topic()
     positions = {TopicPartition(name, 0): LATEST}

@@ -104,7 +104,8 @@ def test_errors_of_users_keep_their_traceback(spark: SparkSession) -> None:
 )
 def test_a_table_is_refused_when_it_is_created(spark: SparkSession, text: str) -> None:
     """
-    Spark would not pass its options on, so the error names what works instead.
+    CREATE TABLE is an error, since Spark would not pass the options on; it names what works
+    instead.
     """
     with pytest.raises(Exception, match="use CREATE TEMPORARY VIEW name USING pykafka"):
         spark.sql(text.format(name="refused"))
@@ -114,7 +115,8 @@ def test_a_table_is_refused_when_it_is_created(spark: SparkSession, text: str) -
 
 def test_a_table_with_columns_is_refused_when_it_is_used(spark: SparkSession) -> None:
     """
-    Spark creates such a table without calling the data source.
+    A table with columns, which Spark creates without calling the data source, is an error when it
+    is used.
     """
     spark.sql("CREATE TABLE made (value BINARY) USING pykafka OPTIONS (subscribe 't')")
     try:

@@ -78,8 +78,8 @@ def test_exactly_once_is_rejected(kafka: OldBroker, fallback: FallbackId | None)
 @pytest.mark.parametrize("version", ["2.4", "0.10.2"])
 def test_leader_epochs(kafka: OldBroker, version: str, engine: str) -> None:
     """
-    The log end is read with its leader epoch, and the end of that epoch: not in an old message
-    format, which has no epochs, nor by librdkafka, which checks them itself.
+    The log end has its leader epoch, and wire reads the end of that epoch, except in an old message
+    format, which has no epochs; librdkafka checks epochs itself.
     """
     topic = kafka.create_topic(f"epochs-{version}-{engine}", 1, {"message.format.version": version})
     kafka.produce(topic, [Record(b"v")] * 3)
@@ -91,12 +91,12 @@ def test_leader_epochs(kafka: OldBroker, version: str, engine: str) -> None:
 
     assert ends.offsets == {tp: 3}
     assert set(ends.epochs.values()) <= {0}
-    known = {tp: 3 if version == "2.4" else -1} if engine == "wire" else {}
-    assert backend.offsets_for_leader_epochs({tp: 0}) == known
+    expected = {tp: 3 if version == "2.4" else -1} if engine == "wire" else {}
+    assert backend.offsets_for_leader_epochs({tp: 0}) == expected
     # With the old format the offsets have an epoch, but the log has none: no data loss.
-    seen = OffsetRange(tp, 1, 3, None, start_epoch=0, end_epoch=0)
+    planned = OffsetRange(tp, 1, 3, None, start_epoch=0, end_epoch=0)
     fetch_settings = fetching.settings(kafka.bootstrap, engine, schema=fetching.VALUES)
-    assert sum(batch.num_rows for batch in fetch(seen, fetch_settings)) == 2
+    assert sum(batch.num_rows for batch in fetch(planned, fetch_settings)) == 2
 
 
 @pytest.mark.side_by_side

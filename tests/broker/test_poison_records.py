@@ -125,7 +125,7 @@ def test_poison_is_set_aside_and_other_records_arrive_once(
     make_job: Callable[..., Job], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    A plain consumer reads the original key, value and headers, and the reason.
+    A plain consumer reads each poison record whole, with the reason; all other records arrive once.
     """
     own = [("trace", b"1"), ("trace", None), ("empty", b"")]
     job = make_job(numbered(40, headers=own), "0023", "0037")
@@ -206,7 +206,7 @@ def test_gaps_and_null_records_are_bisected(
     make_job: Callable[..., Job], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    A filter leaves gaps in the offsets, and a record may have neither key nor value.
+    A batch whose offsets have gaps, with a record that has neither key nor value, is bisected.
     """
     records = [Record(None, None) if n == 7 else r for n, r in enumerate(numbered(40))]
     job = make_job(records, "0024")

@@ -312,8 +312,8 @@ def test_the_first_batch_is_split_before_the_next_is_sent(
     kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
-    A partition without state for the producer would accept any sequence number, even that of the
-    batch behind a rejected first one (KAFKA-14359).
+    All records arrive in order although the first batch is rejected: a partition without state for
+    the producer would accept even the sequence number of the batch behind it (KAFKA-14359).
     """
     name = topic(max_message_bytes=3000)
     chance = random.Random(4)
@@ -421,7 +421,7 @@ def test_bad_rows_fail_at_once(
     kafka_cluster: KafkaCluster, topic: Callable[..., str], row: Record, says: str
 ) -> None:
     """
-    A row that cannot become a record is reported as the other engine reports it.
+    Both engines report a row that cannot become a record with the same error, and do not retry.
     """
     name = topic(partitions=2)
     batches = [batch_of([Record(b"good"), row])]
@@ -598,21 +598,21 @@ def test_a_user_without_any_permission(guarded: Guarded) -> None:
 @at_once
 def test_a_forbidden_transactional_id_fails_at_once(guarded: Guarded) -> None:
     """
-    A missing right to describe a transaction is named, and not retried.
+    A missing permission to describe a transaction is named, and not retried.
     """
     options = {f"kafka.{name.replace('_', '.')}": text for name, text in guarded.settings.items()}
     kafka = parse_sink(options, streaming=False).kafka
 
-    is_refused = pytest.raises(AuthorizationError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
-    with transaction_client(kafka) as transactions, is_refused:
+    rejection = pytest.raises(AuthorizationError, match="TRANSACTIONAL_ID_AUTHORIZATION_FAILED")
+    with transaction_client(kafka) as transactions, rejection:
         transactions.describe_all(["secret-1", "secret-2"])
 
 
-def test_doctor_names_missing_rights(
+def test_doctor_names_missing_permissions(
     guarded: Guarded, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """
-    `pykafka doctor` says which rights a query lacks, and what to allow.
+    `pykafka doctor` says which permissions a query lacks, and what to allow.
     """
     file = tmp_path / "client.properties"
     pairs = {name.replace("_", "."): text for name, text in guarded.settings.items()}
@@ -640,9 +640,10 @@ def test_doctor_names_missing_rights(
     assert "password" not in json.dumps(findings)
 
 
-def test_committed_offsets_need_the_right_to_the_group(guarded: Guarded) -> None:
+def test_committed_offsets_need_permission_to_read_the_group(guarded: Guarded) -> None:
     """
-    Without it the error names the group and the right at once, though librdkafka retries for ever.
+    Without permission to read the group, the error names the group at once; librdkafka would retry
+    without end.
     """
     options = {f"kafka.{name.replace('_', '.')}": text for name, text in guarded.settings.items()}
     committed = {

@@ -201,7 +201,8 @@ def test_lag_in_seconds(
     topic: TopicFactory, kafka_cluster: KafkaCluster, run: Callable[..., str]
 ) -> None:
     """
-    The age of the first record that the group has not read; a partition that is read has none.
+    The lag in seconds is the age of the first record that the group has not read, or 0 if there is
+    none.
     """
     name = topic(3)
     hour_ago = int((time.time() - 3600) * 1000)

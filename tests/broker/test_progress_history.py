@@ -64,7 +64,8 @@ def faults(recorded: Sequence[Moment], completed: Sequence[Moment]) -> list[str]
 )
 def test_faults_are_detected(recorded: list[Moment], text: str) -> None:
     """
-    A store that moves back, one that is early, and one that is ahead in a single partition.
+    A store that moves back, one that is early, and one that is ahead in a single partition are
+    found.
     """
     completed = [(1.0, (3, 0))]
 
@@ -189,7 +190,8 @@ def test_history_of_a_group(
     seed: int,
 ) -> None:
     """
-    A plain client watches the offsets; at the end everything is recorded.
+    A plain client never sees the recorded offsets early or moving back, whatever happens to the
+    query.
     """
     name = topic(PARTITIONS)
     options = {

@@ -161,7 +161,7 @@ def test_another_query_is_rejected_while_the_owner_is_alive(place: Place) -> Non
 
 def test_another_query_continues_after_the_owner_has_ended(place: Place) -> None:
     """
-    Another query waits only for the session of an owner that did not close.
+    Once the owner has closed the store, another query claims it, with the next epoch.
     """
     store = place.store()
     owner = store.claim(ME, [place.topic]).owner

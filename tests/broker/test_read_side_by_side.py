@@ -88,7 +88,7 @@ def test_global_timestamps(
     filled: str, agreed: Callable[..., list[Row]], options: dict[str, Any], expected: int
 ) -> None:
     """
-    A timestamp as start, end or both; it takes precedence over offsets (R05-R13).
+    A timestamp sets the start, the end or both, and takes precedence over offsets (R05-R13).
     """
     assert len(agreed(subscribe=filled, **options)) == expected
 
@@ -225,7 +225,8 @@ def test_transactions(
     isolation: str,
 ) -> None:
     """
-    Committed, aborted and open transactions at both isolation levels (R17, R18, F23, F24).
+    Committed, aborted and open transactions are read alike at both isolation levels (R17, R18, F23,
+    F24).
     """
     name = topic()
     options = {"subscribe": name, "kafka.isolation.level": isolation}

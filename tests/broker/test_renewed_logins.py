@@ -147,7 +147,7 @@ def test_a_slow_reader_logs_in_again(renewing: ProxiedCluster, mechanism: str) -
 @pytest.mark.parametrize("mechanism", LOGINS)
 def test_a_slow_reader_logs_in_many_times(renewing: ProxiedCluster, mechanism: str) -> None:
     """
-    As above for half a minute, with a login every three seconds.
+    A read of half a minute logs in every three seconds, and each record arrives once.
     """
     check_slow_read(renewing, mechanism, 30.0)
 
@@ -195,6 +195,6 @@ def test_a_busy_writer_logs_in_again(renewing: ProxiedCluster) -> None:
 @pytest.mark.soak
 def test_a_busy_writer_logs_in_many_times(renewing: ProxiedCluster) -> None:
     """
-    As above for half a minute.
+    A busy writer logs in again for half a minute, and is not disconnected.
     """
     check_busy_writer(renewing, "busier", 30.0)

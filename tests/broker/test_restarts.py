@@ -52,7 +52,7 @@ def test_data_loss_is_not_restarted(
     kafka_cluster: KafkaCluster, stream: Callable[..., Stream], topic: TopicFactory
 ) -> None:
     """
-    A restart would not bring lost records back, so the error is raised at once.
+    Data loss is raised at once: a restart would not bring the records back.
     """
     name = topic(1)
     kafka_cluster.produce(name, values(0, 5))

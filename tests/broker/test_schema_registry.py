@@ -165,7 +165,8 @@ def test_stream_goes_on_through_a_new_schema(
     orders: Orders, registry: FakeRegistry, checkpoint: str
 ) -> None:
     """
-    A running query reads records of a schema that was registered after its start, and of none.
+    A running query decodes records of a schema that was registered after its start; a record of an
+    unknown schema is bad.
     """
     orders.send(orders.avro(OLD, {"id": 1, "who": "a"}))
     frame = orders.stream(valueFormat="avro", onBadRecord="rescue")
@@ -192,7 +193,7 @@ def test_stream_goes_on_through_a_new_schema(
 
 def test_sql_view(spark: SparkSession, orders: Orders) -> None:
     """
-    In SQL the columns come from the registry.
+    In a temporary view the columns come from the registry.
     """
     orders.send(orders.avro(NEW, {"id": 7, "who": "z", "tags": ["t"]}))
     options = {**orders.options, "valueFormat": "avro", "flatten": "true"}
@@ -256,7 +257,7 @@ def test_examples_of_the_page(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """
-    Every example runs as it is, but for addresses and the topic.
+    The page's examples run unchanged, except for addresses and the topic.
     """
     orders.send(
         orders.avro(OLD, {"id": 1, "who": "ann"}),
@@ -371,8 +372,8 @@ def test_exactly_once_stream_of_avro(
     checkpoint: str,
 ) -> None:
     """
-    An exactly-once stream that writes Avro: of a batch that fails at a row which does not fit,
-    nothing is visible; when the query runs again with the row mended, each row is there once.
+    If a row of a batch cannot be encoded, nothing of the batch is visible; when the query runs
+    again with the row corrected, each row is there once.
     """
     orders = Orders(spark, kafka_cluster, registry, topic(3))
     orders.send(*(Record(str(n).encode(), partition=n % 3) for n in range(4)))

@@ -53,7 +53,7 @@ def test_the_page_on_sql(
     spark: SparkSession, sql: Callable[[str], DataFrame], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    Each statement of docs/sql.md runs as it stands, with the address of a broker that exists.
+    Each statement of docs/sql.md runs unchanged, except for the broker's address.
     """
     for name in ("flights", "copies"):
         kafka_cluster.create_topic(name)
@@ -128,7 +128,7 @@ def test_a_global_view_is_for_all_sessions(
     kafka_cluster: KafkaCluster,
 ) -> None:
     """
-    Another session of the application reads it.
+    A global temporary view can be read in another session of the application.
     """
     name = topic()
     kafka_cluster.produce(name, [Record(value=b"a")])

@@ -158,7 +158,7 @@ def test_batches_and_restarts(copy: Copy) -> None:
 
 def test_the_ledger_is_created_compacted(copy: Copy) -> None:
     """
-    A new ledger has one partition, and keeps the last entries forever.
+    A new ledger has one partition and is compacted, so that the last entry of each key stays.
     """
     copy.feed(range(10))
     copy.run()
@@ -209,7 +209,8 @@ def test_a_failed_batch_leaves_nothing_visible(copy: Copy) -> None:
 
 def test_a_cancelled_task_leaves_nothing_visible(copy: Copy) -> None:
     """
-    One task fails while another one writes, which has not all of its rows then, and aborts.
+    If one task fails while another one writes, both are aborted, nothing is visible, and the next
+    run writes each row once.
     """
     copy.feed(range(3))
     kafka, prefix, seconds = settings(copy.cluster, copy.sink).kafka, copy.sink, SECONDS
@@ -578,7 +579,8 @@ def test_lost_attempts_are_aborted(sink: Sink) -> None:
 
 def test_an_attempt_of_a_retried_stage(sink: Sink) -> None:
     """
-    An attempt with the number of a finished attempt that wins does not abort it (SPARK-24552).
+    An attempt with the number of an attempt that has finished and wins does not abort it
+    (SPARK-24552).
     """
     messages = sink.write_all(0, 2, 3)
     sink.write(0, 1, 3, attempt_id=417)
@@ -698,10 +700,10 @@ def test_the_ledger_stays_small(sink: Sink) -> None:
     assert [json.loads(value)["batch"] for value in intents] == [4]
 
 
-def test_one_of_two_concurrent_writes_is_committed(sink: Sink) -> None:
+def test_at_most_one_of_two_concurrent_writes_commits(sink: Sink) -> None:
     """
-    Two processes write the same batch, their tasks alternately: whichever commits, each row is
-    visible once.
+    Two processes that write the same batch alternately are both rejected, and the next run leaves
+    each row visible once.
     """
     other = sink.again()
     mine = [sink.write(0, 0, 2)]

@@ -219,7 +219,8 @@ def test_byte_limit(
     codec: str,
 ) -> None:
     """
-    MaxBytesPerTrigger limits batches by the records' bytes in the log, compressed or not.
+    The option maxBytesPerTrigger limits batches by the records' bytes in the log, compressed or
+    not.
     """
     name = topic(2)
     producer = Producer(
@@ -244,7 +245,7 @@ def test_unsubscribed_topic_is_no_data_loss(
     stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    A topic removed from the options is no data loss; a deleted topic is.
+    A topic removed from the options is not data loss; a deleted topic is.
     """
     subscribed, removed = topic(), topic()
     kafka_cluster.produce(subscribed, values(0, 3))

@@ -62,7 +62,7 @@ def still_local(kafka: KafkaCluster) -> str | None:
 
 def test_plain_client_reads_every_record(tiered: KafkaCluster) -> None:
     """
-    The tests' expected records are those that a plain client reads.
+    A plain client reads all records, which the other tests expect.
     """
     assert ([record.value for record in tiered.consume(TOPIC)] == VALUES) is True
 
@@ -77,7 +77,8 @@ def test_plain_client_reads_every_record(tiered: KafkaCluster) -> None:
 )
 def test_engine_reads_every_record(tiered: KafkaCluster, engine: str, isolation: str) -> None:
     """
-    A response without records, while the quota is used up, is no gap: each offset is read in order.
+    A response without records, while the quota is used up, is not a gap: each offset is read in
+    order.
     """
     offset_range = OffsetRange(TopicPartition(TOPIC, 0), 0, COUNT)
     settings = fetching.settings(

@@ -96,7 +96,7 @@ def test_a_topic_lives_from_create_to_delete(run: Run) -> None:
 
 def test_an_existing_topic_is_not_created(run: Run, topic: TopicFactory) -> None:
     """
-    The error says so, with exit code 1; with --if-not-exists it is no error.
+    An existing topic is an error with exit code 1, but not with --if-not-exists.
     """
     name = topic()
 
@@ -226,14 +226,15 @@ def test_a_followed_topic_shows_new_records(
 )
 def test_a_misspelt_topic_is_an_error(run: Run, arguments: list[str], text: str, code: int) -> None:
     """
-    The message names it, and the exit code says whether the name is wrong or the topic is missing.
+    The error names the topic, and the exit code says whether the name is invalid or the topic is
+    missing.
     """
     assert text in run(*arguments, code=code)
 
 
 def test_doctor_finds_nothing_wrong(run: Run, topic: TopicFactory) -> None:
     """
-    Everything that an exactly-once query needs is there on a broker without ACLs.
+    On a broker without ACLs, the doctor's checks for an exactly-once query pass.
     """
     name = topic(2)
     query = ["--read", name, "--write", name, "--group", name, "--prefix", name]
@@ -250,7 +251,7 @@ def test_doctor_finds_nothing_wrong(run: Run, topic: TopicFactory) -> None:
 
 def test_schema_of_a_topic(run: Run, kafka_cluster: KafkaCluster, topic: TopicFactory) -> None:
     """
-    The schema is that of a sample, of the log's end or from a position on, of values or keys.
+    The schema is inferred from a sample at the log's end or from a position on, of values or keys.
     """
     name = topic(2)
     values = [b'{"old":true}', b'{"id":1}', b'\0\0\0\0\1{"id":2.5}', b"{", None, b'{"id":3}']

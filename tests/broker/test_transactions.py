@@ -170,7 +170,7 @@ def test_another_process_commits(sink: Sink, kafka_cluster: KafkaCluster) -> Non
 
 def test_ending_a_transaction_is_idempotent(sink: Sink) -> None:
     """
-    A client that did not get the response sends EndTxn again.
+    EndTxn may be sent twice, as by a client that did not get the response.
     """
     prepared = sink.write_prepared("a", b"x")
     for _ in range(2):
@@ -227,7 +227,7 @@ def test_a_late_end_does_not_end_the_next_transaction(sink: Sink) -> None:
 
 def test_a_failed_write_is_aborted_at_once(sink: Sink) -> None:
     """
-    A failed write blocks no read_committed readers.
+    A failed write is aborted at once, so that it blocks no reader of committed records.
     """
     bad = pa.RecordBatch.from_pydict(
         {"value": pa.array([b"x"], pa.binary()), "partition": pa.array([7], pa.int32())}
@@ -254,8 +254,8 @@ def test_a_failed_write_is_aborted_at_once(sink: Sink) -> None:
 @pytest.mark.parametrize("commit", [True, False])
 def test_a_task_that_begins_after_the_fence(sink: Sink, commit: bool) -> None:
     """
-    A lost attempt, or one that Spark has not stopped yet, leaves nothing open; the next write can
-    use the id.
+    A task that begins after the fence of its write leaves nothing open, and the next write can use
+    the id.
     """
     done = sink.write_prepared("0-0", b"done")
     end = f"{sink.topic}-ended-first"
@@ -367,7 +367,8 @@ def test_a_failed_commit_is_aborted(sink: Sink, monkeypatch: pytest.MonkeyPatch)
 
 def test_an_abort_continues_after_an_error(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    One coordinator is down: the transactions of the others are aborted, and the error is raised.
+    If the fence cannot be registered, the transactions are aborted all the same, and the error is
+    raised.
     """
     reported, unreported = sink.write_prepared("0-1", b"x"), sink.write_prepared("0-0", b"x")
     monkeypatch.setattr(Transactions, "register_id", nobody_to_tell)
@@ -404,7 +405,7 @@ def test_similar_prefixes_do_not_interfere(sink: Sink, commit: bool) -> None:
 
 def test_a_task_without_rows_has_no_transaction(sink: Sink) -> None:
     """
-    A task without rows sends no request.
+    A task without rows begins no transaction.
     """
     assert write_prepared(
         [rows()], sink.settings, sink.topic, Transaction(f"{sink.topic}-a", TIMEOUT_MS)

@@ -304,7 +304,7 @@ def test_dead_letters_and_aborted_records(
 
 def test_missing_dead_letter_topic(loader: Callable[..., Loader]) -> None:
     """
-    The query fails before it reads anything, even if there are no bad records.
+    A missing dead-letter topic fails the query, even if there are no bad records.
     """
     frame = loader([b"{}"]).batch(
         valueFormat="json",
@@ -488,7 +488,8 @@ def test_examples_of_the_page(
     tmp_path: Path,
 ) -> None:
     """
-    Every example runs as it is, but for addresses; those of bad records meet the bad record.
+    The page's examples run unchanged, except for addresses, topics and files; those about bad
+    records meet one.
     """
     options = loader([*ORDERS, b'{"id":"x"}']).options
     name = options["subscribe"]

@@ -207,7 +207,7 @@ def test_group_without_offsets_is_an_error(
     kafka_cluster: KafkaCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    A misspelt group ends the command, instead of a page without a lag.
+    A group without recorded offsets ends the command, instead of a page without a lag.
     """
     arguments = ["--bootstrap-server", kafka_cluster.bootstrap, "--group", "misspelt"]
 
@@ -217,7 +217,7 @@ def test_group_without_offsets_is_an_error(
 
 def test_arguments_that_belong_together(capsys: pytest.CaptureFixture[str]) -> None:
     """
-    ZooKeeper's servers without an id name no query.
+    ZooKeeper's servers without an id are an error.
     """
     assert main(["ui", "--bootstrap-server", "127.0.0.1:1", "--zookeeper", "127.0.0.1:1"]) == 2
     assert "--zookeeper and --id belong together" in capsys.readouterr().err

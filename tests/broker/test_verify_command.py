@@ -123,7 +123,7 @@ def test_killed_broker_is_no_anomaly(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], guarantee: str
 ) -> None:
     """
-    Of three brokers one is killed and restarted during the run: the verdict is clean.
+    If one of three brokers is killed and restarted during the run, the verdict is clean.
     """
     assert spark.version
     config = tmp_path / "client.properties"

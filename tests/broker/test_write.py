@@ -118,7 +118,8 @@ def test_wrong_schemas_and_options(
     spark: SparkSession, save: Save, query: str, options: dict[str, str], says: str
 ) -> None:
     """
-    Rows that cannot become records fail before any is written (K04, K05, K07).
+    Missing columns, columns of wrong types and wrong options are errors that name them (K04, K05,
+    K07).
     """
     with pytest.raises(Exception, match=f"(?s){says}"):
         save(spark.sql(query), **options)
@@ -188,8 +189,7 @@ def test_bad_rows_fail_at_once(
     says: str,
 ) -> None:
     """
-    A row that cannot be written fails the job without a long wait; the error names its key and
-    destination (F35).
+    A row that cannot be written fails the job, and the error says why (F35).
     """
     if "AS topic" not in query:
         options = {"topic": topic(partitions=2), **options}

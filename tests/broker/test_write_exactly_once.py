@@ -121,11 +121,11 @@ def test_every_row_is_visible_once(
     assert open_transactions(kafka_cluster, name) == []
 
 
-def test_writes_without_prefix_have_their_own_ids(
+def test_writes_without_prefix_succeed_one_after_the_other(
     spark: SparkSession, kafka_cluster: KafkaCluster, name: str, write: Callable[..., None]
 ) -> None:
     """
-    Without a prefix two writes share no ids; a write without rows succeeds, too.
+    Two writes without a prefix succeed one after the other, and one of them has no rows.
     """
     write(numbers(spark), transactionalIdPrefix=None)
     write(numbers(spark).limit(0), transactionalIdPrefix=None)
@@ -137,8 +137,8 @@ def test_a_failed_write_leaves_nothing_visible(
     spark: SparkSession, kafka_cluster: KafkaCluster, name: str, write: Callable[..., None]
 ) -> None:
     """
-    Rows of finished tasks are aborted, and readers are not blocked (the JVM sink, and ours without
-    transactions, leave the rows visible).
+    If a task fails, the rows of finished tasks are aborted and block no reader; without
+    transactions they stay visible.
     """
 
     def fail_late(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -185,7 +185,8 @@ def test_a_concurrent_write_with_the_same_prefix_fails(
 
 def test_an_attempt_of_a_retried_stage(kafka_cluster: KafkaCluster, name: str) -> None:
     """
-    An attempt with the number of a finished attempt that wins does not abort it (SPARK-24552).
+    An attempt with the number of an attempt that has finished and wins does not abort it
+    (SPARK-24552).
     """
     options = {
         "kafka.bootstrap.servers": kafka_cluster.bootstrap,
@@ -208,7 +209,7 @@ def test_transactions_of_a_dead_driver_can_be_aborted(
     kafka_cluster: KafkaCluster, name: str
 ) -> None:
     """
-    The command lists them, aborts them only with --execute, and then readers continue.
+    The command aborts open transactions only with --execute, and nothing of them is visible.
     """
     prepare_one(kafka_cluster.bootstrap, name)
     assert open_transactions(kafka_cluster, name) == [f"{name}-0-0"]

@@ -76,7 +76,7 @@ def test_low_contrast_is_found(browser: Browser, site: Site) -> None:
 
 def test_what_the_page_shows(browser: Browser, site: Site) -> None:
     """
-    Queries with their state, lag and partitions, totals, errors and dead letters.
+    The page shows queries with their state, lag and partitions, totals, errors and dead letters.
     """
     browser.open(site.url)
     first = browser.run("document.querySelector('.query').innerText")
@@ -122,7 +122,7 @@ def test_page_follows_the_data(browser: Browser, site: Site) -> None:
 
 def test_lost_server_is_reported(browser: Browser, site: Site) -> None:
     """
-    When the server is gone, the page says that it is not up to date, where screen readers notice.
+    When the server is gone, the page says so in a status that screen readers announce.
     """
     browser.open(site.url)
     site.server.close()
@@ -134,7 +134,7 @@ def test_lost_server_is_reported(browser: Browser, site: Site) -> None:
 
 def test_nothing_is_fetched_from_elsewhere(browser: Browser, site: Site) -> None:
     """
-    All that the browser has loaded is from the page's own server.
+    Everything that the browser has loaded comes from the page's own server.
     """
     browser.open(site.url)
     urls = browser.run("performance.getEntriesByType('resource').map((each) => each.name)")
@@ -145,8 +145,8 @@ def test_nothing_is_fetched_from_elsewhere(browser: Browser, site: Site) -> None
 
 def test_structure_for_screen_readers(browser: Browser, site: Site) -> None:
     """
-    One h1, headings without gaps, a language, a main part, named regions, tables with heads, and
-    charts described in words.
+    The page has one h1, headings without gaps, a language, a main part, named regions, tables with
+    captions, and charts described in words.
     """
     browser.open(site.url)
     levels = browser.run(

@@ -183,8 +183,8 @@ def test_submit_job_ships_the_package(
     """
     A zip passed with --py-files is enough if only the package's dependencies are installed.
 
-    A Python outside the virtual environment finds the packages in its folder, but not ours, which
-    is only a link of pip's editable install there.
+    A Python outside the virtual environment finds the packages in its folder, but not this one,
+    which is only a link of pip's editable install there.
     """
     python = Path(sys.base_prefix) / "bin" / "python3"
     outside = {"PYSPARK_PYTHON": str(python), "PYTHONPATH": str(SITE_PACKAGES)}

@@ -1,5 +1,5 @@
 """
-Brokers that die under running queries: no record is lost or repeated, and nothing hangs.
+Brokers that die under running queries: no record is lost, and nothing hangs.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def test_stream_survives_a_killed_broker(
 
 def test_a_write_to_a_dead_broker_times_out(spark: SparkSession, own_cluster: KafkaCluster) -> None:
     """
-    The error names the timeout, and no record counts as written.
+    A write to a dead broker fails, and the error names the timeout that expired.
     """
     own_cluster.create_topic("target")
     address = own_cluster.bootstrap
@@ -89,9 +89,10 @@ def engine(request: pytest.FixtureRequest) -> str:
 
 def test_metadata_does_not_wait_for_a_lost_broker(engine: str) -> None:
     """
-    A librdkafka client sends its requests to one broker, which it takes for the controller, and
-    never learns of another; ours tries other brokers. At random, one in three picked the killed
-    one.
+    After one of three brokers is killed, each of nine clients finds all partitions.
+
+    A librdkafka client sends such requests to one broker, which it takes for the controller, and
+    never learns of another. At random, one client in three has picked the killed broker.
     """
     with KafkaCluster(3) as cluster:
         cluster.create_topic("t", partitions=3)
@@ -110,9 +111,9 @@ def test_metadata_does_not_wait_for_a_lost_broker(engine: str) -> None:
 
 def test_offsets_come_from_the_new_leaders(engine: str) -> None:
     """
-    After a broker is frozen or killed, other brokers lead its partitions: every offset arrives.
+    After a broker is frozen or killed, every end offset comes from the new leaders.
 
-        A single librdkafka client could go without an offset of theirs for ever.
+    A single librdkafka client might never get the offsets of those partitions.
     """
     with KafkaCluster(3) as cluster:
         cluster.create_topic("t", partitions=6)

@@ -110,7 +110,8 @@ def create_topic_on(three: ProxiedCluster, name: str, *nodes: int) -> None:
 
 def test_a_late_commit_does_not_contradict_the_error(three: ProxiedCluster) -> None:
     """
-    EndTxn hangs on its connection while the driver gives up: the error's statement stays true.
+    If EndTxn hangs until the driver gives up, the error says that nothing is visible, and that
+    stays true.
     """
     topic = three.kafka.create_topic("late", 2)
     kafka = settings(three, request_timeout_ms=1_500, max_block_ms=4_000, delivery_timeout_ms=9_000)
@@ -176,8 +177,8 @@ def test_the_ledger_of_three_brokers(
     three: ProxiedCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    A ledger has three replicas, two of which must be in sync; a ledger with one replica causes a
-    warning.
+    On three brokers a new ledger has three replicas, two of which must be in sync; a ledger with
+    one replica causes a warning.
     """
     three.kafka.create_topic("durable", 1)
     stream(three, "durable", 0)
@@ -204,7 +205,8 @@ def test_the_ledger_of_three_brokers(
 @pytest.mark.soak
 def test_five_hundred_tasks(three: ProxiedCluster) -> None:
     """
-    Real coordinators commit 500 transactions of a job in less time than 100 of jobs with one.
+    Real coordinators commit the 500 transactions of one job in less than 100 times the time that
+    one takes.
     """
     topic = three.kafka.create_topic("many", 6)
     kafka = settings(three)
@@ -228,8 +230,8 @@ def commit_seconds(kafka: KafkaSettings, prefix: str, waiting: list[PreparedTran
 @pytest.mark.soak
 def test_micro_batches_commit_while_the_leader_of_the_ledger_moves(three: ProxiedCluster) -> None:
     """
-    The ledger of an exactly-once stream gets one leader after another; each micro-batch commits,
-    once.
+    While the ledger of an exactly-once stream gets one leader after another, each micro-batch
+    commits once.
     """
     topic = three.kafka.create_topic("moving-ledger", 1)
     ledger = f"{topic}-ledger"

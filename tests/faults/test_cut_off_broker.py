@@ -181,7 +181,8 @@ def test_a_batch_write_through_the_cut_off_broker(
     spark: SparkSession, cluster: OneController, guarantee: str
 ) -> None:
     """
-    A batch write that knows only the broker that was cut off reaches the new leader, once.
+    A batch write that knows only the broker that was cut off writes each row once to the new
+    leader.
     """
     topic = f"batch-{guarantee}"
     options = {

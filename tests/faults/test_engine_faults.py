@@ -125,7 +125,7 @@ def test_killed_leader(three: KafkaCluster, engine: str) -> None:
 
 def test_rolling_restart(three: KafkaCluster, engine: str) -> None:
     """
-    Every broker is restarted while the range is read (F03).
+    Every broker is restarted while the range is read, and each record arrives once (F03).
     """
     offset_range = filled(three, f"rolling-{engine}")
     done: list[int] = []
@@ -161,9 +161,9 @@ def test_frozen_leader(three: KafkaCluster) -> None:
     assert frozen
 
 
-def test_leader_that_shuts_down(three: KafkaCluster) -> None:
+def test_leader_that_hands_over(three: KafkaCluster) -> None:
     """
-    After a leader has shut down in order, the reader continues at the next one.
+    If an election moves the leadership during the range, the reader continues at the new leader.
     """
     offset_range = filled(three, "handing-over")
     first = leader(three, offset_range.tp.topic)
@@ -223,7 +223,8 @@ def reassign(cluster: KafkaCluster, plan: Path, tp: TopicPartition, node: int) -
 
 def test_near_replica(three: KafkaCluster) -> None:
     """
-    With client.rack the reader fetches from the replica that the leader names (KIP-392), and back.
+    With client.rack, records are fetched from the near replica that the leader names (KIP-392), and
+    from the leader once that replica is gone.
     """
     offset_range = filled(three, "near")
     first = leader(three, offset_range.tp.topic)
@@ -319,7 +320,8 @@ def test_all_brokers_gone(engine: str) -> None:
 
 def test_corrupt_record_batch() -> None:
     """
-    A flipped byte on the broker's disk is an error with topic, partition and offset (F25).
+    A flipped byte on the broker's disk is an error with topic, partition and offset; without
+    check.crcs the record is read as it is (F25).
     """
     with KafkaCluster() as cluster:
         offset_range = filled(cluster, "damaged")

@@ -95,7 +95,7 @@ def test_retried_tasks_write_once(cluster: KafkaCluster, tmp_path: Path, fault: 
 @pytest.mark.soak
 def test_without_transactions_rows_are_duplicated(cluster: KafkaCluster, tmp_path: Path) -> None:
     """
-    The same job under at-least-once shows that the check above can fail.
+    Under at-least-once the same job duplicates rows, so the check above can fail.
     """
     topic = cluster.create_topic("doubled", partitions=3)
     with start(
@@ -111,7 +111,8 @@ def test_without_transactions_rows_are_duplicated(cluster: KafkaCluster, tmp_pat
 
 def test_a_killed_driver_leaves_nothing_visible(cluster: KafkaCluster, tmp_path: Path) -> None:
     """
-    Tasks have written, and no driver is left to commit: the coordinator aborts after the time-out.
+    If the driver is killed before it commits, the coordinator aborts after the time-out, and
+    nothing is visible.
     """
     topic = cluster.create_topic("left", partitions=3)
     flag = tmp_path / "flag"

@@ -165,7 +165,8 @@ def test_drivers_die_one_after_another(drivers: DriversFactory, group: str, read
 @pytest.mark.soak
 def test_a_batch_loses_three_drivers(drivers: DriversFactory) -> None:
     """
-    Three drivers die in one batch, each after one more task is committed.
+    Three drivers die in one batch, each after one more task is committed; the fourth completes the
+    batch.
     """
     writes = drivers(["repartition", "windowed", "random_repartition"], batches=3)
     for _ in range(3):
@@ -184,8 +185,8 @@ def test_a_driver_restarts_after_the_transaction_timeout(
     drivers: DriversFactory, shapes: Sequence[str], read: str
 ) -> None:
     """
-    The coordinator has aborted the open transactions; the tasks have the same rows again, and only
-    the missing ones are added.
+    If a driver restarts after the coordinator has aborted open transactions, and its tasks have the
+    same rows again, only the missing rows are added.
     """
     writes = drivers(shapes, batches=2, options=SHORT, read=read)
     writes.killed(0, one)
@@ -236,8 +237,8 @@ SETTINGS = {
 @pytest.mark.parametrize("setting", SETTINGS)
 def test_a_driver_with_other_settings(drivers: DriversFactory, setting: str) -> None:
     """
-    The next driver has other settings, so its tasks may have other rows; before the transaction
-    time-out that changes nothing.
+    A driver with other settings, whose tasks may have other rows, completes the batch of its
+    predecessor before the transaction time-out.
     """
     writes = drivers(["repartition_by_setting", "files", "windowed"], batches=2)
     writes.killed(0, one)
@@ -253,8 +254,8 @@ def test_other_settings_after_the_transaction_timeout(
     drivers: DriversFactory, setting: str
 ) -> None:
     """
-    The next driver has other settings, and comes too late: either its tasks have the same rows, or
-    it fails.
+    If a driver with other settings starts after the transaction time-out, either the output is
+    complete, because its tasks have the same rows, or the query fails.
     """
     writes = drivers(["repartition_by_setting", "files"], batches=2, options=SHORT)
     writes.killed(0, one)
@@ -274,7 +275,7 @@ def test_other_settings_after_the_transaction_timeout(
 @pytest.mark.parametrize("choose", [none, one, everything])
 def test_a_paused_driver_resumes(drivers: DriversFactory, choose: Choose) -> None:
     """
-    While a driver is paused between its commits another one completes everything; late requests of
+    While a driver is paused between its commits, another one completes everything; late requests of
     the first one, and its actions after resuming, change nothing.
     """
     writes = drivers(FEW, batches=3)
@@ -325,7 +326,8 @@ def test_two_drivers_at_once(drivers: DriversFactory, choose: Choose) -> None:
 @pytest.mark.soak
 def test_late_commits(drivers: DriversFactory) -> None:
     """
-    The last requests of a dead driver arrive while the next one commits the same batch.
+    The last requests of a dead driver arrive while the next one commits the same batch, and each
+    row is still visible once.
     """
     writes = drivers(FEW, batches=3)
     dead, late = writes.with_held_commits(1, one)
@@ -345,7 +347,8 @@ def test_late_commits(drivers: DriversFactory) -> None:
 @pytest.mark.soak
 def test_three_coordinators(tmp_path: Path) -> None:
     """
-    The commits of a batch go to three brokers, and the driver dies after one of them.
+    The commits of a batch go to three brokers, and the driver dies after one of them; the next one
+    completes the batch.
     """
     with GatedCluster(brokers=3) as three:
         writes = new_drivers(three, tmp_path, "three", FEW, 3, LONG, {})

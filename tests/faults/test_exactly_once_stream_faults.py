@@ -315,7 +315,8 @@ def test_a_killed_driver(history: History) -> None:
 @pytest.mark.soak
 def test_killed_drivers(history: History) -> None:
     """
-    One stream loses its driver before, between and after its commits.
+    One stream loses its driver before, between and after its commits, and each record is visible
+    once.
     """
     watcher = watch(history)
     history.killed(fault_at("all prepared", 2))
@@ -367,7 +368,7 @@ def test_restarts_after_the_transaction_timeout(history: History, seed: int) -> 
 @pytest.mark.soak
 def test_without_transactions_records_are_duplicated(history: History) -> None:
     """
-    The same rig under at-least-once shows that the check can fail.
+    Under at-least-once the check of the output fails, so it can detect duplicates.
     """
     history.options["deliveryGuarantee"] = "at-least-once"
     history.killed(fault_at("all prepared", 3))
@@ -418,7 +419,7 @@ def each_batch(point: str, seed: int = 0, tasks: int = PARTITIONS) -> list[dict[
 @pytest.mark.parametrize("seed", range(3))
 def test_killed_workers(history: History, seed: int) -> None:
     """
-    In each micro-batch a worker dies with a task half written.
+    In each micro-batch a worker dies with a task half written, and each record is visible once.
     """
     watcher = watch(history)
     history.completed(*each_batch("worker", seed))
@@ -452,8 +453,8 @@ def test_paused_workers_resume(cluster: KafkaCluster, tmp_path: Path, seed: int)
 @pytest.mark.soak
 def test_a_batch_outlives_its_transactions(history: History) -> None:
     """
-    A task sleeps for so long that the others' transactions time out, too: the query fails, and
-    starts again.
+    A task sleeps for so long that the others' transactions time out, too: the query fails, and its
+    next run completes.
     """
     history.options |= SHORT
     history.conf = SMALL_BATCHES
@@ -501,7 +502,7 @@ def test_speculative_and_retried_tasks(
 ) -> None:
     """
     In each micro-batch an executor dies with a task half written, or a second attempt overtakes a
-    slow one.
+    slow one; each record is visible once.
     """
     history.conf = {
         **SPECULATION,
@@ -609,7 +610,7 @@ def await_more(watcher: Watcher, count: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_random_histories(cluster: KafkaCluster, tmp_path: Path, seed: int) -> None:
     """
-    Drivers die at random points of random batches, as often as there are batches.
+    Drivers die at random points of random batches, and each record is visible once.
     """
     chance = random.Random(seed)
     history = new_history(cluster, tmp_path, f"random-{seed}")

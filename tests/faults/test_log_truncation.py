@@ -229,7 +229,8 @@ def test_task_detects_truncation_since_planning(scene: Scene) -> None:
 
 def test_librdkafka_task_detects_truncation_before_its_start(scene: Scene) -> None:
     """
-    Librdkafka checks by itself when it starts to read; a driver that has to use it cannot check.
+    With librdkafka the driver plans the batch, and the task detects the truncation when it starts
+    to read.
     """
     stream = scene.batches("librdkafka")
     end = stream.latest_offset(scene.seen["librdkafka"])
@@ -244,7 +245,7 @@ def test_librdkafka_task_detects_truncation_before_its_start(scene: Scene) -> No
 
 def test_new_leader_epoch_alone_is_no_loss(scene: Scene, engine: str) -> None:
     """
-    A new leader epoch without lost records is no data loss.
+    A new leader epoch without lost records is not data loss.
     """
     stream = scene.batches(engine)
     end = stream.latest_offset(scene.first[engine])
@@ -256,8 +257,7 @@ def test_new_leader_epoch_alone_is_no_loss(scene: Scene, engine: str) -> None:
 
 def test_query_fails_and_continues_if_loss_is_allowed(scene: Scene) -> None:
     """
-    A query that failed with data loss continues from its checkpoint once failOnDataLoss is false,
-    on every version of Spark.
+    A query that failed with data loss continues from its checkpoint once failOnDataLoss is false.
     """
     query = scene.query
     before = query.values
@@ -275,7 +275,8 @@ def test_query_fails_and_continues_if_loss_is_allowed(scene: Scene) -> None:
 @pytest.mark.parametrize("first", [150, SEEN, SEEN + 20])
 def test_aged_out_records_are_no_truncation(scene: Scene, first: int) -> None:
     """
-    The leader then no longer has the epoch, and returns its log start (F17).
+    Aged-out records are not taken for a truncation, although the leader no longer has their epoch;
+    those that were not read yet are out of range (F17).
     """
     position = Position(AGED, 0, first)
     if first > SEEN:
@@ -307,8 +308,8 @@ def leads(cluster: KafkaCluster, topic: str, *, by: int, from_broker: int) -> st
 @pytest.mark.soak
 def test_unclean_election_is_detected() -> None:
     """
-    A replica that was down becomes leader without the others, and appends records at the offsets of
-    those that it never had (F54).
+    If a replica that was down becomes the leader and appends records at the offsets of lost ones,
+    driver and task detect that; if loss is allowed, the lost records are counted (F54).
     """
     topic = "unclean"
     placed = NewTopic(

@@ -324,7 +324,8 @@ def test_the_check_finds_reordered_batches(
 @pytest.mark.soak
 def test_killed_leaders(three: KafkaCluster, victims: Victims) -> None:
     """
-    The current leader is killed (-9) and restarted repeatedly while rows flow (F01).
+    Leaders are killed (-9) and restarted while rows flow, and each record is there once, in order
+    (F01).
     """
     name = three.create_topic("killed", PARTITIONS)
     faults: dict[int, Callable[[], object]] = {}
@@ -450,8 +451,8 @@ def prepare_everywhere(topic: str, kafka: KafkaSettings) -> PreparedTransaction:
 
 def test_a_commit_waits_for_visibility(three: KafkaCluster) -> None:
     """
-    The coordinator responds before all partitions have the marker (a frozen leader delays one
-    here); a write returns once read_committed readers see all rows.
+    A commit returns once read_committed readers see all rows, although the coordinator responds
+    before all partitions have the marker (a frozen leader delays one here).
     """
     topic = three.create_topic("committed", PARTITIONS)
     kafka = settings(three.bootstrap)
@@ -474,7 +475,8 @@ def test_a_commit_waits_for_the_abort_of_lost_attempts(
     three: KafkaCluster, monkeypatch: pytest.MonkeyPatch, failed: bool
 ) -> None:
     """
-    A lost attempt precedes rows of the winner; a write returns once readers can pass it.
+    A commit returns once readers can pass the rows of a lost attempt, whose abort a frozen leader
+    delays here.
     """
     name = f"beside-{failed}".lower()
     topic = three.create_topic(name, PARTITIONS, replication_factor=1)
@@ -518,7 +520,7 @@ def test_a_commit_waits_for_the_abort_of_lost_attempts(
 
 def test_an_abort_does_not_wait_for_its_markers(three: KafkaCluster) -> None:
     """
-    An abort is decided, and its producer fenced, while a suspended leader delays the marker of a
+    An abort is decided, and its producer fenced, while a frozen leader delays the marker of a
     partition.
     """
     topic = three.create_topic("aborted", PARTITIONS)
@@ -561,7 +563,7 @@ def test_too_few_replicas(three: KafkaCluster, victims: Victims) -> None:
 
 def test_two_of_three_brokers_killed(three: KafkaCluster, victims: Victims) -> None:
     """
-    With two brokers down nothing is acknowledged; once they are back, everything is (F04).
+    If two of three brokers are killed, the write completes once they are back (F04).
     """
     name = three.create_topic("two-gone", PARTITIONS)
     last = leader(three, name)
@@ -672,7 +674,7 @@ def test_the_request_timeout_is_named(three: KafkaCluster) -> None:
 
 def test_waiting_for_rows_does_not_age_batches(three: KafkaCluster) -> None:
     """
-    Rows that arrive slowly let no batch time out that is sent, or waits to be sent.
+    While the writer waits for rows, no batch times out, whether it is sent or waits to be sent.
     """
     name = three.create_topic("slow-rows", PARTITIONS)
     dawdled: list[int] = []

@@ -143,7 +143,7 @@ def test_killed_owner_blocks_until_its_session_expires(
     kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: TopicFactory, store: str
 ) -> None:
     """
-    Another query waits for the session to expire, then continues; its first claim does not fail.
+    Another query waits until the session of the killed owner expires, and then records its offsets.
     """
     name = topic(1)
     config = options(store, kafka_cluster.bootstrap, name, zookeeper)
@@ -163,7 +163,8 @@ def test_dead_zookeeper_does_not_block_the_query(
     kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: TopicFactory
 ) -> None:
     """
-    After an outage longer than the session it receives the last of all offsets (F15).
+    While ZooKeeper is down, a query can go on; after the restart the store has its last offsets
+    (F15).
     """
     name = topic(1)
     config = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
@@ -188,7 +189,9 @@ def test_expired_session_is_claimed_again(
     kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: TopicFactory
 ) -> None:
     """
-    A second client closes the owner's session, as ZooKeeper's own tests make a session expire.
+    If its session expires, the owner claims the nodes again, with the next epoch.
+
+    A second client closes the session, as ZooKeeper's own tests do.
     """
     name = topic(1)
     config = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
@@ -213,7 +216,7 @@ def test_another_user_cannot_access_the_nodes(
     kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: TopicFactory
 ) -> None:
     """
-    With a digest only its user can read and write; the error names the option, and no password.
+    Nodes with a digest can be read only by its user; the error names the option, and no password.
     """
     name = topic(1)
     config = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
@@ -243,8 +246,11 @@ def three() -> Iterator[KafkaCluster]:
 
 def test_killed_coordinator_is_replaced(three: KafkaCluster, zookeeper: ZooKeeper) -> None:
     """
-    Group and commits move to another broker; if that takes too long for the membership, the group
-    is claimed again. The broker that was the coordinator is not asked again, once it is back.
+    If the group's coordinator is killed, offsets are recorded at another broker, and the group
+    still has its writer.
+
+    If that takes too long for the membership, the group is claimed again. The old coordinator is
+    not asked again once it is back.
     """
     three.create_topic("moves")
     config = options("consumerGroup", three.bootstrap, "moves", zookeeper)
@@ -271,7 +277,7 @@ def test_group_with_consumers_is_rejected(
     kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: TopicFactory, protocol: str
 ) -> None:
     """
-    A consumer of the group, in either protocol, commits its own offsets there.
+    Recording offsets in a group that a consumer uses, in either protocol, is an error.
     """
     from confluent_kafka import Consumer
 

@@ -187,7 +187,7 @@ def from_record(value: bytes | None, where: str) -> Entry:
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         msg = (
             f"{where} is not an entry of an exactly-once write's ledger: {error!r}; nothing else "
-            "may write to this topic: set another transactionalIdPrefix, or delete the topic if no "
-            "query with this prefix will continue"
+            "may write to this topic: set another transactionalIdPrefix, or delete the topic if "
+            "no query with this prefix will continue"
         )
         raise ExactlyOnceError("EXACTLY_ONCE_LEDGER_MALFORMED", msg) from error

@@ -114,7 +114,7 @@ def test_prepared_transactions_end(cluster: KafkaAccess, topic: str, raw: RawKaf
         assert written.prepared is not None
         return written.prepared
 
-    committed, aborted, fenced = (prepared(name) for name in ("kept", "left", "fenced"))
+    committed, aborted, fenced = (prepared(name) for name in ("committed", "aborted", "fenced"))
     with transaction_client(kafka) as transactions:
         transactions.end(committed, commit=True)
         transactions.end(committed, commit=True)
@@ -128,7 +128,7 @@ def test_prepared_transactions_end(cluster: KafkaAccess, topic: str, raw: RawKaf
         transactions.end(description.prepared, commit=True)
     await_stable(raw)
     assert values(cluster, topic, **COMMITTED) == wire_values(cluster, topic)
-    assert sorted(wire_values(cluster, topic)) == [b"fenced", b"kept"]
+    assert sorted(wire_values(cluster, topic)) == [b"committed", b"fenced"]
 
 
 def test_states_are_refused_alike(raw: RawKafka, topic: str) -> None:
