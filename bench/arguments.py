@@ -96,7 +96,7 @@ def _written(options: argparse.Namespace) -> tuple[TopicSpec, ...]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     add = parser.add_argument
-    add("--quick", action="store_true", help="batch rows of 100 B and 1 KB only, ratios only")
+    add("--quick", action="store_true", help="only batch reads of 100 B and 1 KB, and only ratios")
     add("--parts", type=_choices(PARTS), help="comma-separated: " + ",".join(PARTS))
     add("--sizes", type=_numbers, help="bytes of a value, such as 100,1024")
     add("--codecs", type=_choices(CODECS), help="comma-separated: " + ",".join(CODECS))
@@ -108,12 +108,15 @@ def _parser() -> argparse.ArgumentParser:
     add("--records", type=_positive, help="records of a topic, for every size")
     add("--cores", type=_positive, default=2, help="Spark's cores; default: 2")
     add("--conf", type=_setting, action="append", default=[], help="a Spark setting, as name=value")
+    add("--planning", type=_numbers, default=(1000, 5000), help="partitions in the part planning")
+    add("--turns", type=_positive, default=3, help="runs of each connector in the part latency")
     add(
-        "--planning", type=_numbers, default=(1000, 5000), help="numbers of partitions for planning"
+        "--seconds",
+        type=float,
+        default=20.0,
+        help="seconds of a run in the part latency; default: 20",
     )
-    add("--turns", type=_positive, default=3, help="runs of each connector in latency")
-    add("--seconds", type=float, default=20.0, help="length of a run in latency; default: 20")
-    add("--memory-gb", type=float, default=GIGABYTES, help="size of the partition; default: 4")
+    add("--memory-gb", type=float, default=GIGABYTES, help="GiB in the part memory; default: 4")
     add("--name", help="name of the result files; default: the date and the commit")
     return parser
 

@@ -1,6 +1,7 @@
 """
-Produces records at a steady rate, each with its time as value, in a separate process that the
-measured queries do not slow down.
+Produces records at a steady rate, in a separate process that the measured queries do not slow down.
+
+The value of a record is the time at which it was produced.
 
 ``python -m bench.steady BOOTSTRAP TOPIC RATE`` runs until its standard input is closed.
 """
@@ -22,7 +23,7 @@ def main(bootstrap: str, topic: str, rate: float) -> None:
     """
     Produce the records that are due, wait a millisecond, repeat.
     """
-    # By default, librdkafka stays at one partition for 10 ms; without that, each record is spread.
+    # By default, librdkafka sticks to a partition for 10 ms; with 0 it picks one for each record.
     producer = Producer(
         {"bootstrap.servers": bootstrap, "linger.ms": 0, "sticky.partitioning.linger.ms": 0}
     )

@@ -72,7 +72,7 @@ def batch_of(records: Sequence[Record], **more: Any) -> pa.RecordBatch:
 
 def placed(records: Iterable[Record]) -> list[Record]:
     """
-    Return records that name their partition as a topic has them that was empty before.
+    Return records with their offsets, as they are stored in a topic that was empty before.
     """
     seen: Counter[int | None] = Counter()
     stored = []

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 MIN_PORT, MAX_PORT = 15_000, 32_000
 ATTEMPTS = 500
 
-# A process has blocks of ports for itself: a broker that is stopped for a while must find its port
-# free again, and another process might take it.
+# Each process leases blocks of ports: a broker that is restarted needs its former port, which
+# another process might take while the broker is stopped.
 BLOCK_PORTS = 100
 
 _leases: list[socket.socket] = []
@@ -26,7 +26,7 @@ _leases: list[socket.socket] = []
 
 @functools.cache
 def _candidates() -> Iterator[int]:
-    """Return one port after another, first all of one leased block, then those of the next.
+    """Return the ports of one leased block after another, forever.
 
     Clients remember brokers by their addresses: they would mistake a new broker at the address of a
     stopped one for the stopped one.
@@ -38,8 +38,8 @@ def _candidates() -> Iterator[int]:
 
 
 def _lease(block: int) -> bool:
-    """Return whether the block is this process's until it ends: nobody else has it."""
-    # UDP, which no server of ours uses, and exclusive without SO_REUSEADDR.
+    """Lease a block of ports until this process ends; return False if another process has it."""
+    # The lease is a UDP socket: no server here uses UDP. Without SO_REUSEADDR it is exclusive.
     lease = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
         lease.bind(("127.0.0.1", block))
@@ -51,10 +51,10 @@ def _lease(block: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return `count` different ports that are free now, and that this process has not had before.
+    """Return `count` different ports that are free now, and that were not returned before.
 
-    Other processes on this machine do not get them. Once the process has had all ports that it can
-    have, they are given out again.
+    Other processes on this machine do not get them. Ports are reused once the process has used up
+    all blocks that it can lease.
     """
     ports = []
     with contextlib.ExitStack() as stack:

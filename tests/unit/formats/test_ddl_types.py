@@ -65,7 +65,7 @@ def test_other_ddl_is_an_error(ddl: str) -> None:
     """
     DDL that the package does not write is an error with the position.
     """
-    with pytest.raises(ValueError, match="at \\d+ of "):
+    with pytest.raises(ValueError, match="at position \\d+ of "):
         arrow_type(ddl)
 
 

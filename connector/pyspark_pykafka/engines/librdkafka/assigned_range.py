@@ -29,14 +29,14 @@ class AssignedRange:
     range: OffsetRange
     #: Whether several brokers have confirmed the metadata of the client.
     is_confirmed: bool = True
-    #: Why the rest of the range would be lost, once the client's metadata need to be confirmed.
+    #: Why the rest of the range seems lost, if other brokers have to confirm that.
     unconfirmed_loss: str | None = field(init=False, default=None)
     #: The next offset to read.
     position: int = field(init=False)
     done: bool = field(init=False)
-    #: The position before the first offsets without a record since the last :meth:`check_gap`.
+    #: The first offset without a record since the last :meth:`check_gap`, or None.
     first_gap: int | None = field(init=False, default=None)
-    #: Whether the leader must not check the start again for a truncated log.
+    #: Whether the start offset is used without the leader's check for a truncated log.
     unchecked: bool = field(init=False, default=False)
 
     def __post_init__(self) -> None:
@@ -79,7 +79,7 @@ class AssignedRange:
 
     def check_gap(self, gap: int) -> None:
         """
-        Report the gap as data loss if retention deleted it; compaction and transactions are not.
+        Report the gap as data loss if retention caused it, and not compaction or a transaction.
 
         The log start offset only grows, so one request covers all gaps since the first.
         """
