@@ -32,13 +32,13 @@ START_SECONDS = 120.0
 LATE_SECONDS = 60.0
 END_SECONDS = 30.0
 PERCENTS = (50, 99)
-#: A run that received a smaller share of the records produced meanwhile is invalid.
+#: A run that received a smaller share of the records produced during it is invalid.
 MIN_SHARE = 0.9
 
 
 class TooFewRecordsError(RuntimeError):
     """
-    A run did not receive the records that were produced meanwhile.
+    A run did not receive the records that were produced during it.
     """
 
 

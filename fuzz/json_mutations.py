@@ -63,7 +63,7 @@ def any_text(choices: Choices, depth: int = 0) -> bytes:
 
 def mutated(text: bytes, choices: Choices) -> bytes:
     """
-    Return a text with a few bytes replaced, inserted, removed or repeated.
+    Return the input with a few bytes replaced, inserted, removed or repeated.
     """
     changed = bytearray(text)
     for _ in range(choices.number(0, 3)):

@@ -72,7 +72,7 @@ class PykafkaError(Exception):
 
 def _shortened(text: str) -> str:
     """
-    Return a text without its middle if it is very long: the advice is at the end.
+    Return a message without its middle if it is very long, since the advice is at the end.
     """
     if len(text) <= _MAX_TEXT_LENGTH:
         return text

@@ -612,7 +612,7 @@ def test_doctor_names_missing_permissions(
     guarded: Guarded, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """
-    `pykafka doctor` says which permissions a query lacks, and what to allow.
+    `pykafka doctor` reports the permissions that a query lacks, and what to allow.
     """
     file = tmp_path / "client.properties"
     pairs = {name.replace("_", "."): text for name, text in guarded.settings.items()}

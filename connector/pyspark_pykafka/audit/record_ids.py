@@ -101,7 +101,7 @@ def _hash_int(value: int, seed: int) -> int:
 
 def _hash_text(data: bytes) -> int:
     """
-    Return XXH64 of a text: stripes of 32 bytes, then words of 8 and 4 bytes, then single bytes.
+    Return XXH64 of bytes: stripes of 32 bytes, then words of 8 and 4 bytes, then single bytes.
     """
     stripes = len(data) // 32 * 32
     words = stripes + len(data[stripes:]) // 8 * 8

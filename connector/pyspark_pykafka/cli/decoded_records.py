@@ -1,5 +1,5 @@
 """
-Keys and values that a command decodes, by the decoders of queries, without Spark.
+Decodes the keys and values that a command shows, with the decoders of queries and without Spark.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from pyspark_pykafka.formats.registered_schemas import with_registered_schemas
 if TYPE_CHECKING:
     from pyspark_pykafka.options import SourceOptions
 
-#: JSON is text already, and Spark alone knows the types that a user names.
+#: JSON is text already, and only Spark can parse the types that a user names.
 DECODED_FORMATS = ("avro", "protobuf", "debezium-avro")
 
 
@@ -29,7 +29,7 @@ def decoded_format(options: SourceOptions) -> RecordFormat | None:
     Raises :class:`OptionsError` if a schema is missing, and the errors of the registry's client.
     """
     if options.formats.flatten:
-        msg = "flatten is true; leave it out: a record is shown with its whole value"
+        msg = "flatten is true; leave it out, since a record is shown with its whole value"
         raise OptionsError((msg,))
     formats = with_registered_schemas(options.formats, options.strategy, gives_columns=True)
     ddl = default_ddl(formats, include_headers=True)
@@ -40,8 +40,8 @@ def decoded_format(options: SourceOptions) -> RecordFormat | None:
 
 def document(column: pa.Array) -> list[Any]:
     """
-    Return the values of a column for JSON, in which bytes stay: times, decimals and numbers that
-    JSON does not have are text, and maps are objects.
+    Return the values of a column for JSON. Bytes are not converted. Times, decimals and numbers
+    that JSON does not have become text, and maps become objects.
     """
     return [_plain(value, column.type) for value in column.to_pylist()]
 

@@ -32,7 +32,7 @@ def in_own_rack(settings: FetchSettings) -> FetchSettings:
 
     Without a rack the engines read from leaders. Raises :class:`OptionsError` if no
     installed package declares the entry point, or two do, or if its function cannot be called,
-    fails, or returns anything but a text or None.
+    fails, or returns anything but a string or None.
     """
     if settings.rack_source is None:
         return settings

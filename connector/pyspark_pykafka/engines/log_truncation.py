@@ -118,7 +118,7 @@ def _epoch_at(tp: TopicPartition, end: int, start: StreamOffset, latest: StreamO
 
 def describe_truncations(truncations: Iterable[Truncation], limit: int = 20) -> str:
     """
-    Return a text for a message that lists at most ``limit`` truncations.
+    Return a list of at most ``limit`` truncations, for a message.
     """
     listed = list(truncations)
     rest = f"; and {len(listed) - limit} more partitions" if len(listed) > limit else ""

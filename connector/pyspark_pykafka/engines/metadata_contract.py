@@ -18,7 +18,7 @@ class Topic(NamedTuple):
     """
     A topic with its partitions in order.
 
-    ``id`` is the topic id as text (KIP-516), None on brokers before 2.8.
+    ``id`` is the topic id as text (KIP-516), or None on brokers before 2.8.
     """
 
     id: str | None
@@ -31,9 +31,9 @@ class MetadataBackend(Protocol):
     Sends metadata requests; each takes ``kafka.default.api.timeout.ms`` at most, also in an outage,
     and less until a broker has answered (:mod:`~pyspark_pykafka.engines.first_contact`).
 
-    Topics and partitions that do not exist are missing from the result. But librdkafka raises
-    :class:`~pyspark_pykafka.errors.UnknownTopicError` for the offset of a partition that it does
-    not know, since its cached metadata may be old.
+    Topics and partitions that do not exist are missing from the result. The librdkafka backend,
+    however, raises :class:`~pyspark_pykafka.errors.UnknownTopicError` for the offset of a partition
+    that it does not know, since its cached metadata may be old.
     """
 
     @property
@@ -77,5 +77,5 @@ class MetadataBackend(Protocol):
         Return the end offset of each leader epoch (KIP-320); -1 if the leader does not know it.
 
         Partitions on brokers before 2.3, which lack the request, are left out. librdkafka returns
-        none: it checks the log by itself when it starts to read a range.
+        none: it checks the log itself when it starts to read a range.
         """

@@ -21,7 +21,7 @@ def inline(text: str, imports: Iterable[str]) -> str:
     """
     Return a schema's text with each named type of the other texts inlined at its first use.
 
-    Raises :class:`AvroSchemaError` if a text is not JSON, or is nested too deeply.
+    Raises :class:`AvroSchemaError` if a schema is not JSON, or is nested too deeply.
     """
     imported = [_parse_json(other) for other in imports]
     if not imported:

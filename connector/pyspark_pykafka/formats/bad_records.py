@@ -22,7 +22,7 @@ UNDECODABLE = "KAFKA_UNDECODABLE_RECORD"
 
 def describe_bad_record(tp: TopicPartition, offset: int, reason: str) -> str:
     """
-    Return a text with a bad record's position and the reason.
+    Return a bad record's position and the reason, for a message.
     """
     return f"cannot decode the record of {tp} at offset {offset}: {reason}"
 

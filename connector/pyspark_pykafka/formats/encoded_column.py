@@ -64,7 +64,7 @@ class EncodedColumn:
 
     def describe(self, error: EncodingError) -> str:
         """
-        Return a text with the field that cannot be encoded and the reason.
+        Return the path of the field that cannot be encoded, and the reason.
         """
         node = self._nodes[error.node]
         reason = _REASONS[error.reason].format(

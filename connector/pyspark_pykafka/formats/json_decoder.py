@@ -42,7 +42,7 @@ class JsonColumn(DecodedColumn):
         6: "an invalid number",
         7: "more than 1000 levels of nesting",
         8: "extra text after its end",
-        9: "a number of more than 1000 characters, or a text too large for half of maxFetchMemory",
+        9: "a number of more than 1000 characters, or text too large for half of maxFetchMemory",
         11: "a number out of range",
         12: "a string with half of a surrogate pair",
         13: "a string that cannot be converted",

@@ -283,6 +283,6 @@ def _encode(kind: int, text: str, enum: ProtobufEnum | None) -> bytes:
 
 def _unescaped(text: str) -> bytes:
     """
-    Return the bytes of a text with C escapes.
+    Return the bytes of a string with C escapes.
     """
     return text.encode("latin-1").decode("unicode_escape").encode("latin-1")

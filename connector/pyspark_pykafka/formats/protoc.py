@@ -22,7 +22,7 @@ _MAX_ERROR = 500
 
 def compile_proto(text: str, imports: Mapping[str, str]) -> bytes:
     """
-    Return the FileDescriptorSet of a text; ``imports`` maps paths to the texts of its imports.
+    Return the FileDescriptorSet of a ``.proto`` text; ``imports`` maps paths to imported texts.
 
     Raises :class:`ProtobufSchemaError` if the package grpcio-tools is missing, or if ``protoc``
     reports an error.

@@ -37,7 +37,7 @@ class ClaimLostError(PykafkaError):
 @dataclass(frozen=True, slots=True)
 class Claim:
     """
-    The right to write to a store: the owner with its epoch, and the records so far.
+    The permission to write to a store: the owner with its epoch, and the records so far.
     """
 
     owner: Owner

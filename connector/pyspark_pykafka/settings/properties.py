@@ -57,7 +57,7 @@ class Property:
             return "one of: " + ", ".join(self.limits)
         if self.kind in ("int", "number"):
             return f"a number from {self.limits[0]} to {self.limits[1]}"
-        return "a text"
+        return "text"
 
     def normalise(self, value: str) -> str:
         """

@@ -18,10 +18,11 @@ _OFFSETS = (
 )
 _COMMITS = "Spark's checkpoint keeps the offsets and the consumer commits none; leave it out"
 _READ_BYTES = (
-    "key and value are read as BINARY; convert the columns in Spark, as CAST(value AS STRING)"
+    "key and value are read as BINARY; convert the columns in Spark, for example with "
+    "CAST(value AS STRING)"
 )
 _WRITE_BYTES = (
-    "key and value are written as the BINARY or STRING columns hold them; "
+    "key and value are written as the BINARY or STRING columns contain them; "
     "convert the columns in Spark"
 )
 _JAVA_CLASS = "there is no JVM to load the class in; leave it out"
@@ -57,7 +58,7 @@ REJECTED: Mapping[str, tuple[Role, str]] = {
         Role.PRODUCER,
         "transactions belong to the sink's own tasks; leave it out",
     ),
-    "metadata.broker.list": (Role.ANY, "name the brokers by kafka.bootstrap.servers"),
+    "metadata.broker.list": (Role.ANY, "name the brokers with kafka.bootstrap.servers"),
     "log.queue": (Role.ANY, _OWN),
     "interceptor.classes": (Role.ANY, _JAVA_CLASS),
     "security.providers": (Role.ANY, _JAVA_CLASS),
@@ -100,7 +101,7 @@ sasl.oauthbearer.jwks.endpoint.retry.backoff.max.ms sasl.oauthbearer.scope.claim
 sasl.oauthbearer.header.urlencode
 """
 
-#: Settings of the Java client and of librdkafka without effect; their names are logged once.
+#: Settings of the Java client and of librdkafka that have no effect; their names are logged once.
 IGNORED: frozenset[str] = frozenset(_IGNORED.split())
 
 #: Timeouts of the Java client that librdkafka lacks and the connector applies, with defaults (ms).

@@ -32,7 +32,7 @@ def parse_unsecured_jwt_config(text: str) -> UnsecuredToken | None:
     """
     Return the token that ``principal=me scope=read,write`` describes.
 
-    Returns None for a text that is not of this form; librdkafka then reports the error.
+    Returns None for any other form of the string; librdkafka then reports the error.
     """
     pairs = [pair.partition("=")[::2] for pair in text.split()]
     fields = dict(pairs)

@@ -1,5 +1,5 @@
 """
-The headers that say where a dead letter comes from, and why it was set aside.
+The headers with the origin of a dead letter, and the reason why it was set aside.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def provenance_headers(
     Return the headers of a dead letter, as rows of the column ``headers``.
 
     ``batch`` is the micro-batch in which the record failed, or -1; ``attempts`` is how often it
-    failed by itself.
+    failed when it was processed alone.
     """
     provenance = {
         "topic": tp.topic,

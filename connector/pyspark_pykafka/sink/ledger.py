@@ -114,7 +114,7 @@ class Ledger:
 
     def read_committed_back(self, start: int, end: int, batch: int, window: int) -> list[Entry]:
         """
-        Return committed entries before ``end``, back to the first that can be about the batch.
+        Return committed entries before ``end``, back to the first that can concern the batch.
 
         Reads back to ``start`` at most: first ``window`` offsets, then twice as many each time.
         """
@@ -141,7 +141,7 @@ class Ledger:
         """
         Append an entry outside of any transaction; return the offset after it.
 
-        All in-sync replicas have the entry then. The ``outdated`` intents get tombstones.
+        All in-sync replicas have the entry afterwards. The ``outdated`` intents get tombstones.
         """
         sender = Sender(self.cluster, self.config, IdempotentSession(_NO_PRODUCER_ID), {})
         tombstones = [(intent.key.encode(), None) for intent in outdated]

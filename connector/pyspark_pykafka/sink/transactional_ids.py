@@ -137,7 +137,7 @@ def prefix_pattern(prefix: str) -> TransactionalIdPattern:
 
 def starting_with_pattern(text: str) -> TransactionalIdPattern:
     """
-    Return the pattern of all ids that start with a text, those of longer prefixes included.
+    Return the pattern of all ids that start with a string, including those of longer prefixes.
 
     For listing only: it also matches transactions of other writes.
     """

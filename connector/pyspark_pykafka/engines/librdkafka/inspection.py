@@ -29,7 +29,7 @@ _LOADING = RetryPolicy(attempts=10, interval_seconds=0.5)
 
 class ClusterDescription(NamedTuple):
     """
-    The brokers of a cluster by id, and what the user may do with the cluster.
+    The brokers of a cluster by id, and the operations on the cluster that the user may use.
     """
 
     cluster_id: str
@@ -39,7 +39,7 @@ class ClusterDescription(NamedTuple):
 
 class TopicDescription(NamedTuple):
     """
-    The number of partitions of a topic, and what the user may do with it.
+    The number of partitions of a topic, and the operations on it that the user may use.
     """
 
     partitions: int
@@ -75,7 +75,7 @@ class ClusterInspection:
 
     def broker_settings(self, broker: int) -> dict[str, str]:
         """
-        Return the settings of a broker; needs the right to describe the cluster's configuration.
+        Return the settings of a broker; needs permission to describe the cluster's configuration.
         """
 
         def describe(
@@ -116,7 +116,7 @@ class ClusterInspection:
         """
         Return the operations that the user may use on a consumer group, or None if it is unknown.
 
-        Coordinators that load their groups are waited for, as on brokers that have just started.
+        Waits for coordinators that are still loading their groups, as after a broker's start.
         """
         return retry(lambda: self._describe_group(group), _LOADING)
 

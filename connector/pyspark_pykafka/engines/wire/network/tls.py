@@ -120,7 +120,7 @@ def _file(pem: str, location: str, files: ExitStack) -> str | None:
 @contextmanager
 def _written(pem: str) -> Iterator[str]:
     """
-    Write a text to a file, in memory if the system supports it, since it may be a private key.
+    Write PEM text to a file, in memory if the system supports it, since it may be a private key.
     """
     if hasattr(os, "memfd_create"):
         with os.fdopen(os.memfd_create("pem"), "w") as file:
