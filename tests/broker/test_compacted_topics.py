@@ -147,5 +147,5 @@ def test_a_record_without_a_key_ends_the_query(
     name = topic()
     kafka_cluster.produce(name, [Record(b"1", key=b"a"), Record(b"2")])
 
-    with pytest.raises(Exception, match=f"offset 1 of {name}-0 has no key, and latestPerKey"):
+    with pytest.raises(Exception, match=f"offset 1 of {name}-0 has no key, but latestPerKey"):
         load(subscribe=name, latestPerKey="true").collect()

@@ -1,5 +1,5 @@
 """
-Requests for one partition by short methods, to a simulated or a real cluster.
+Short methods that send requests for one partition to a simulated or a real cluster.
 
 Messages are encoded and decoded with kafka-python, independently of the code under test.
 """

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 class EventQueue:
     """
-    Runs actions in the order of their times; the clock jumps from one to the next.
+    Runs actions in order of time; the clock jumps from one to the next.
     """
 
     def __init__(self) -> None:
@@ -80,7 +80,7 @@ class Pending:
 
 class SimulatedKafka(KafkaRequests):
     """
-    A cluster with its event queue; the leader and coordinators are those the controller knows.
+    A cluster with its event queue; leaders and coordinators are as the controller sees them.
     """
 
     def __init__(self, brokers: int = 3, seed: int = 0, **settings: Any) -> None:

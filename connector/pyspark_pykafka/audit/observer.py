@@ -1,8 +1,8 @@
 """
-The audit of a streaming query: observes what leaves a query, and compares it with what entered.
+The audit of a streaming query: compares the records that leave it with those that entered.
 
-With the source's options, the offsets of a micro-batch show what entered; without them the source
-is observed as well.
+With the source's options, the entered records are computed from the offsets of a micro-batch;
+without them, the source is observed as well.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Auditor:
         auditor.sink(frame).writeStream.format("delta").start("/data/flights")
 
     ``name`` distinguishes the audits of a session. With ``options``, those of the query's
-    ``readStream``, the driver computes from offsets what entered; without them the source is
+    ``readStream``, the driver computes the entered records from offsets; without them the source is
     observed, too, which doubles the cost. ``partitions`` are audited one by one, besides the whole
     batch; each costs two sums per record. With ``enabled=False`` all frames are returned as they
     are. Raises :class:`~pyspark_pykafka.errors.OptionsError` for wrong options.
@@ -110,7 +110,7 @@ class Auditor:
 
     def sink(self, frame: DataFrame, once: Column | str | None = None) -> DataFrame:
         """
-        Observe what leaves; ``topic``, ``partition`` and ``offset`` must be those of the source.
+        Observe the rows that leave; ``topic``, ``partition`` and ``offset`` must be the source's.
 
         If a record becomes several rows, ``once`` must be true for exactly one of them, for example
         ``col("pos") == 0`` after ``posexplode``. Raises
@@ -144,8 +144,8 @@ class Auditor:
         record_id = sf.shiftright(sf.xxhash64(*self._columns), SHIFT)
         count = sf.count(sf.lit(1)) if condition is None else sf.count_if(condition)
         ids = record_id if condition is None else sf.when(condition, record_id)
-        # Not sum(), which would fail the query on an overflow. That takes duplicated records, which
-        # the count shows.
+        # Not sum(), which would fail the query on an overflow. Only duplicated records can cause an
+        # overflow, and the count shows those.
         return count.alias(f"count {scope}"), sf.try_sum(ids).alias(f"sum {scope}")
 
 
@@ -194,10 +194,10 @@ class AuditListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """
-        Compare what left a batch with what entered it.
+        Compare the records that left a batch with those that entered it.
         """
         query = str(event.progress.id)
-        # Computing what entered may take longer than the timeout.
+        # Computing the entered records may take longer than the timeout.
         self._stop_timer(query)
         try:
             report = self._report(event.progress)

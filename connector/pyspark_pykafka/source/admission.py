@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from pyspark_pykafka.offsets import Offsets, TopicPartition
 
 
-#: Returns the estimated bytes per offset at each position; no entry for one without records.
+#: Returns the estimated bytes per offset at each position, without entries for empty positions.
 BytesPerOffset = Callable[["Offsets"], Mapping["TopicPartition", float]]
 
 # The longest partitions are sampled for their record sizes, several times each; a sample costs one
 # request. Many partitions are sampled less often, since their differences even out.
 _MAX_SAMPLED_PARTITIONS = 64
 _MIN_SAMPLES, _FEW_SAMPLES, _MANY_SAMPLES = 2, 8, 32
-# Bytes per offset where no partition has a record to sample: the usual order of a Kafka record.
+# Bytes per offset if no partition has a record to sample: the typical size of a Kafka record.
 _DEFAULT_BYTES_PER_OFFSET = 1024.0
 
 

@@ -32,7 +32,7 @@ logger = logging.getLogger("pyspark_pykafka")
 KEY_REQUIRED = "LATEST_PER_KEY.RECORD_WITHOUT_KEY"
 
 _KEYS = pa.schema([pa.field(name, SOURCE_TYPES[name]) for name in ("key", "offset")])
-# The columns that decide about a record: its place, and whether it is a tombstone.
+# The columns that select a record: its offset, and its value, which is null in a tombstone.
 _DECIDING = ("offset", "value")
 
 # Keys are grouped as soon as this many bytes of them are pending, or as many as are grouped.
@@ -75,7 +75,7 @@ class LatestOffsets:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """
-        Take in a batch with the columns ``key`` and ``offset``.
+        Add a batch with the columns ``key`` and ``offset``.
 
         Raises :class:`RecordError` for a record without a key.
         """
@@ -114,7 +114,7 @@ class LatestOffsets:
 
     def _no_key(self, offset: int) -> RecordError:
         text = (
-            f"the record at offset {offset} of {self._tp} has no key, and latestPerKey needs one "
+            f"the record at offset {offset} of {self._tp} has no key, but latestPerKey needs one "
             "in each record; read without latestPerKey, and choose rows in the query"
         )
         return RecordError(KEY_REQUIRED, text)

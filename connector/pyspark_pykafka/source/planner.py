@@ -124,9 +124,10 @@ def plan_batch(
     """
     Plan a batch query; a start or end may be EARLIEST or LATEST.
 
-    These are kept, so that each run of the same DataFrame reads the log as it is then; a split
-    fixes only the offsets in between. ``log_starts`` and ``log_ends`` need entries for them only if
-    the policy splits ranges. Raises :class:`OffsetsError` if a start is beyond its end.
+    EARLIEST and LATEST are kept, so that each run of the same DataFrame reads the current log; a
+    split fixes only the offsets in between. ``log_starts`` and ``log_ends`` need entries for these
+    partitions only if the policy splits ranges. Raises :class:`OffsetsError` if a start is beyond
+    its end.
     """
     _check_same_partitions(starts, ends)
     ranges = [OffsetRange(tp, starts[tp], ends[tp]) for tp in sorted(starts)]
@@ -242,7 +243,7 @@ def plan_stream(
 
 def new_partitions(start: StreamOffset, end: StreamOffset) -> set[TopicPartition]:
     """
-    Return the partitions of ``end`` that ``start`` does not have; all of a recreated topic's.
+    Return the partitions of ``end`` that are not in ``start``, and all those of recreated topics.
     """
     recreated = end.recreated_topics(start)
     return {tp for tp in end.offsets if tp not in start.offsets or tp.topic in recreated}

@@ -1,8 +1,8 @@
 """
 Rejects the options of tables (``CREATE TABLE ... USING pykafka OPTIONS ...``).
 
-Spark 4.0 to 4.3 pass these options to no reader or writer. Temporary views keep their options, and
-a query on a table can have options of its own.
+Spark 4.0 to 4.3 do not pass these options to readers or writers. Temporary views keep their
+options, and a query on a table can have options of its own.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 _WAY = (
-    "Spark does not pass the options of a table on; use CREATE TEMPORARY VIEW name USING pykafka "
+    "Spark does not pass on the options of a table; use CREATE TEMPORARY VIEW name USING pykafka "
     "OPTIONS (...), give the options in the query, as in SELECT ... FROM name WITH (...), or use "
     "spark.read.format('pykafka')"
 )

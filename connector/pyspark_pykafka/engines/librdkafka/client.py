@@ -1,5 +1,5 @@
 """
-A consumer of librdkafka with its errors, and the request for a log's watermarks.
+A librdkafka consumer with its errors, and the request for a log's watermarks.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Client:
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self.fatal = FatalErrors()
-        #: Whether its metadata are those of a stale broker, so that no other task may use it.
+        #: Whether its metadata came from a stale broker, so that no other task may use it.
         self.is_stale = False
         self.consumer = Consumer({**config, "error_cb": self.fatal.record})
 

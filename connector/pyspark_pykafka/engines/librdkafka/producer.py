@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 _SLICE_SECONDS = 0.1
 
-# How many records to send between polls: each poll costs a call, and until it the delivery
-# reports take memory.
+# How many records to send between polls: each poll costs a call, but delivery reports take memory
+# until they are polled.
 _POLL_INTERVAL_RECORDS = 1_000
 
 # How long to wait for delivery reports beyond librdkafka's own delivery timeout.
@@ -62,7 +62,7 @@ def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str 
     """
     Write every row, and return their number once the brokers have acknowledged all of them.
 
-    ``topic`` overrides the rows' own. Raises :class:`RecordError` for a row that cannot be
+    ``topic`` overrides the topics of the rows. Raises :class:`RecordError` for a row that cannot be
     written, and the other errors of :mod:`pyspark_pykafka.errors`.
     """
     config = producer_config(kafka)
@@ -118,7 +118,7 @@ class _Task:
             if deadline.expired:
                 msg = (
                     f"the send buffer stayed full for {max_block_ms(self.kafka)} ms "
-                    f"(kafka.max.block.ms) before {row.description} fitted in; the brokers "
+                    f"(kafka.max.block.ms), without room for {row.description}; the brokers "
                     "acknowledge too slowly, or kafka.buffer.memory is smaller than one record"
                 )
                 raise TimeoutExceededError(msg)

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 # The first fetch of a range, whose record size is unknown: one round trip for nearly every
 # micro-batch.
 _FIRST_BYTES = 1024 * 1024
-# The bytes that the last fetch requests beyond the estimate, so that it seldom ends one record
-# short.
+# The last fetch requests this much more than the estimate, so that it seldom ends one record short.
 _SLACK_BYTES = 16 * 1024
 _SLACK = 1.1
 
@@ -20,7 +19,7 @@ class FetchSizing:
     """
     Requests ``max_bytes`` while the range is long, and the remaining bytes at its end.
 
-    With ``max_bytes`` only, each range of a long log would over-fetch by up to a whole fetch.
+    Without the second rule, each range of a long log would over-fetch by up to a whole fetch.
     """
 
     max_bytes: int
