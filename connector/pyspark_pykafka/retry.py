@@ -140,7 +140,7 @@ def retry_until(
     backoff: Backoff,
 ) -> T:
     """
-    Return what ``work`` returns, retrying it after ``retriable`` errors until the deadline.
+    Return the result of ``work``, retrying it after ``retriable`` errors until the deadline.
     """
     while True:
         try:

@@ -676,7 +676,9 @@ def test_equal_counts_of_different_rows_are_refused(
     time_passes(sink)
     other = sink.again()
     messages = [other.write(7, 0, 3, value="another"), other.write(7, 1, 4)]
-    with pytest.raises(ExactlyOnceError, match="its task 0 wrote other rows then, though as many"):
+    with pytest.raises(
+        ExactlyOnceError, match="its task 0 wrote different rows then, although the same number"
+    ):
         other.commit(7, messages)
     other.delivery.abort(messages, len(messages))
 

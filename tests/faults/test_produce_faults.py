@@ -666,7 +666,7 @@ def test_the_request_timeout_is_named(three: KafkaCluster) -> None:
         three.resume(follower)
     assert caught.value.retriable
     assert re.search(
-        rf"records for {name}-0 were refused after 2 tries \(kafka\.retries\): .*"
+        rf"records for {name}-0 were rejected after 2 tries \(kafka\.retries\): .*"
         r"kafka\.request\.timeout\.ms",
         str(caught.value),
     )

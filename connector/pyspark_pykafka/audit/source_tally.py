@@ -1,5 +1,6 @@
 """
-The input side of the audit: computes what entered from offsets; reads the log only on a mismatch.
+The input side of the audit: computes the entered records from offsets, and reads the log only
+after a mismatch.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ _OFFSETS_ONLY = pa.schema([pa.field("offset", SOURCE_TYPES["offset"])])
 
 class SourceTally:
     """
-    Computes what entered a query with these options; lives on the driver.
+    Computes the records that entered a query with these options; lives on the driver.
 
     ``partitions`` are counted individually, besides the whole batch. Raises
     :class:`~pyspark_pykafka.errors.OptionsError` for wrong options.
@@ -66,9 +67,9 @@ class SourceTally:
         exits: Sequence[Checksums],
     ) -> AuditReport:
         """
-        Compare what entered with what left; after a mismatch, compare with the log's records.
+        Compare the entered records with those that left; after a mismatch, with the log's records.
 
-        Raises :class:`OffsetsError` if the progress does not show what entered.
+        Raises :class:`OffsetsError` if the progress does not show which records entered.
         """
         source = find_source(sources, self._options)
         ranges = offset_ranges(source, self._options)

@@ -1,4 +1,4 @@
-"""Tables on the standard output."""
+"""Tables for standard output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`pykafka produce`: writes records from arguments or from the lines of the standard input."""
+"""`pykafka produce`: writes records from arguments or from the lines of standard input."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _add_produce_arguments(parser: argparse.ArgumentParser) -> None:
         "value",
         nargs="*",
         metavar="VALUE",
-        help="the records' values; without any, each line of the standard input is one",
+        help="the records' values; without any, each line of standard input is one",
     )
     keys = parser.add_mutually_exclusive_group()
     keys.add_argument("--key", help="the key of all records")
@@ -109,7 +109,7 @@ def _header(text: str) -> tuple[str, bytes]:
 
 PRODUCE = Command(
     "produce",
-    "Write records to a topic, from arguments or from the lines of the standard input.",
+    "Write records to a topic, from arguments or from the lines of standard input.",
     _add_produce_arguments,
     _produce,
 )

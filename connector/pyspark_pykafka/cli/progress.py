@@ -197,7 +197,7 @@ def _add_positions(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_file(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="the output of export; - is the standard input")
+    parser.add_argument("file", help="the output of export; - is standard input")
 
 
 _ACTIONS = (

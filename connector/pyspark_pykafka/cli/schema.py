@@ -119,7 +119,7 @@ def _as_json(inference: _Inference) -> dict[str, Any]:
 
 
 def _explain(inference: _Inference, column: str) -> None:
-    """Print on the standard error the statistics that the schema does not show."""
+    """Print to standard error the statistics that the schema does not show."""
     lines = [
         f"{inference.records} records, {inference.empty} of them without a {column}, "
         f"{inference.bad} not JSON"

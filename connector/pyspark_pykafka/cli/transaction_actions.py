@@ -168,7 +168,7 @@ def describe_batch(arguments: argparse.Namespace) -> int:
 
 
 def complete_last_batch(arguments: argparse.Namespace) -> int:
-    """Declare the last batch done as it is."""
+    """Declare the last batch done with its visible rows."""
     last = _last_batch(arguments, complete_batch if arguments.execute else read_batch_state)
     if last is None:
         return _report_no_query(arguments)

@@ -71,7 +71,12 @@ TRANSACTIONS = Command(
             Action("list", "Show open transactions.", _list, (_add_all,)),
             Action("abort", "Abort open transactions.", _abort, (add_execute,)),
             Action("describe", "Show which tasks of the last batch are committed.", _describe, ()),
-            Action("complete", "Declare the last batch done as it is.", _complete, (add_execute,)),
+            Action(
+                "complete",
+                "Declare the last batch done with its visible rows.",
+                _complete,
+                (add_execute,),
+            ),
             Action("release", "Free the prefix for another query.", _release, (add_execute,)),
         ),
         _add_common,

@@ -86,8 +86,8 @@ def _entry_point(name: str) -> EntryPoint:
     else:
         names = ", ".join(sorted(entry_points(group=_GROUP).names)) or "there are none"
         msg = (
-            f"clientRackProvider is '{name}', which no package declares that is installed where "
-            f"this process runs; it must be: an entry point of the group {_GROUP} ({names})"
+            f"clientRackProvider is '{name}', which is declared by no package that is installed "
+            f"where this process runs; it must be: an entry point of the group {_GROUP} ({names})"
         )
     raise OptionsError((msg,))
 

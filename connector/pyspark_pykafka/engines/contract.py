@@ -1,5 +1,5 @@
 """
-What both engines share when they read: settings, the resolution of a range, reports of data loss.
+Shared by both engines for reads: settings, the resolution of a range, reports of data loss.
 
 An engine reads one :class:`~pyspark_pykafka.offsets.OffsetRange` into Arrow batches, and writes
 Arrow batches as records. Both engines return equal tables for equal ranges.
@@ -111,7 +111,7 @@ def resolve_range(
     if resolved.size < 0:
         msg = (
             f"{requested} starts at {resolved.start} and ends at {resolved.end}: the start offset "
-            "must not lie beyond the end; the topic holds fewer records than the options say"
+            "must not lie beyond the end; the topic holds fewer records than the options assume"
         )
         raise OffsetsError("UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET", msg)
     return resolved

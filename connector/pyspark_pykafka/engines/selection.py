@@ -82,11 +82,11 @@ def produce(
     return produce_by_librdkafka(batches, kafka, topic)
 
 
-# Once in a process: Spark makes the writer of a stream again for each micro-batch.
+# Once in a process: Spark creates the writer of a stream again for each micro-batch.
 @lru_cache(maxsize=64)
 def check_topic(kafka: KafkaSettings, topic: str, engine: str) -> None:
     """
-    Raise :class:`UnknownTopicError` if a topic to write to is still missing after a moment.
+    Raise :class:`UnknownTopicError` if a topic to write to is still missing after some seconds.
 
     For the driver: each attempt of each task would wait for the topic. Raises as :func:`produce`
     does if no broker can be used.

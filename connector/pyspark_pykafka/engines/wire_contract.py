@@ -65,7 +65,7 @@ class ProducingEngine(Protocol):
 
     def check_topic(self, kafka: KafkaSettings, topic: str) -> None:
         """
-        Raise :class:`UnknownTopicError` if the topic is still missing after a moment.
+        Raise :class:`UnknownTopicError` if the topic is still missing after some seconds.
         """
 
     def write_prepared(

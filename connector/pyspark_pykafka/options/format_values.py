@@ -1,5 +1,5 @@
 """
-How the keys and values of a read are decoded, as options name it.
+How the keys and values of a read are decoded, as options specify it.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ class FormatOptions:
     How keys and values are decoded.
 
     The schemas are the DDL of a type for JSON, the text of an Avro schema for Avro, or None. With a
-    registry that of Avro is the reader's schema; the subjects say where it is if it is None. For
-    Protobuf they are the user's text, or the descriptor that it was resolved to, with the message's
-    full name. Of ``debezium-json`` the schema is the type of a row, of ``debezium-avro`` that of
-    the envelope.
+    registry, an Avro schema is the reader's schema, and one that is None is looked up under its
+    subject. For Protobuf the schemas are the user's text, or the descriptors that it was resolved
+    to, with the message's full name. For ``debezium-json`` the schema is the type of a row, for
+    ``debezium-avro`` the schema of the envelope.
     """
 
     value_format: ValueFormat = "raw"
@@ -52,7 +52,7 @@ class FormatOptions:
     @property
     def encodings(self) -> dict[str, str]:
         """
-        The formats by the record's column, that of Debezium's envelopes without their name.
+        The encodings by the record's column: for Debezium, ``json`` or ``avro``.
         """
         return {name: kind.removeprefix("debezium-") for name, kind in self.by_column.items()}
 

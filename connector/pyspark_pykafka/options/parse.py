@@ -189,8 +189,8 @@ def _check_no_loop(reader: OptionReader, source: SourceOptions) -> None:
     topic = source.formats.dead_letter_topic
     if topic is not None and _selects(source.strategy, topic):
         reader.mistakes.append(
-            f"deadLetterTopic is '{topic}', which this query reads, so that bad records would come "
-            "again and again; give another topic, or a pattern that does not match it"
+            f"deadLetterTopic is '{topic}', which this query reads, so bad records would be read "
+            "again and again; set another topic, or a pattern that does not match it"
         )
 
 

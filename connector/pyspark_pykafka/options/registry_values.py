@@ -34,8 +34,9 @@ class RegistryOptions:
 @dataclass(frozen=True, slots=True)
 class SubjectOptions:
     """
-    Where a column's schema is in the registry: in the subject ``name``, or in that which
-    ``strategy`` makes of the topic and ``record_name``. Without ``version`` it is the latest.
+    Where a column's schema is in the registry: under the subject ``name``, or under the subject
+    that ``strategy`` derives from the topic and ``record_name``. Without ``version`` it is the
+    latest schema.
     """
 
     name: str | None = None

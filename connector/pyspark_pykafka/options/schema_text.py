@@ -10,7 +10,7 @@ import json
 import re
 from typing import Any
 
-# A type's name with its parameters, as against a list of fields: "BIGINT", "ARRAY<INT>".
+# A type's name with its parameters, as opposed to a list of fields: "BIGINT", "ARRAY<INT>".
 _TYPE = re.compile(r"\w+\s*(<.*>|\([\d\s,]*\))?", re.DOTALL)
 _STRUCT = re.compile(r"struct\s*<(.*)>", re.DOTALL | re.IGNORECASE)
 

@@ -1,5 +1,5 @@
 """
-The progress store that a query records its progress in, as options name it.
+The progress store of a query, as options specify it.
 """
 
 from __future__ import annotations

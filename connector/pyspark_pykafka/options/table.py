@@ -125,8 +125,8 @@ ENDING_OFFSETS = Option(
     "endingOffsets",
     OFFSETS,
     "Where to end (exclusive); it cannot be `earliest`. A stream reads no further: with "
-    "`availableNow` it ends there, with other triggers it stays idle. So a stream's end must stay "
-    "where it is: no time ago, nor a number of last offsets.",
+    "`availableNow` it ends there, with other triggers it stays idle. So a stream's end cannot "
+    "be relative: neither a time ago, nor a number of last offsets.",
     Scope.READ,
     default="latest",
 )
@@ -409,8 +409,9 @@ DEBEZIUM_ROWS = Option(
 DEBEZIUM_TOMBSTONES: Option[Literal["drop", "keep"]] = Option(
     "debeziumTombstones",
     one_of("drop", "keep"),
-    "Whether a tombstone, which follows the change event of a deleted row, is a row whose value is "
-    "NULL (`keep`), or none (`drop`). Requires `valueFormat` `debezium-json` or `debezium-avro`.",
+    "Whether a tombstone, which follows the change event of a deleted row, becomes a row whose "
+    "value is NULL (`keep`), or no row (`drop`). Requires `valueFormat` `debezium-json` or "
+    "`debezium-avro`.",
     Scope.READ,
     default="drop",
 )
@@ -443,8 +444,8 @@ MAX_BAD_RECORDS = Option(
 DEAD_LETTER_TOPIC = Option(
     "deadLetterTopic",
     TOPIC,
-    "The topic for bad records with `onBadRecord=deadletter`. It must exist, and is on the brokers "
-    "of the read.",
+    "The topic for bad records with `onBadRecord=deadletter`. It must exist on the brokers "
+    "that the query reads from.",
     Scope.READ,
 )
 SINK_TOPIC = Option(

@@ -1,5 +1,5 @@
 """
-The receiver of a query's progress: what the source reports, and nothing about stores.
+The receiver of a query's progress, as the source sees it: independent of stores.
 """
 
 from __future__ import annotations

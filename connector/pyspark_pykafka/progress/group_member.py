@@ -110,7 +110,7 @@ class GroupMember:
 
     def start_claim(self) -> None:
         """
-        Let :meth:`keep_alive` hold the member to its present session.
+        Require the present session in :meth:`keep_alive` from now on.
         """
         self._claimed_at = self._assignments
 

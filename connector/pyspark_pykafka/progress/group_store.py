@@ -88,7 +88,7 @@ class GroupStore:
 
     def write(self, records: Mapping[TopicPartition, Record]) -> None:
         """
-        Commit the records, in requests that the brokers accept.
+        Commit the records, in requests of a size that the brokers accept.
         """
         for chunk in chunks(sorted(records.items()), _MAX_COMMIT_SIZE):
             self.keep_alive()

@@ -22,7 +22,7 @@ _LEADERS_MAX_AGE_SECONDS = 60.0
 
 class LeaderCache:
     """
-    Caches partition leaders for a while; nothing but human readers uses those in the records.
+    Caches partition leaders for a while; they are recorded for human readers only.
     """
 
     def __init__(self, fetch: Leaders, now: Callable[[], float]) -> None:

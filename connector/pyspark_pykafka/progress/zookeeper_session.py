@@ -1,5 +1,5 @@
 """
-A session with ZooKeeper: the client, its responses within a timeout, and its errors in our terms.
+A session with ZooKeeper: the client, its responses within a timeout, and the mapping of its errors.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class ZooKeeperSession:
 
     def start_claim(self) -> None:
         """
-        Let :meth:`check_claim` hold the client to its present session.
+        Require the present session in :meth:`check_claim` from now on.
         """
         self._claimed = _session_id(self.connected())
 

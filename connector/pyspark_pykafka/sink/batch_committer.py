@@ -196,7 +196,7 @@ def _abort_lost_attempts(
     fence_id: str,
 ) -> list[str]:
     """
-    Abort what lost attempts have left open, and return its transactional ids.
+    Abort the transactions that lost attempts have left open, and return their ids.
     """
     limited = transactions.with_time_limit(_OPTIONAL_LOOKUP_SECONDS)
     _best_effort(lambda: limited.register_id(fence_id))

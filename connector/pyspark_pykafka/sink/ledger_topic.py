@@ -48,8 +48,8 @@ _OPTIONAL_LOOKUP_SECONDS = 5.0
 @dataclass(frozen=True, slots=True)
 class LedgerTopic:
     """
-    A ledger's topic, and how to create it. None means a value for the number of brokers, up to 3
-    and 2.
+    A ledger's topic, and how to create it. None means a default that depends on the number of
+    brokers: up to 3 replicas, of which up to 2 must be in sync.
     """
 
     name: str
@@ -185,7 +185,7 @@ def _create(
     # Needed once in the life of a query: no other task pays for the import.
     from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
 
-    # The number of brokers was their answer.
+    # The brokers have responded: their number comes from them.
     first_contact.record_contact(kafka)
     factor, in_sync = topic.durability(brokers)
     action = f"creating the topic {topic.name}, the ledger of an exactly-once stream"

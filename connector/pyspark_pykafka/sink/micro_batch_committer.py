@@ -114,7 +114,7 @@ def abort_micro_batch(
     first = min(committable.marker_offset for committable in committables)
     # Invariant I5 (intent first): without a binding intent all of it may be aborted.
     if maybe_committing:
-        # An intent that is still in flight lands behind this entry, and is not binding.
+        # An intent that is still in flight lands after this entry, and is not binding.
         end = ledger.append(Withdrawal(query, write))
         # Up to that offset, whatever high watermark a newly elected leader reports.
         if _is_decided(ledger.read_all(first, end), query, write):

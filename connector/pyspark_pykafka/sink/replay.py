@@ -24,7 +24,7 @@ _MAX_LISTED = 10
 
 def covers_batch(entries: Iterable[Entry], batch: int) -> bool:
     """
-    Return whether no entry before these committed ones can be about the batch.
+    Return whether no entry before these committed ones can concern the batch.
 
     A batch is committed whole before the next one begins, so a marker of an earlier batch suffices.
     """
@@ -242,7 +242,10 @@ def _check_same_rows(
         reason = f"an older version wrote its task {marker.task}, without a hash of its rows"
         raise _replay_differs_error(batch, state, reason)
     if now is not None and marker.content != now.content_hash:
-        reason = f"its task {marker.task} wrote other rows then, though as many ({records})"
+        reason = (
+            f"its task {marker.task} wrote different rows then, although the same number "
+            f"({records})"
+        )
         raise _replay_differs_error(batch, state, reason)
 
 

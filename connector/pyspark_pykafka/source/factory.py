@@ -1,5 +1,5 @@
 """
-Builds what batch and streaming reads share: the driver's metadata client, the tasks' settings.
+Builds the parts that batch and streaming reads share: the metadata client, the tasks' settings.
 """
 
 from __future__ import annotations

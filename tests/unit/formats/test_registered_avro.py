@@ -169,7 +169,7 @@ def test_bad_names(registry: FakeRegistry) -> None:
     headers[-1] = [("__value_schema_id", b"\1short")]
     results = rows(formats(registry), values, headers)
     errors = [error for _, error in results]
-    assert all(error and "begin with the id of a schema" in error for error in errors[:5])
+    assert all(error and "begin with a schema id" in error for error in errors[:5])
     for error, reason in zip(
         errors[5:10],
         ["does not know id 999", "of type JSON", "contains itself", "not JSON", "Subject not"],

@@ -139,7 +139,7 @@ def test_other_messages_are_bad(registry: FakeRegistry) -> None:
     )
     assert good == (VALUE, "")
     expected = [
-        f"its message, 1 in the schema with id {number}, is 'com.shop.Refund', not 'com.shop.Or",
+        f"its message, at 1 in the schema with id {number}, is 'com.shop.Refund', not 'com.shop.Or",
         "is 'com.shop.Order.Line', not 'com.shop.Order'",
         "is none, not 'com.shop.Order'",
         "is 'com.shop.Money', not 'com.shop.Order'",
@@ -215,11 +215,7 @@ def test_schemas_of_the_user(tmp_path: Path) -> None:
         ("/nowhere/shop.desc", None, "the file '/nowhere/shop.desc' cannot be read on the driver"),
         ("a INT", None, "it is neither base64, nor the path of a file"),
         ("message Order { int64 id = 1 }", None, "protoc rejects it"),
-        (
-            base64.b64encode(described[:-3]).decode(),
-            None,
-            "not a descriptor that protoc has written",
-        ),
+        (base64.b64encode(described[:-3]).decode(), None, "not a descriptor written by protoc"),
     ):
         with pytest.raises(OptionsError, match=expected):
             given_schema("value", schema, message)

@@ -127,7 +127,7 @@ def test_memory_is_bounded() -> None:
 @pytest.mark.parametrize(
     ("fields", "text"),
     [
-        ([("value", VALUE)], "onUnknownField is 'rescue' and the schema has no column for it"),
+        ([("value", VALUE)], "onUnknownField is 'rescue', but the schema has no column for it"),
         ([("value", VALUE), ("_rescued", pa.int32())], "'_rescued' must be: STRING"),
         ([("value", pa.list_(TEXT)), ("_rescued", TEXT)], "must have the column 'value' as a STR"),
         ([("offset", pa.int64()), ("_rescued", TEXT)], "must have the column 'value' as a STRUCT"),

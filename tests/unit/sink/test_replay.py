@@ -252,7 +252,10 @@ def test_a_different_replay_is_refused(again: CommittableBatch, reason: str) -> 
 
 @pytest.mark.parametrize(
     ("content", "reason"),
-    [("other", "wrote other rows then, though as many"), ("", "an older version wrote its task 1")],
+    [
+        ("other", "wrote different rows then, although the same number"),
+        ("", "an older version wrote its task 1"),
+    ],
 )
 def test_equal_counts_are_not_equal_rows(content: str, reason: str) -> None:
     """

@@ -52,7 +52,7 @@ _FIRST_REQUEST_SECONDS = 2.0
 
 _BROKER_DEFAULT = -1
 
-# The clients of requests that nobody waits for any more, with their process and their futures.
+# The clients of abandoned requests, with their process and their futures.
 _unfinished: list[tuple[int, AdminClient, Collection[Future[Any]]]] = []
 
 # Only a new client finds the broker that has the role now: librdkafka 2.16 keeps sending requests
@@ -149,7 +149,7 @@ class RetryingAdmin:
         self, request: Callable[[AdminClient, float], Futures[K, R]], seconds: float, action: str
     ) -> dict[K, R]:
         """
-        Send the request once; the next one uses a new client if this one has no use any more.
+        Send the request once; the next request uses a new client if this one is no longer usable.
         """
         futures = request(self.client(), seconds)
         limit = Deadline.after(seconds + _GRACE_SECONDS, self._now)
@@ -166,7 +166,7 @@ class RetryingAdmin:
 
     def _raise_at_end(self, error: TimeoutExceededError, deadline: Deadline, action: str) -> None:
         """
-        Raise why no response came, if another request would be of no use or comes too late.
+        Raise the reason for the missing response, if another request would be useless or too late.
         """
         reason = bootstrap_error(self._kafka)
         if reason is not None and not reason.retriable:

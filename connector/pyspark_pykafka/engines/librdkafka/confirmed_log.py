@@ -38,7 +38,7 @@ def confirm_log(
     """
     if wire_unsupported_reason(kafka) is not None:
         return None
-    # Here, since other reads do not need the other engine's connections.
+    # Imported here, since other reads do not need the other engine's connections.
     from pyspark_pykafka.engines.wire.consumer.metadata import WireMetadata
 
     # Invariant R18 (no single broker).

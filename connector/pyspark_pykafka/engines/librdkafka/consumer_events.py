@@ -1,6 +1,6 @@
 """
-Handles what librdkafka's consumer reports instead of a record: the end of the log, a truncated log,
-an offset out of range, a partition that is missing.
+Handles the events that librdkafka's consumer reports instead of records: the end of the log, a
+truncated log, an offset out of range, a missing partition.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ class ConsumerEvents:
         """
         self.stall_reason = (
             "the leader says that the offset is out of range (OFFSET_OUT_OF_RANGE), and also that "
-            f"the log has offsets from {log_start} up to {visible_end}; is the cluster at rest?"
+            f"the log has offsets from {log_start} up to {visible_end}; is the cluster stable?"
         )
         self._pause()
 

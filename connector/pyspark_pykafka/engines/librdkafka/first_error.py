@@ -19,7 +19,7 @@ def bootstrap_error(kafka: KafkaSettings) -> PykafkaError | None:
     """
     if first_contact.is_reached(kafka):
         return None
-    # Here, since only this error needs the other engine's connections.
+    # Imported here, since only this error needs the other engine's connections.
     from pyspark_pykafka.engines.wire.network import bootstrap_check
 
     return bootstrap_check.bootstrap_error(kafka)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     RequestedPartitions = Mapping[str, Sequence[P]]
     LeaderResponse = ListOffsetsResponse | OffsetForLeaderEpochResponse
 
-# The least time for the rest of a response that is arriving.
+# The minimum time for the rest of a response that is arriving.
 _REST_SECONDS = 1.0
 
 

@@ -44,7 +44,7 @@ class _ProgressTimer:
     """
     The time that is left for progress, and the pauses between retries.
 
-    The pauses after a lost connection, another error and a response without records grow apart.
+    The pauses after a lost connection, another error and an empty response grow independently.
     """
 
     def __init__(self, seconds: float, cluster: Cluster) -> None:

@@ -36,10 +36,10 @@ class LogTruncatedError(Exception):
 @dataclass(slots=True)
 class LogCheck:
     """
-    Requests the end offset of the epoch that was seen from the leader of each later one (KIP-320).
+    Asks the leader of each later epoch for the end offset of the epoch that was seen (KIP-320).
 
     ``seen_end`` is the offset up to which the log was seen, in leader epoch ``epoch``. Brokers
-    refuse a Fetch with another leader epoch than theirs, so a check before the first Fetch in an
+    reject a Fetch whose leader epoch differs from theirs, so a check before the first Fetch in an
     epoch is enough to read from no other log. A log is not truncated within a leader epoch, so
     there is no request while the leader stays.
     """
@@ -54,7 +54,7 @@ class LogCheck:
 
     def record_end(self, end: int, epoch: int) -> None:
         """
-        Take a leader's epoch and log end as seen, if the range was planned without an epoch.
+        Record a leader's epoch and log end as seen, if the range was planned without an epoch.
         """
         if self.epoch == NO_EPOCH and end >= self.seen_end:
             self.epoch = self._checked_epoch = epoch

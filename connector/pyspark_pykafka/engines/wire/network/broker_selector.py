@@ -252,7 +252,7 @@ class BrokerSelector:
 
     def _with_hint(self, error: PykafkaError, address: Address) -> PykafkaError:
         """
-        Add to the error where an address comes from that is not a bootstrap server.
+        Add to the error the origin of an address that is not a bootstrap server.
         """
         if address in self.config.bootstrap or _ADVERTISED_LISTENERS in str(error):
             return error

@@ -185,7 +185,7 @@ class Cluster:
 
     def demote_metadata_source(self) -> None:
         """
-        Demote the broker of the last metadata, which turned out to be of no use.
+        Demote the broker of the last metadata, which turned out to be unusable.
         """
         if self._metadata.last_source is not None:
             self.demote(self._metadata.last_source)

@@ -215,7 +215,7 @@ def _connect_error(raw: socket.socket) -> OSError | None:
 
 
 def _context(tls: Tls) -> ssl.SSLContext:
-    # Here, since importing ssl takes a worker that needs no TLS some milliseconds.
+    # Imported here, since importing ssl takes a worker that needs no TLS some milliseconds.
     from pyspark_pykafka.engines.wire.network.tls import tls_context
 
     return tls_context(tls)

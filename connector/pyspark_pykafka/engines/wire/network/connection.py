@@ -253,7 +253,7 @@ class Connection:
         is_early = self._transport.hint in (_NO_LOGIN_HINT, PLAINTEXT_HINT)
         if not is_early or error.__cause__ is None:
             return error
-        # Here, since only this error needs it.
+        # Imported here, since only this error needs it.
         from pyspark_pykafka.engines.wire.network import listener_probe
 
         if self._transport.hint == PLAINTEXT_HINT:
@@ -306,14 +306,14 @@ class Connection:
 
 
 def _plaintext_listener_error(address: Address, config: WireConfig) -> PykafkaError | None:
-    # Here, since only this error needs it.
+    # Imported here, since only this error needs it.
     from pyspark_pykafka.engines.wire.network.listener_probe import plaintext_listener_error
 
     return plaintext_listener_error(address, config, Connection.open)
 
 
 def _wire_log(address: Address, config: WireConfig) -> WireLog:
-    # Here, since only debugging needs it.
+    # Imported here, since only debugging needs it.
     from pyspark_pykafka.engines.wire.network.wire_log import WireLog
 
     return WireLog(address, config.debug)

@@ -1,5 +1,5 @@
 """
-Detects stale metadata, as a broker returns it that is cut off from its controllers.
+Detects stale metadata, such as a broker returns while it is cut off from its controllers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     class MetadataChecks(TypedDict, total=False):
         """
-        What a caller knows of the topics: fields of :class:`FreshnessCheck`.
+        A caller's knowledge of the topics, as fields of :class:`FreshnessCheck`.
         """
 
         expected_topics: Collection[str]
@@ -45,7 +45,7 @@ _MIN_AGREEING = 2
 @dataclass(slots=True)
 class FreshnessCheck:
     """
-    Collects the metadata of several brokers until each topic's is known to be fresh.
+    Collects the metadata of several brokers until that of each topic is known to be fresh.
 
     ``requested`` are the topics of the request, None for all; topics that are not ``is_relevant``
     are ignored. ``expected_topics`` existed before, and topics had at least ``min_partitions``.

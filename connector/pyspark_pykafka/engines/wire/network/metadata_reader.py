@@ -1,5 +1,5 @@
 """
-Reads the metadata of a cluster, such that no single broker is trusted.
+Reads the metadata of a cluster without trusting a single broker.
 """
 
 from __future__ import annotations

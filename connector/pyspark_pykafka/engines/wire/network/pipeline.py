@@ -177,8 +177,8 @@ class _BrokerPipeline(Generic[K, R]):
         """
         Return the next response, and the key of its request.
 
-        Raises :class:`BrokerUnavailableError` if nothing was sent: then the connection has ended
-        while a throttle time was waited for.
+        Raises :class:`BrokerUnavailableError` if the connection ended during a throttle time,
+        before anything was sent.
         """
         if not self._in_flight:
             address = self.connection.address

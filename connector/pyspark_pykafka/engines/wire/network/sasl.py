@@ -68,7 +68,7 @@ if TYPE_CHECKING:
 
         def receive(self, auth_bytes: bytes) -> None:
             """
-            Take the broker's message; raises ValueError or LookupError if it is invalid.
+            Process the broker's message; raises ValueError or LookupError if it is invalid.
             """
 
 

@@ -22,7 +22,7 @@ _MIN_RENEWAL_SECONDS = 1.1
 
 class SaslSession:
     """
-    Logs a connection in, and again before the login expires; nothing without a mechanism.
+    Logs a connection in, and again before the login expires; does nothing without a mechanism.
     """
 
     def __init__(self, address: Address, sasl: Sasl | None, now: Callable[[], float]) -> None:

@@ -31,8 +31,8 @@ def buffer_full_error(
     """
     last_error = next((queue.last_error for queue in queues if queue.last_error), None)
     return TimeoutExceededError(
-        f"the send buffer stayed full for {milliseconds(seconds)} ms (kafka.max.block.ms) before a "
-        f"batch for {tp} fitted in{_because(last_error)}; the brokers acknowledge too slowly, or "
+        f"the send buffer stayed full for {milliseconds(seconds)} ms (kafka.max.block.ms) without "
+        f"room for a batch for {tp}{_because(last_error)}; the brokers acknowledge too slowly, or "
         "kafka.buffer.memory is too small"
     )
 

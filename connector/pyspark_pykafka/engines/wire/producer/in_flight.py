@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     Batches = dict[TopicPartition, ProducerBatch]
 
 
-# The leaders of a request without a response are checked after so long, and whenever that time has
+# The leaders of a request without a response are checked after this time, and whenever it has
 # doubled: a broker that was cut off from its controllers waits in vain for its replicas.
 _CHECK_SECONDS = 3.0
 

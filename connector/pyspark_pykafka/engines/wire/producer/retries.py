@@ -80,7 +80,7 @@ class ProducerRetryPolicy:
         """
         if batch.attempts > self._retries:
             msg = (
-                f"{batch.count} records for {tp} were refused after {batch.attempts} tries "
+                f"{batch.count} records for {tp} were rejected after {batch.attempts} tries "
                 f"(kafka.retries): {error}"
             )
             raise KafkaClientError(

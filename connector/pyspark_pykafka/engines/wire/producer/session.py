@@ -23,7 +23,7 @@ _MAX_VERSION, _MAX_TRANSACTIONAL_VERSION = 12, 11
 
 class ProducerSession(Protocol):
     """
-    What the sender puts into its batches and requests.
+    The identity that the sender puts into its batches and requests.
     """
 
     @property

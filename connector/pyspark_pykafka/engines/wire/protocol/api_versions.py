@@ -1,5 +1,5 @@
 """
-Negotiates API versions with a broker (KIP-35): the ApiVersions request and what follows from it.
+Negotiates API versions with a broker (KIP-35): the ApiVersions request and the usable versions.
 """
 
 from __future__ import annotations

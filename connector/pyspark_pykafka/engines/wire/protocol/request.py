@@ -1,5 +1,5 @@
 """
-What every hand-written request has in common: its API, versions, header and frame.
+The common parts of all hand-written requests: API, versions, header and frame.
 
 kafka-python has every message, but importing it takes a fresh worker longer than its first read. So
 the messages for reading and writing are written by hand, after Kafka's schemas

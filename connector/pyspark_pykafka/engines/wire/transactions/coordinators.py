@@ -158,7 +158,7 @@ class Coordinators:
         Send each coordinator once the requests for all of its ids; return the responses.
 
         ``request`` makes a request for several ids. Coordinators that fail are left out. Raises the
-        error of an id whose coordinator the user may not know: no retry can help.
+        error of an id whose coordinator the user may not look up: no retry can help.
         """
         by_address, errors = self._group_by_coordinator(transactional_ids, deadline)
         for error in errors.values():

@@ -192,7 +192,7 @@ def test_each_truncation_is_reported_once(caplog: pytest.LogCaptureFixture) -> N
 
     assert caplog.text.count("was truncated") == 2
     assert caplog.text.count("ends at offset 200 now") == 1
-    assert caplog.text.count("end at offset 600 now") == 1
+    assert caplog.text.count("ends at offset 600 now") == 1
 
 
 def test_election_without_truncation_loses_nothing() -> None:
