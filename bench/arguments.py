@@ -140,12 +140,12 @@ def _positive(text: str) -> int:
     return int(text)
 
 
-def _choices(known: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
+def _choices(choices: tuple[str, ...]) -> Callable[[str], tuple[str, ...]]:
     def parsed(text: str) -> tuple[str, ...]:
         names = tuple(text.split(","))
         for name in names:
-            if name not in known:
-                msg = f"{name!r} is not one of: {', '.join(known)}"
+            if name not in choices:
+                msg = f"{name!r} is not one of: {', '.join(choices)}"
                 raise argparse.ArgumentTypeError(msg)
         return names
 

@@ -53,21 +53,21 @@ def draw(results: Results) -> list[Path]:
     Write a PNG and an SVG beside the JSON file and return their paths; none without measurements.
     """
     panels = {
-        title: chosen
+        title: bars
         for title, kinds in PANELS.items()
         if (
-            chosen := [
+            bars := [
                 measurement for measurement in results.measurements if measurement.kind in kinds
             ]
         )
     }
     if not panels:
         return []
-    max_groups = max(len(chosen) for chosen in panels.values())
+    max_groups = max(len(bars) for bars in panels.values())
     figure = Figure((2 + INCHES_PER_GROUP * max(max_groups, MIN_GROUPS), 1 + 3.4 * len(panels)))
     FigureCanvasAgg(figure)
-    for at, (title, chosen) in enumerate(panels.items(), start=1):
-        _panel(figure.add_subplot(len(panels), 1, at), title, chosen)
+    for at, (title, bars) in enumerate(panels.items(), start=1):
+        _panel(figure.add_subplot(len(panels), 1, at), title, bars)
     figure.suptitle(_heading(results), fontsize=9, wrap=True)
     figure.tight_layout(rect=(0, 0, 1, 0.99))
     paths = [results.path.with_suffix(suffix) for suffix in (".png", ".svg")]

@@ -73,12 +73,12 @@ def read_frame(spark: SparkSession, load: Callable[[], DataFrame]) -> Read:
     """
     Read a frame into the sink `noop`; the time includes loading and planning.
     """
-    known = _last_execution(spark)
+    last_execution = _last_execution(spark)
     start = time.perf_counter()
     frame = load()
     frame.write.format("noop").mode("overwrite").save()
     seconds = time.perf_counter() - start
-    return Read(seconds, _rows_written(spark, known))
+    return Read(seconds, _rows_written(spark, last_execution))
 
 
 def read_stream(
@@ -132,17 +132,20 @@ def checksum_of(frame: DataFrame, columns: Sequence[str]) -> tuple[int, int]:
     return int(row[0]), int(row[1] or 0)
 
 
-def _rows_written(spark: SparkSession, known: int) -> int:
+def _rows_written(spark: SparkSession, last_execution: int) -> int:
     """
-    Return the rows that Spark counted at the sink, in the query after the execution ``known``.
+    Return the rows that Spark counted at the sink, in the query after ``last_execution``.
     """
     store = _store(spark)
-    for number in range(_last_execution(spark), known, -1):
+    for number in range(_last_execution(spark), last_execution, -1):
         nodes, values = store.planGraph(number).allNodes(), store.executionMetrics(number)
         for node in _each(nodes):
             if str(node.name()).startswith(SINK_NODE):
                 return _value(node, values)
-    msg = f"Spark's executions after number {known} have no {SINK_NODE}; was this a batch write?"
+    msg = (
+        f"Spark's executions after number {last_execution} have no {SINK_NODE}; was this a batch "
+        "write?"
+    )
     raise LookupError(msg)
 
 
@@ -161,8 +164,8 @@ def _each(sequence: JavaObject) -> list[Any]:
 def _last_execution(spark: SparkSession) -> int:
     # Metrics reach the store through a queue.
     spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(SECONDS * 1000)  # noqa: SLF001
-    known = _store(spark).executionsList()
-    return -1 if known.isEmpty() else int(known.last().executionId())
+    executions = _store(spark).executionsList()
+    return -1 if executions.isEmpty() else int(executions.last().executionId())
 
 
 def _store(spark: SparkSession) -> JavaObject:

@@ -222,8 +222,8 @@ class StreamOffset:
         Return the topics that were deleted and recreated since ``earlier``.
         """
         # Invariant R15 (topic id).
-        known = earlier.topic_ids
-        return {t for t, new in self.topic_ids.items() if known.get(t, new) != new}
+        earlier_ids = earlier.topic_ids
+        return {t for t, new in self.topic_ids.items() if earlier_ids.get(t, new) != new}
 
     def to_json(self) -> Document:
         """

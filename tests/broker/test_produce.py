@@ -239,7 +239,7 @@ def test_partitions_of_keys(kafka_cluster: KafkaCluster, topic: Callable[..., st
     assert ours == theirs
     assert ours.keys() == set(keys)
     assert {key: ours[key] for key in MURMUR2} == {
-        key: (known & 0x7FFF_FFFF) % MANY for key, known in MURMUR2.items()
+        key: (murmur2_hash & 0x7FFF_FFFF) % MANY for key, murmur2_hash in MURMUR2.items()
     }
 
 

@@ -117,8 +117,8 @@ def orders(
 
 
 def typed(folder: Path, **options: str) -> dict[str, str]:
-    chosen = {"valueFormat": "protobuf", "valueSchema": str(folder / "orders.desc")}
-    return chosen | {"valueMessageName": "shop.Order"} | options
+    defaults = {"valueFormat": "protobuf", "valueSchema": str(folder / "orders.desc")}
+    return defaults | {"valueMessageName": "shop.Order"} | options
 
 
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])

@@ -50,9 +50,9 @@ class Schedule:
             self.write,
             self.restart,
         )
-        chosen = self.rng.choice(steps)
-        self.steps_taken.append(chosen.__name__)
-        chosen()
+        step_method = self.rng.choice(steps)
+        self.steps_taken.append(step_method.__name__)
+        step_method()
         self.write()
 
     def add_topic(self) -> None:

@@ -29,8 +29,8 @@ def topics(cluster: KafkaCluster, prefix: str) -> list[str]:
     """
     Return the topics of runs with this prefix.
     """
-    known = cluster.admin().list_topics(timeout=SECONDS).topics
-    return sorted(name for name in known if name.startswith(prefix))
+    names = cluster.admin().list_topics(timeout=SECONDS).topics
+    return sorted(name for name in names if name.startswith(prefix))
 
 
 def output_records(cluster: KafkaCluster, prefix: str) -> list[Record]:

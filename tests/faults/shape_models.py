@@ -61,17 +61,17 @@ def windowed(numbers: Iterable[int]) -> Rows:
 
     No record is late: the numbers arrive in order, batch by batch.
     """
-    known = sorted(numbers)
+    ordered = sorted(numbers)
     counts: Counter[tuple[int, str]] = Counter()
     last: dict[tuple[int, str], int] = {}
-    for number in known:
+    for number in ordered:
         group = (number - number % WINDOW_SECONDS, key_of(number))
         counts[group] += 1
         last[group] = number
     return [
         row_of({"start": start, "key": key, "count": counts[start, key], "last": at})
         for (start, key), at in last.items()
-        if start + WINDOW_SECONDS <= known[-1]
+        if start + WINDOW_SECONDS <= ordered[-1]
     ]
 
 

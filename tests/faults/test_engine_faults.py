@@ -263,8 +263,8 @@ def test_topic_deleted_during_a_range(three: KafkaCluster, engine: str) -> None:
     def still_known() -> str | None:
         topic = offset_range.tp.topic
         admins = map(three.admin, three.running_addresses())
-        known = any(topic in admin.list_topics(timeout=30).topics for admin in admins)
-        return f"a broker still knows {topic}" if known else None
+        is_known = any(topic in admin.list_topics(timeout=30).topics for admin in admins)
+        return f"a broker still knows {topic}" if is_known else None
 
     def delete(number: int) -> None:
         if number == 0:

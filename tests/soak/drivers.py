@@ -97,13 +97,13 @@ class Driver:
             cwd=self.folder,
             env={**os.environ, **self.environment},
         )
-        known = len(self.events)
+        earlier_count = len(self.events)
 
         def missing() -> str | None:
             self.poll()
             if not self.is_alive:
                 return f"the driver {self.name} has ended: {self.log()}"
-            ready = any(event["event"] == "ready" for event in self.events[known:])
+            ready = any(event["event"] == "ready" for event in self.events[earlier_count:])
             return None if ready else f"the driver {self.name} is starting"
 
         wait_until(missing, READY_SECONDS)

@@ -221,8 +221,8 @@ def elected_leaders(scene: Scene, random: Random) -> Iterator[str]:
 def added_partitions(scene: Scene, random: Random) -> Iterator[str]:
     topic = random.choice(scene.outputs)
     admin = scene.rig.cluster.kafka.admin()
-    known = len(admin.list_topics(topic, timeout=_REQUEST_SECONDS).topics[topic].partitions)
-    added = admin.create_partitions([NewPartitions(topic, known + 1)])
+    count = len(admin.list_topics(topic, timeout=_REQUEST_SECONDS).topics[topic].partitions)
+    added = admin.create_partitions([NewPartitions(topic, count + 1)])
     added[topic].result(_REQUEST_SECONDS)
     scene.changing.add_partition()
     yield f"{topic} and the changing topic"
@@ -271,12 +271,12 @@ def killed_planner(scene: Scene, random: Random) -> Iterator[str]:
 @contextmanager
 def paused_executor(scene: Scene, random: Random) -> Iterator[str]:
     executors = [e for driver in scene.rig.drivers.values() for e in driver.executors()]
-    chosen = [random.choice(executors)] if executors else []
+    processes = [random.choice(executors)] if executors else []
     with suppress(psutil.NoSuchProcess):
-        chosen += [child for each in chosen[:1] for child in each.children(recursive=True)]
-    _signal_all(chosen, signal.SIGSTOP)
+        processes += [child for each in processes[:1] for child in each.children(recursive=True)]
+    _signal_all(processes, signal.SIGSTOP)
     yield "an executor and its Python workers"
-    _signal_all(chosen, signal.SIGCONT)
+    _signal_all(processes, signal.SIGCONT)
 
 
 @contextmanager

@@ -283,8 +283,8 @@ def _simulation(runs: Sequence[Run]) -> Iterator[str]:
 
 def _simulation_row(summary: Summary) -> tuple[object, ...]:
     figures = (summary.records, summary.faults, len(summary.failed))
-    shown = (f"{figure:,}" for figure in figures)
-    return f"`{summary.workload}`", f"{summary.seeds:,}", ", ".join(summary.ranges), *shown
+    texts = (f"{figure:,}" for figure in figures)
+    return f"`{summary.workload}`", f"{summary.seeds:,}", ", ".join(summary.ranges), *texts
 
 
 def main() -> None:

@@ -359,6 +359,8 @@ class Round:
     def _ends(self, topic: str) -> dict[int, int] | None:
         partitions = next(feed.partitions for feed in self.feeds.values() if feed.topic == topic)
         settings = KafkaSettings.of({"bootstrap.servers": self.rig.cluster.direct})
-        known = self._end_offsets.get(partitions) or EndOffsets(admin_config(settings), partitions)
-        self._end_offsets[partitions] = known
-        return known.of(topic)
+        end_offsets = self._end_offsets.get(partitions) or EndOffsets(
+            admin_config(settings), partitions
+        )
+        self._end_offsets[partitions] = end_offsets
+        return end_offsets.of(topic)

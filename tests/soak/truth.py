@@ -92,9 +92,9 @@ def windowed(records: Iterable[SourceRecord]) -> Truth:
     """
     Return the counts by key and window in append mode; windows still open may be written, or not.
     """
-    known = list(records)
-    counts = Counter((r.number % KEYS, r.number - r.number % WINDOW) for r in known)
-    watermark = max((r.number for r in known), default=0) - DELAY
+    all_records = list(records)
+    counts = Counter((r.number % KEYS, r.number - r.number % WINDOW) for r in all_records)
+    watermark = max((r.number for r in all_records), default=0) - DELAY
     truth: Truth = {("windowed", key): [] for key in range(KEYS)}
     for (key, start), count in sorted(counts.items()):
         state = COMMITTED if start + WINDOW <= watermark else UNKNOWN

@@ -58,8 +58,8 @@ class WorkloadResult:
         self.records += verdict.records
         self.repeats += verdict.repeats
         for kind, items in verdict.anomalies.items():
-            shown = [str(item) for item in items[:_SHOWN]]
-            self.anomalies.setdefault(kind, []).extend([f"{len(items)} in all", *shown])
+            examples = [str(item) for item in items[:_SHOWN]]
+            self.anomalies.setdefault(kind, []).extend([f"{len(items)} in all", *examples])
 
     def anomaly(self, kind: str, text: str) -> None:
         """

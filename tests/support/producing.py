@@ -74,9 +74,9 @@ def placed(records: Iterable[Record]) -> list[Record]:
     """
     Return records with their offsets, as they are stored in a topic that was empty before.
     """
-    seen: Counter[int | None] = Counter()
+    counts: Counter[int | None] = Counter()
     stored = []
     for record in records:
-        stored.append(replace(record, offset=seen[record.partition]))
-        seen[record.partition] += 1
+        stored.append(replace(record, offset=counts[record.partition]))
+        counts[record.partition] += 1
     return sorted(stored, key=lambda record: (record.partition or 0, record.offset or 0))

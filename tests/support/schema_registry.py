@@ -86,8 +86,8 @@ class FakeRegistry:
         text = schema if isinstance(schema, str) else json.dumps(schema)
         entry = {"schema": text, "schemaType": kind, "references": list(references)}
         with self._lock:
-            known = [number for number, other in self.schemas.items() if other == entry]
-            number = at or (known[0] if known else self.next_id)
+            equal_ids = [number for number, other in self.schemas.items() if other == entry]
+            number = at or (equal_ids[0] if equal_ids else self.next_id)
             self.next_id = max(self.next_id, number + 1)
             self.schemas[number] = entry
             versions = self.subjects.setdefault(subject, [])
@@ -153,12 +153,12 @@ class FakeRegistry:
         """
         if parts[0] != "ids" or parts[1] not in {"globalIds", "contentIds"}:
             return 404, {"error_code": 404, "message": "RESTEASY003210"}
-        known = self.schemas.get(int(parts[2]))
-        if known is None:
+        schema = self.schemas.get(int(parts[2]))
+        if schema is None:
             return 404, {"error_code": 404, "name": "ArtifactNotFoundException"}
         if len(parts) == 3:
-            return 200, json.loads(known["schema"])
-        listed = [{**r, "artifactId": r["subject"], "version": "1"} for r in known["references"]]
+            return 200, json.loads(schema["schema"])
+        listed = [{**r, "artifactId": r["subject"], "version": "1"} for r in schema["references"]]
         return 200, listed
 
     def _schema(self, number: int) -> StatusAndBody:
@@ -168,10 +168,10 @@ class FakeRegistry:
 
     def _shown(self, number: int) -> dict[str, Any]:
         # As in the real registry, the kind AVRO and empty lists are omitted.
-        shown = {name: value for name, value in self.schemas[number].items() if value}
-        if shown["schemaType"] == "AVRO":
-            del shown["schemaType"]
-        return shown | ({"guid": self.guid(number)} if self.has_guids else {})
+        document = {name: value for name, value in self.schemas[number].items() if value}
+        if document["schemaType"] == "AVRO":
+            del document["schemaType"]
+        return document | ({"guid": self.guid(number)} if self.has_guids else {})
 
     def _version(self, subject: str, version: str) -> StatusAndBody:
         versions = self.subjects.get(subject)
@@ -189,12 +189,12 @@ class FakeRegistry:
             "schemaType": body.get("schemaType", "AVRO"),
             "references": body.get("references", []),
         }
-        known = [n for n in self.subjects.get(subject, []) if self.schemas[n] == entry]
-        if not known and not registers:
+        equal_ids = [n for n in self.subjects.get(subject, []) if self.schemas[n] == entry]
+        if not equal_ids and not registers:
             return _NO_SCHEMA if subject in self.subjects else _NO_SUBJECT
-        if not known and subject in self.closed:
+        if not equal_ids and subject in self.closed:
             return 409, {"error_code": 409, "message": "Schema being registered is incompatible"}
-        if not known and entry["schemaType"] != "PROTOBUF":
+        if not equal_ids and entry["schemaType"] != "PROTOBUF":
             try:
                 json.loads(entry["schema"])
             except ValueError:

@@ -280,19 +280,21 @@ class Behaviour:
         return bytes(response.encode(version=version, header=False))
 
     def _api_versions(self, version: int) -> bytes:
-        known = version <= self.versions[API_VERSIONS][1]
+        is_supported = version <= self.versions[API_VERSIONS][1]
         keys = [
             ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
             for key, (low, high) in self.versions.items()
         ]
-        error = 0 if known else _UNSUPPORTED_VERSION
+        error = 0 if is_supported else _UNSUPPORTED_VERSION
         response = ApiVersionsResponse(error_code=error, api_keys=keys, throttle_time_ms=0)
-        return bytes(response.encode(version=version if known else 0, header=False))
+        return bytes(response.encode(version=version if is_supported else 0, header=False))
 
     def _on_3(self, node: int, request: Any) -> Any:
-        known = self.topics_of(node)
-        names = known if request.topics is None else [topic.name for topic in request.topics]
-        topics = [self._topic(node, name, known) for name in names]
+        partition_counts = self.topics_of(node)
+        names = (
+            partition_counts if request.topics is None else [topic.name for topic in request.topics]
+        )
+        topics = [self._topic(node, name, partition_counts) for name in names]
         return MetadataResponse(
             throttle_time_ms=self.throttle_ms(node, METADATA),
             brokers=[
@@ -306,10 +308,10 @@ class Behaviour:
             topics=topics,
         )
 
-    def _topic(self, node: int, name: str, known: dict[str, int]) -> Any:
+    def _topic(self, node: int, name: str, partition_counts: dict[str, int]) -> Any:
         topic = MetadataResponse.MetadataResponseTopic
-        error = self.topic_error(node, name) if name in known else _UNKNOWN_TOPIC
-        count = known[name] if not error else 0
+        error = self.topic_error(node, name) if name in partition_counts else _UNKNOWN_TOPIC
+        count = partition_counts[name] if not error else 0
         leaders = [(self.leader(name, at), self.leader_epoch(name, at)) for at in range(count)]
         key = (name, error, tuple(leaders))
         # Cached: thousands of objects that rarely change.
@@ -540,18 +542,18 @@ class Behaviour:
 
         def one(name: str) -> Any:
             transaction = self.transactions.get(name)
-            known = transaction or StubTransaction(-1)
+            described = transaction or StubTransaction(-1)
             topics: dict[str, list[int]] = {}
-            for topic, partition in sorted(known.partitions):
+            for topic, partition in sorted(described.partitions):
                 topics.setdefault(topic, []).append(partition)
             return kind(
                 error_code=0 if transaction else _UNKNOWN_ID,
                 transactional_id=name,
-                transaction_state=known.state if transaction else "",
-                transaction_timeout_ms=known.timeout_ms,
+                transaction_state=described.state if transaction else "",
+                transaction_timeout_ms=described.timeout_ms,
                 transaction_start_time_ms=-1,
-                producer_id=known.producer_id,
-                producer_epoch=known.epoch,
+                producer_id=described.producer_id,
+                producer_epoch=described.epoch,
                 topics=[kind.TopicData(topic=topic, partitions=at) for topic, at in topics.items()],
             )
 

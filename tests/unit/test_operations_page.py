@@ -39,8 +39,8 @@ def exists(text: str) -> bool:
     name = text.partition("=")[0]
     if name.isupper():
         return f'"{name}' in SOURCES
-    known = {option.name for option in OPTIONS} | set(pyspark_pykafka.__all__)
-    return name in known or hasattr(errors, name) or name in {"describe", "abort"}
+    names = {option.name for option in OPTIONS} | set(pyspark_pykafka.__all__)
+    return name in names or hasattr(errors, name) or name in {"describe", "abort"}
 
 
 @pytest.mark.parametrize("text", CODE)

@@ -118,8 +118,8 @@ def _cluster(name: str, environment: Mapping[str, str]) -> Settings:
     path = config_path(environment)
     clusters = _clusters(path)
     if name not in clusters:
-        known = ", ".join(sorted(clusters)) or "none"
-        raise OptionsError((f"--cluster is '{name}'; it must be a cluster of {path}: {known}",))
+        names = ", ".join(sorted(clusters)) or "none"
+        raise OptionsError((f"--cluster is '{name}'; it must be a cluster of {path}: {names}",))
     return _section(path, clusters, name)
 
 

@@ -197,9 +197,11 @@ def _table(lags: list[PartitionLag], rate: float | None) -> Table:
 
 def _offsets_between(earlier: list[PartitionLag], later: list[PartitionLag]) -> int:
     """Return the number of offsets that the query has read between two samples."""
-    known = {at[:2]: at.offset for at in earlier if at.offset is not None}
+    earlier_offsets = {at[:2]: at.offset for at in earlier if at.offset is not None}
     return sum(
-        at.offset - known[at[:2]] for at in later if at.offset is not None and at[:2] in known
+        at.offset - earlier_offsets[at[:2]]
+        for at in later
+        if at.offset is not None and at[:2] in earlier_offsets
     )
 
 

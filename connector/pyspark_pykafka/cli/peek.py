@@ -84,26 +84,26 @@ def _open(arguments: argparse.Namespace) -> _Topic:
     backend = metadata_backend(options.kafka, options.isolation_level, options.engine)
     client = MetadataClient(backend, options.fetch_offset_retry)
     tps = client.assignment(Subscribe((arguments.topic,))).partitions
-    chosen = tuple(tp for tp in tps if arguments.partition in (None, tp.partition))
-    if not chosen:
+    partitions = tuple(tp for tp in tps if arguments.partition in (None, tp.partition))
+    if not partitions:
         msg = f"--partition is {arguments.partition}; it must be: less than {len(tps)}"
         raise OptionsError((msg,))
     format_ = decoded_format(options)
     schema = _SCHEMA if format_ is None else format_.record_schema
-    return _Topic(client, fetch_settings(options, schema), chosen, format_)
+    return _Topic(client, fetch_settings(options, schema), partitions, format_)
 
 
 def _format_options(arguments: argparse.Namespace) -> dict[str, str]:
     """Return the options that decode, as those of a query."""
     formats = {"valueFormat": arguments.value_format, "keyFormat": arguments.key_format}
-    chosen = {name: kind for name, kind in formats.items() if kind is not None}
-    options = {**chosen, **dict(arguments.option)}
-    if not chosen:
+    format_options = {name: kind for name, kind in formats.items() if kind is not None}
+    options = {**format_options, **dict(arguments.option)}
+    if not format_options:
         if options:
             msg = f"--option is {next(iter(options))}=...; set --value-format or --key-format, too"
             raise OptionsError((msg,))
         return {}
-    if chosen.get("valueFormat") == "debezium-avro":
+    if format_options.get("valueFormat") == "debezium-avro":
         # Each record is shown; the option of a query is about its rows.
         options = {"debeziumTombstones": "keep", **options}
     # A bad record is shown with its bytes, and the others are decoded.
@@ -175,7 +175,7 @@ def _print(record: Record, arguments: argparse.Namespace) -> None:
             [header["key"], _present(header["value"], as_json)]
             for header in record["headers"] or []
         ]
-        shown = {
+        document = {
             "partition": record["partition"],
             "offset": record["offset"],
             "timestamp": record["timestamp"].isoformat(timespec="milliseconds"),
@@ -184,8 +184,8 @@ def _print(record: Record, arguments: argparse.Namespace) -> None:
             "headers": headers,
         }
         if record.get("_error") is not None:
-            shown |= {"error": record["_error"], "raw": _present(record["_raw"], as_json)}
-        print(json.dumps(shown, default=as_json), flush=True)
+            document |= {"error": record["_error"], "raw": _present(record["_raw"], as_json)}
+        print(json.dumps(document, default=as_json), flush=True)
         return
     cells = [
         f"{record['partition']}@{record['offset']}",

@@ -114,7 +114,7 @@ def _as_json(inference: _Inference) -> dict[str, Any]:
         "empty": inference.empty,
         "bad": inference.bad,
         "firstBad": inference.first_bad or None,
-        "fields": [asdict(known) for known in inference.sample.report()],
+        "fields": [asdict(inferred) for inferred in inference.sample.report()],
     }
 
 
@@ -125,10 +125,10 @@ def _explain(inference: _Inference, column: str) -> None:
         f"{inference.bad} not JSON"
         + (f", the first one in {inference.first_bad}" if inference.bad else "")
     ]
-    for known in inference.sample.report():
-        note = f" ({known.note})" if known.note else ""
-        path = printable(known.path.encode(errors="replace"))
-        lines.append(f"  {path}: in {known.seen} of {known.of}{note}")
+    for inferred in inference.sample.report():
+        note = f" ({inferred.note})" if inferred.note else ""
+        path = printable(inferred.path.encode(errors="replace"))
+        lines.append(f"  {path}: in {inferred.seen} of {inferred.of}{note}")
     print("\n".join(lines), file=sys.stderr)
 
 

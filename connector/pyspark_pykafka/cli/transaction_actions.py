@@ -233,9 +233,9 @@ def _renew(transactions: Transactions, arguments: argparse.Namespace) -> int:
     """
     Start a new ledger if the brokers have committed transactions that the old one does not record.
     """
-    known = transactions.list_committed_ids(any_query_pattern(arguments.prefix))
+    committed_ids = transactions.list_committed_ids(any_query_pattern(arguments.prefix))
     topic = LedgerTopic(ledger_topic(arguments.prefix))
-    if not known:
+    if not committed_ids:
         return _report_no_query(arguments)
     if arguments.execute:
         recreate_ledger(transactions, _settings(arguments), topic)
@@ -243,6 +243,7 @@ def _renew(transactions: Transactions, arguments: argparse.Namespace) -> int:
     return _report_change(
         arguments,
         {"newLedger": topic.name},
-        f"{verb} a new ledger {topic.name}: it does not record {known[0]}, which is committed",
+        f"{verb} a new ledger {topic.name}: it does not record {committed_ids[0]}, which is "
+        "committed",
         "With --execute, rows of the last batch may repeat.",
     )

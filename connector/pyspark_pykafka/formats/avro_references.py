@@ -110,12 +110,12 @@ class _Inlining:
 
     def _reference(self, name: str, namespace: str, depth: int) -> Any:
         full = _full(namespace, name)
-        for known in (full, name):
-            if known in self.written:
-                return known
-            if known in self.definitions:
-                definition, scope = self.definitions[known]
-                return self.write(definition, scope, depth + 1)
+        for candidate in (full, name):
+            if candidate in self.written:
+                return candidate
+            if candidate in self.definitions:
+                definition, place = self.definitions[candidate]
+                return self.write(definition, place, depth + 1)
         return name
 
 

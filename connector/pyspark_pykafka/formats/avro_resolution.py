@@ -114,9 +114,9 @@ def _field_sources(writer: AvroType, reader: AvroType) -> dict[str, str]:
     written = [name for name, _ in writer.fields]
     sources: dict[str, str] = {}
     for (name, _), aliases in zip(reader.fields, reader.field_aliases, strict=True):
-        known = next((n for n in (name, *aliases) if n in written), None)
-        if known is not None:
-            sources.setdefault(known, name)
+        match = next((n for n in (name, *aliases) if n in written), None)
+        if match is not None:
+            sources.setdefault(match, name)
     return sources
 
 

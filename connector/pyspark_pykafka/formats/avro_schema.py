@@ -84,15 +84,15 @@ def parse_avro(text: str) -> AvroType:
     return parsed
 
 
-def _extent(kind: AvroType, known: dict[int, tuple[int, int]]) -> tuple[int, int]:
+def _extent(kind: AvroType, extents: dict[int, tuple[int, int]]) -> tuple[int, int]:
     """
     Return the number of types and levels; a named type is counted at each use.
     """
-    if id(kind) not in known:
-        inner = [_extent(part, known) for _, part in kind.fields]
+    if id(kind) not in extents:
+        inner = [_extent(part, extents) for _, part in kind.fields]
         sizes, depths = [size for size, _ in inner], [depth for _, depth in inner]
-        known[id(kind)] = 1 + sum(sizes), 1 + max(depths, default=0)
-    return known[id(kind)]
+        extents[id(kind)] = 1 + sum(sizes), 1 + max(depths, default=0)
+    return extents[id(kind)]
 
 
 def writer_schema(name: str, text: str | None) -> AvroType:
@@ -156,11 +156,11 @@ class _Names:
         if full not in self.types:
             msg = f"it uses the type '{name}', but does not define it"
             raise AvroSchemaError(msg)
-        known = self.types[full]
-        if known is None:
+        kind = self.types[full]
+        if kind is None:
             msg = f"'{full}' contains itself, which no column type can"
             raise AvroSchemaError(msg)
-        return known
+        return kind
 
     def _definition(
         self, document: dict[str, Any], kind: str, namespace: str, depth: int

@@ -109,12 +109,12 @@ class _Matching:
         return False, plans
 
     def _check_struct(self, message: ProtobufMessage, kind: pa.DataType, path: str) -> None:
-        names, known = [part.name for part in kind], [f.name for f in message.fields]
+        names, field_names = [part.name for part in kind], [f.name for f in message.fields]
         if not names:
             self.mistakes.append(f"'{path}' is a STRUCT without fields; add at least one")
         for name in names:
-            if name not in known:
-                near = get_close_matches(name, known, n=1)
+            if name not in field_names:
+                near = get_close_matches(name, field_names, n=1)
                 hint = f"did you mean '{near[0]}'?" if near else "remove it from the schema"
                 self.mistakes.append(
                     f"'{path}.{name}' is not in the message '{message.name}'; {hint}"

@@ -72,9 +72,10 @@ class TypedColumn(NamedTuple):
         """
         if self.registry is None:
             return self
-        known = self.registry
-        request_ms, all_ms = min(known.request_timeout_ms, max_ms), min(known.timeout_ms, max_ms)
-        quick = replace(known, request_timeout_ms=request_ms, timeout_ms=all_ms)
+        registry = self.registry
+        request_ms = min(registry.request_timeout_ms, max_ms)
+        all_ms = min(registry.timeout_ms, max_ms)
+        quick = replace(registry, request_timeout_ms=request_ms, timeout_ms=all_ms)
         return self._replace(registry=quick)
 
 
@@ -133,14 +134,14 @@ def record_format(
     """
     sources = _sources(options, schema)
     typed, mistakes = _typed_columns(options, schema, sources)
-    known = {*sources, *RESCUE_TYPES, *_typed_names(options, schema, sources)}
+    known_columns = {*sources, *RESCUE_TYPES, *_typed_names(options, schema, sources)}
     if options.rescues_unknown_fields:
-        known.add(RESCUED_FIELDS)
+        known_columns.add(RESCUED_FIELDS)
     own = pa.schema(
         [
             field.with_name(sources.get(field.name, field.name))
             for field in schema
-            if field.name in sources or field.name not in known
+            if field.name in sources or field.name not in known_columns
         ]
     )
     mistakes += _rescue_mistakes(options, schema) + _repeated(schema)

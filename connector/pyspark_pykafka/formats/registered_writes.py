@@ -106,15 +106,15 @@ def _record_name(column: WrittenColumn, options: EncodedColumnOptions) -> str:
 def _registered(
     registry: SchemaRegistry, column: WrittenColumn, options: EncodingOptions, subject: str
 ) -> WrittenColumn:
-    chosen = options.by_column[column.name]
-    if chosen.is_registered_already:
-        version = chosen.subject.version
+    column_options = options.by_column[column.name]
+    if column_options.is_registered_already:
+        version = column_options.subject.version
         form = "serialized" if column.format == "protobuf" else ""
         if version is None:
-            found = registry.latest(subject, form=form)
+            registered = registry.latest(subject, form=form)
         else:
-            found = registry.version(subject, version, form=form)
-        column = _with_schema(column, chosen, subject, found)
+            registered = registry.version(subject, version, form=form)
+        column = _with_schema(column, column_options, subject, registered)
         if mistakes := schema_mistakes(column):
             raise OptionsError(tuple(mistakes))
     else:

@@ -82,16 +82,16 @@ def write_format(options: EncodingOptions, schema: pa.Schema) -> WriteFormat:
     """
     mistakes: list[str] = []
     columns: list[WrittenColumn] = []
-    for name, chosen in options.by_column.items():
-        if chosen.format == "raw" or name not in schema.names:
+    for name, column_options in options.by_column.items():
+        if column_options.format == "raw" or name not in schema.names:
             continue
         field = schema.field(schema.names.index(name))
-        type_mistakes = _type_mistakes(field, chosen)
+        type_mistakes = _type_mistakes(field, column_options)
         mistakes += type_mistakes
-        if chosen.format == "text":
+        if column_options.format == "text":
             continue
         column = WrittenColumn(
-            name, chosen.format, field.type, keeps_nulls=not options.ignore_null_fields
+            name, column_options.format, field.type, keeps_nulls=not options.ignore_null_fields
         )
         if not type_mistakes:
             column = _with_schema(column, options)
@@ -105,8 +105,8 @@ def write_format(options: EncodingOptions, schema: pa.Schema) -> WriteFormat:
     return WriteFormat(pa.schema(fields), tuple(columns))
 
 
-def _type_mistakes(field: pa.Field, chosen: EncodedColumnOptions) -> list[str]:
-    name, kind = field.name, chosen.format
+def _type_mistakes(field: pa.Field, column_options: EncodedColumnOptions) -> list[str]:
+    name, kind = field.name, column_options.format
     if kind == "text":
         text = f"{name}Format is 'text', so the column '{name}' must be: STRING"
         return [] if field.type == pa.string() else [text]
@@ -119,9 +119,9 @@ def _type_mistakes(field: pa.Field, chosen: EncodedColumnOptions) -> list[str]:
             )
         ]
     if kind == "protobuf":
-        if chosen.schema is not None or chosen.is_registered_already:
+        if column_options.schema is not None or column_options.is_registered_already:
             return []
-        named = record_name_mistakes(chosen.subject.record_name, name)
+        named = record_name_mistakes(column_options.subject.record_name, name)
         return [*named, *protobuf_type_mistakes(field, name)]
     if kind == "json" and field.type in _TEXTS:
         return [
@@ -139,21 +139,25 @@ def _with_schema(column: WrittenColumn, options: EncodingOptions) -> WrittenColu
 
     Raises :class:`OptionsError` if a Protobuf schema cannot be read.
     """
-    chosen = options.by_column[column.name]
+    column_options = options.by_column[column.name]
     registered = options.registry is not None
-    record_name = chosen.subject.record_name
-    if chosen.is_registered_already and registered:
+    record_name = column_options.subject.record_name
+    if column_options.is_registered_already and registered:
         return column
     if column.format == "avro":
-        return column._replace(schema=chosen.schema or avro_schema(column.type, record_name))
+        return column._replace(
+            schema=column_options.schema or avro_schema(column.type, record_name)
+        )
     if column.format == "protobuf":
-        if chosen.schema is None:
+        if column_options.schema is None:
             return column.with_message(protobuf_schema(column.type, record_name))
-        return column.with_message(given_schema(column.name, chosen.schema, chosen.message))
+        return column.with_message(
+            given_schema(column.name, column_options.schema, column_options.message)
+        )
     if not registered:
         return column
     derived = json_schema(column.type, record_name, keeps_nulls=column.keeps_nulls)
-    return column._replace(schema=chosen.schema or derived)
+    return column._replace(schema=column_options.schema or derived)
 
 
 def schema_mistakes(column: WrittenColumn) -> list[str]:

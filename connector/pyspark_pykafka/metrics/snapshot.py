@@ -165,8 +165,8 @@ def _summed(
 
 
 def _total(values: Iterable[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
+    numbers = [value for value in values if value is not None]
+    return sum(numbers) if numbers else None
 
 
 def _longest(values: Iterable[float | None]) -> float | None:

@@ -57,32 +57,33 @@ def read_encoding(reader: OptionReader) -> EncodingOptions:
 
 def _read_column(reader: OptionReader, name: str) -> EncodedColumnOptions:
     is_value = name == "value"
-    chosen = reader.get(table.VALUE_FORMAT if is_value else table.KEY_FORMAT)
-    match chosen:
+    format_name = reader.get(table.VALUE_FORMAT if is_value else table.KEY_FORMAT)
+    match format_name:
         case "debezium-json" | "debezium-avro":
             reader.mistakes.append(
-                f"{name}Format is '{chosen}', which cannot be written; it must be one of: "
+                f"{name}Format is '{format_name}', which cannot be written; it must be one of: "
                 f"{', '.join(_FORMATS)}"
             )
-            chosen = "raw"
+            format_name = "raw"
     text = reader.find(table.VALUE_SCHEMA if is_value else table.KEY_SCHEMA)
-    if text is not None and chosen not in _STRUCTURED:
+    if text is not None and format_name not in _STRUCTURED:
         reader.mistakes.append(
-            f"{name}Schema is set, but {name}Format is '{chosen}'; set it to json, avro or protobuf"
+            f"{name}Schema is set, but {name}Format is '{format_name}'; set it to json, avro or "
+            "protobuf"
         )
-    if chosen == "json" and text is not None and not _is_json_schema(text):
+    if format_name == "json" and text is not None and not _is_json_schema(text):
         # The type that a view reads; a write has the column's.
         text = None
     column = EncodedColumnOptions(
-        chosen,
+        format_name,
         text,
         _read_subject(reader, name),
         reader.get(USE_LATEST_VERSION),
         read_message(
-            reader, table.VALUE_MESSAGE_NAME if is_value else table.KEY_MESSAGE_NAME, chosen
+            reader, table.VALUE_MESSAGE_NAME if is_value else table.KEY_MESSAGE_NAME, format_name
         ),
     )
-    if chosen in _STRUCTURED:
+    if format_name in _STRUCTURED:
         _check_schema(reader, name, column)
     return column
 
@@ -98,15 +99,15 @@ def _is_json_schema(text: str) -> bool:
 def _read_subject(reader: OptionReader, column: str) -> SubjectOptions:
     options = VALUE_SUBJECT_OPTIONS if column == "value" else KEY_SUBJECT_OPTIONS
     name, version, strategy, record_name = options
-    chosen = SubjectOptions(
+    subject = SubjectOptions(
         reader.find(name), reader.find(version), reader.get(strategy), reader.find(record_name)
     )
-    if chosen.name is not None and reader.has(strategy):
+    if subject.name is not None and reader.has(strategy):
         reader.mistakes.append(
             f"{name.name} is set together with {strategy.name}, which names a subject too; remove "
             "one of them"
         )
-    return chosen
+    return subject
 
 
 def _check_schema(reader: OptionReader, name: str, column: EncodedColumnOptions) -> None:

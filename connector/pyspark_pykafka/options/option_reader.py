@@ -168,7 +168,7 @@ def _unknown(key: str) -> str:
         )
     if key in KNOWN_NAMES:
         return f"'{key}' is not an option; did you mean '{_PREFIX}{key}'?"
-    candidates = {known: option.name for known, option in BY_KEY.items()}
+    candidates = {lowered: option.name for lowered, option in BY_KEY.items()}
     candidates.update({_PREFIX + name: _PREFIX + name for name in KNOWN_NAMES})
     near = difflib.get_close_matches(key, list(candidates), n=1, cutoff=0.7)
     hint = f"did you mean '{candidates[near[0]]}'?" if near else "docs/options.md lists all options"

@@ -53,8 +53,8 @@ def read_position(text: str) -> Position:
     if not unit or unit in _OFFSET_UNITS:
         return LastOffsets(count)
     if unit not in _UNIT_MS:
-        known = "ms, s, m, h, d, w, or in words, such as minutes"
-        msg = f"'{unit}' is not a unit of time; it must be one of: {known}"
+        units = "ms, s, m, h, d, w, or in words, such as minutes"
+        msg = f"'{unit}' is not a unit of time; it must be one of: {units}"
         raise InvalidOptionError(msg)
     return TimeAgo(count * _UNIT_MS[unit])
 

@@ -106,23 +106,23 @@ def read_subject(reader: OptionReader, column: str) -> SubjectOptions:
     """
     options = VALUE_SUBJECT_OPTIONS if column == "value" else KEY_SUBJECT_OPTIONS
     name, version, strategy, record_name = options
-    chosen = SubjectOptions(
+    subject = SubjectOptions(
         reader.find(name), reader.find(version), reader.get(strategy), reader.find(record_name)
     )
-    if chosen.name is not None and (reader.has(strategy) or reader.has(record_name)):
+    if subject.name is not None and (reader.has(strategy) or reader.has(record_name)):
         reader.mistakes.append(
             f"{name.name} is set together with {strategy.name} or {record_name.name}, which name a "
             "subject too; remove one of them"
         )
-    needs_record = chosen.name is None and chosen.strategy != "TopicNameStrategy"
-    if needs_record and chosen.record_name is None:
+    needs_record = subject.name is None and subject.strategy != "TopicNameStrategy"
+    if needs_record and subject.record_name is None:
         reader.mistakes.append(
-            f"{strategy.name} is '{chosen.strategy}', but {record_name.name} is missing; set it to "
-            "the full name of the record, such as com.shop.Order"
+            f"{strategy.name} is '{subject.strategy}', but {record_name.name} is missing; set it "
+            "to the full name of the record, such as com.shop.Order"
         )
-    if chosen.name is None and chosen.record_name is not None and not needs_record:
+    if subject.name is None and subject.record_name is not None and not needs_record:
         reader.mistakes.append(
-            f"{record_name.name} is set, but {strategy.name} is '{chosen.strategy}'; it must be: "
+            f"{record_name.name} is set, but {strategy.name} is '{subject.strategy}'; it must be: "
             "RecordNameStrategy or TopicRecordNameStrategy"
         )
-    return chosen
+    return subject

@@ -82,13 +82,13 @@ def one_of(*choices: Word) -> Parser[Word]:
     Parse one of several keywords, ignoring case.
     """
     expected = f"one of: {', '.join(choices)}"
-    known = {choice.lower(): choice for choice in choices}
+    by_word = {choice.lower(): choice for choice in choices}
 
     def read(text: str) -> Word:
         word = text.strip().lower()
-        if word not in known:
+        if word not in by_word:
             raise ValueError(text)
-        return known[word]
+        return by_word[word]
 
     return Parser(read, expected)
 

@@ -123,12 +123,12 @@ class Recorder:
         """
         Whether the offsets are new: Spark plans the next batch before it commits the last one.
         """
-        known = self._completed
-        if known is None:
+        earlier = self._completed
+        if earlier is None:
             return True
-        if known.query and completed.query and completed.query.batch < known.query.batch:
+        if earlier.query and completed.query and completed.query.batch < earlier.query.batch:
             return False
-        return (completed.offsets, completed.topic_ids) != (known.offsets, known.topic_ids)
+        return (completed.offsets, completed.topic_ids) != (earlier.offsets, earlier.topic_ids)
 
     def _is_idle(self) -> bool:
         return self._idle or self._failure is not None

@@ -111,12 +111,12 @@ def advance(
     batch = completed.query.batch if completed.query and completed.query.batch >= 0 else None
     for tp, offset in completed.offsets.items():
         topic_id = completed.topic_ids.get(tp.topic)
-        known = stored.get(tp)
-        if known is not None and not _is_recreated(known, topic_id):
-            if known.offset > offset:
-                ahead[tp] = known.offset
+        record = stored.get(tp)
+        if record is not None and not _is_recreated(record, topic_id):
+            if record.offset > offset:
+                ahead[tp] = record.offset
                 continue
-            if known.offset == offset and known.failing is None:
+            if record.offset == offset and record.failing is None:
                 continue
         records[tp] = Record(offset, owner, batch, topic_id)
     return Advance(records, ahead)

@@ -90,10 +90,10 @@ class StoreSession:
         if not moved:
             return None
         tp = moved[0]
-        known = claim.records.get(tp)
+        stored = claim.records.get(tp)
         before = _attempts(claim.records, end.query.batch) or FailedAttempts(end.query.batch, 1)
         failing = replace(before, attempts=before.attempts + 1)
-        record = known or Record(start.offsets.get(tp, 0), topic_id=end.topic_ids.get(tp.topic))
+        record = stored or Record(start.offsets.get(tp, 0), topic_id=end.topic_ids.get(tp.topic))
         self._write(claim, {tp: replace(record, owner=claim.owner, failing=failing)})
         return failing
 
@@ -140,7 +140,7 @@ class StoreSession:
 
 
 def _attempts(records: Mapping[TopicPartition, Record], batch: int) -> FailedAttempts | None:
-    known = [
+    attempts = [
         r.failing for r in records.values() if r.failing is not None and r.failing.batch == batch
     ]
-    return max(known, key=lambda failing: failing.attempts, default=None)
+    return max(attempts, key=lambda failing: failing.attempts, default=None)

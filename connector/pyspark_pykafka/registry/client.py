@@ -176,9 +176,9 @@ class SchemaRegistry:
         self, key: tuple[Any, ...], path: str, what: str, form: str = ""
     ) -> RegisteredSchema:
         with self._lock:
-            if (known := self._known.get(key)) is not None:
+            if (cached := self._known.get(key)) is not None:
                 self._known.move_to_end(key)
-                return known
+                return cached
             since, error = self._unknown.get(key, (0.0, None))
             if error is not None and self._now() - since < UNKNOWN_SECONDS:
                 raise error.with_traceback(None)
@@ -255,15 +255,15 @@ class SchemaRegistry:
     def _collect(
         self,
         schema: Schema,
-        found: dict[tuple[str, int], tuple[str, Schema]],
+        imports: dict[tuple[str, int], tuple[str, Schema]],
         path: tuple[tuple[str, int], ...],
         form: str,
     ) -> None:
         for reference in schema.references:
             key = reference.subject, reference.version
-            if key in found:
+            if key in imports:
                 continue
-            if key in path or len(found) + len(path) >= _MAX_IMPORTS:
+            if key in path or len(imports) + len(path) >= _MAX_IMPORTS:
                 msg = (
                     f"the references of a schema cannot be resolved at '{reference.subject}' "
                     f"version {reference.version}: they form a cycle, or there are more than "
@@ -271,8 +271,8 @@ class SchemaRegistry:
                 )
                 raise InvalidSchemaError(msg)
             referred = self._bare(reference, form)
-            self._collect(referred, found, (*path, key), form)
-            found[key] = (reference.name, referred)
+            self._collect(referred, imports, (*path, key), form)
+            imports[key] = (reference.name, referred)
 
     def _bare(self, reference: SchemaReference, form: str) -> Schema:
         """

@@ -73,8 +73,8 @@ class Response:
         """
         The registry's error message, or the reason phrase of the HTTP status.
         """
-        known = self.document if isinstance(self.document, dict) else {}
-        text = known.get("message") or known.get("title")
+        error = self.document if isinstance(self.document, dict) else {}
+        text = error.get("message") or error.get("title")
         return str(text)[:500] if text else http.client.responses.get(self.status, "no reason")
 
 

@@ -23,19 +23,19 @@ _MAX_PORT = 65_535
 _IDEMPOTENT_IN_FLIGHT = 5
 
 
-def check_value(known: Property, value: str, source: str) -> tuple[str, str | None]:
+def check_value(prop: Property, value: str, source: str) -> tuple[str, str | None]:
     """
     Return (the value in librdkafka's form, the mistake or None).
 
     ``source`` is the user's name of the setting; secret values are masked in the mistake.
     """
-    special = _SPECIAL.get(known.name)
+    special = _SPECIAL.get(prop.name)
     try:
-        return (special or known.normalise)(value), None
+        return (special or prop.normalise)(value), None
     except ValueError as cause:
-        expects = str(cause) if special else known.expects
-        shown = shown_value(source, value)
-        return value, f"kafka.{source} is {shown}; it must be: {expects}"
+        expects = str(cause) if special else prop.expects
+        text = shown_value(source, value)
+        return value, f"kafka.{source} is {text}; it must be: {expects}"
 
 
 def _servers(value: str) -> str:

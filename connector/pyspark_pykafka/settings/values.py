@@ -30,7 +30,7 @@ _JAVA_PRINTABLE = frozenset(
 
 #: Settings whose values may be printed; all others are masked.
 PRINTABLE: frozenset[str] = (
-    frozenset(name for name, known in PROPERTIES.items() if known.printable)
+    frozenset(name for name, prop in PROPERTIES.items() if prop.printable)
     | frozenset(alias for alias, name in ALIASES.items() if PROPERTIES[name].printable)
     | frozenset(CONNECTOR_SETTINGS)
     | frozenset(LEVELS)
@@ -68,8 +68,8 @@ class KafkaSettings:
         return dict(self.pairs).get(name, default)
 
     def __repr__(self) -> str:
-        shown = ", ".join(f"{name}={shown_value(name, value)}" for name, value in self.pairs)
-        return f"KafkaSettings({shown})"
+        pairs = ", ".join(f"{name}={shown_value(name, value)}" for name, value in self.pairs)
+        return f"KafkaSettings({pairs})"
 
 
 def shown_value(name: str, value: str) -> str:

@@ -151,8 +151,8 @@ class WireConfig:
         return ("SASL_" if self.sasl else "") + ("SSL" if self.tls else "PLAINTEXT")
 
     def __repr__(self) -> str:
-        shown = ("bootstrap", "client_id", "tls", "sasl", "client_rack", "request_seconds")
-        return _shown(self, shown)
+        names = ("bootstrap", "client_id", "tls", "sasl", "client_rack", "request_seconds")
+        return _shown(self, names)
 
 
 @dataclass(frozen=True, slots=True)

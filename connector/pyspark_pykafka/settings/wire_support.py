@@ -127,12 +127,14 @@ def wire_write_unsupported_reason(kafka: KafkaSettings) -> str | None:
     Return why the wire engine cannot write with these settings, or None if it can.
     """
     properties = translate(kafka, Role.PRODUCER).properties
-    known = _KNOWN | frozenset(_SUPPORTED_FOR_WRITES.split()) | frozenset(_SINGLE_VALUE_FOR_WRITES)
-    return next(_unsupported(properties, known, _SINGLE_VALUE | _SINGLE_VALUE_FOR_WRITES), None)
+    supported = (
+        _KNOWN | frozenset(_SUPPORTED_FOR_WRITES.split()) | frozenset(_SINGLE_VALUE_FOR_WRITES)
+    )
+    return next(_unsupported(properties, supported, _SINGLE_VALUE | _SINGLE_VALUE_FOR_WRITES), None)
 
 
 def _unsupported(
-    properties: Mapping[str, str], known: Container[str], only: Mapping[str, tuple[str, str]]
+    properties: Mapping[str, str], supported: Container[str], only: Mapping[str, tuple[str, str]]
 ) -> Iterator[str]:
     protocol = properties.get("security.protocol", "plaintext")
     if protocol.startswith("sasl_"):
@@ -145,7 +147,7 @@ def _unsupported(
     for name in properties:
         if name in only and properties[name] != only[name][0]:
             yield f"kafka.{name}={properties[name]}: {only[name][1]}"
-        elif name not in known:
+        elif name not in supported:
             yield f"kafka.{name} is supported by librdkafka only"
 
 

@@ -37,24 +37,26 @@ def check_ledger_not_emptied(
     if batch <= 0:
         return
     id_prefix = stream_task_id(prefix, query, batch - 1, 0, 0).removesuffix("-0-0")
-    known = [
+    committed_ids = [
         name
         for name in list_committed_task_ids(transactions, prefix, query)
         if name.startswith(f"{id_prefix}-")
     ]
-    if known:
-        raise ledger_lost_error(prefix, query, topic, known[0], "is empty")
+    if committed_ids:
+        raise ledger_lost_error(prefix, query, topic, committed_ids[0], "is empty")
 
 
 def ledger_lost_error(
-    prefix: str, query: str, topic: str, known: str, state: str
+    prefix: str, query: str, topic: str, transactional_id: str, state: str
 ) -> ExactlyOnceError:
     """
-    Return the error for a ledger that is missing or empty, although ``known`` was committed.
+    Return the error for a ledger that is missing or empty, although ``transactional_id`` was
+    committed.
     """
     msg = (
         f"the topic {topic} {state}. The query {query} recorded its committed transactions in it, "
-        f"{known} among them, so it is unknown whether this micro-batch is already committed. "
+        f"{transactional_id} among them, so it is unknown whether this micro-batch is already "
+        "committed. "
         "Nothing of this write is visible. Restore the topic; or, if the rows of the last "
         "micro-batch may be repeated, or are known to be missing, start a new ledger: pykafka "
         f"transactions release --prefix {prefix}; or give the query another transactionalIdPrefix"

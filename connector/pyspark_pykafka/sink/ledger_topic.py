@@ -168,12 +168,12 @@ def _check_never_existed(
     unless it is a replay.
     """
     max_seconds = _OPTIONAL_LOOKUP_SECONDS if write.is_first else None
-    known = list_committed_task_ids(
+    committed_ids = list_committed_task_ids(
         transactions, write.prefix, write.query, max_seconds=max_seconds
     )
     # A broker may not have heard of the topic yet: the controller decides.
-    if known and _create(kafka, topic, 1, validate_only=True):
-        raise ledger_lost_error(write.prefix, write.query, topic.name, known[0], "is gone")
+    if committed_ids and _create(kafka, topic, 1, validate_only=True):
+        raise ledger_lost_error(write.prefix, write.query, topic.name, committed_ids[0], "is gone")
 
 
 def _create(

@@ -177,5 +177,5 @@ def _named(limit: SpecificOffsets | SpecificTimestamps) -> set[TopicPartition | 
 
 
 def _text(offsets: Offsets) -> str:
-    shown = ", ".join(f"{tp}: {offset}" for tp, offset in sorted(offsets.items())[:20])
-    return f"{{{shown}{', ...' if len(offsets) > 20 else ''}}}"
+    pairs = ", ".join(f"{tp}: {offset}" for tp, offset in sorted(offsets.items())[:20])
+    return f"{{{pairs}{', ...' if len(offsets) > 20 else ''}}}"

@@ -56,9 +56,9 @@ def latest_records(
     offsets = latest.offsets()
     if not len(offsets):
         return
-    chosen = replace(requested, start=offsets[0].as_py(), end=offsets[-1].as_py() + 1)
-    batches = read(chosen, replace(settings, schema=_with_deciding_columns(settings.schema)))
-    yield from _joined(_Selection(chosen, offsets).of(batches), settings)
+    bounds = replace(requested, start=offsets[0].as_py(), end=offsets[-1].as_py() + 1)
+    batches = read(bounds, replace(settings, schema=_with_deciding_columns(settings.schema)))
+    yield from _joined(_Selection(bounds, offsets).of(batches), settings)
 
 
 class LatestOffsets:

@@ -88,8 +88,8 @@ def resolve_start(
             "startingOffsetsByTimestampStrategy to latest to start such partitions at their end"
         )
         raise OffsetsError("NO_OFFSET_MATCHED_FROM_TIMESTAMP", msg)
-    known = {tp: offset for tp, offset in resolved.items() if offset is not None}
-    return {**known, **source.end_offsets(unmatched)} if unmatched else known
+    start_offsets = {tp: offset for tp, offset in resolved.items() if offset is not None}
+    return {**start_offsets, **source.end_offsets(unmatched)} if unmatched else start_offsets
 
 
 def resolve_end(

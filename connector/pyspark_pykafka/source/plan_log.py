@@ -25,11 +25,11 @@ def log_plan(ranges: Sequence[OffsetRange], filters: str = "") -> None:
         return
     topics = ", ".join(sorted({r.tp.topic for r in ranges})) or "nothing"
     # Offset limits that a task resolves are not known yet.
-    known = all(r.resolved for r in ranges)
-    records = f"at most {sum(r.size for r in ranges)} records" if known else "all records"
-    shown = ", ".join(map(str, ranges[:_MAX_SHOWN]))
+    is_resolved = all(r.resolved for r in ranges)
+    records = f"at most {sum(r.size for r in ranges)} records" if is_resolved else "all records"
+    examples = ", ".join(map(str, ranges[:_MAX_SHOWN]))
     more = f" and {len(ranges) - _MAX_SHOWN} more" if len(ranges) > _MAX_SHOWN else ""
     pushed = f"; filters: {filters}" if filters else ""
     logger.info(
-        "reading %s: %s in %d ranges: %s%s%s", topics, records, len(ranges), shown, more, pushed
+        "reading %s: %s in %d ranges: %s%s%s", topics, records, len(ranges), examples, more, pushed
     )

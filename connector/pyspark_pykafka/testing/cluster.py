@@ -110,9 +110,9 @@ class KafkaCluster(Startable, KafkaAccess):
 
         Without a number: first all nodes that are down, together, then the rest one by one.
         """
-        chosen = self._chosen(node)
-        rolling = [member for member in chosen if member.id in self._running]
-        down = [member for member in chosen if member.id not in self._running]
+        members = self._chosen(node)
+        rolling = [member for member in members if member.id in self._running]
+        down = [member for member in members if member.id not in self._running]
         if down:
             self._start_again(down, signal.SIGKILL)
         for member in rolling:
@@ -184,12 +184,12 @@ class KafkaCluster(Startable, KafkaAccess):
     def _chosen(self, node: int | None) -> list[Node]:
         if self._processes is None:
             raise ServerError(NOT_RUNNING)
-        chosen = [member for member in self.nodes if node in {None, member.id}]
-        if not chosen:
+        members = [member for member in self.nodes if node in {None, member.id}]
+        if not members:
             ids = [member.id for member in self.nodes]
             msg = f"node is {node!r}; it must be one of {ids}, or None for all."
             raise ValueError(msg)
-        return chosen
+        return members
 
     def _running_nodes(self) -> list[Node]:
         return [node for node in self.nodes if node.id in self._running]

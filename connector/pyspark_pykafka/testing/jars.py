@@ -102,9 +102,9 @@ def fetch_jars(coordinates: Iterable[str], folder: Path) -> list[Path]:
 
 def cache_folder() -> Path:
     """Return the folder for jars: PYKAFKA_CACHE, else pykafka in the user's cache folder."""
-    chosen = os.environ.get("PYKAFKA_CACHE")
-    if chosen:
-        return Path(chosen).expanduser()
+    folder = os.environ.get("PYKAFKA_CACHE")
+    if folder:
+        return Path(folder).expanduser()
     home = os.environ.get("XDG_CACHE_HOME")
     return (Path(home) if home else Path.home() / ".cache") / "pykafka"
 

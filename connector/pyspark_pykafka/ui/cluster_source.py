@@ -100,13 +100,13 @@ class ClusterSource:
         """
         if self._is_searching:
             self._search()
-        shown = [(store, *self._read(store)) for store in self._stores.values()]
+        stores = [(store, *self._read(store)) for store in self._stores.values()]
         return PageData(
             source=f"cluster {self._source.kafka.get('bootstrap.servers')}",
-            queries=tuple(self._query(store, records, active) for store, records, active in shown),
+            queries=tuple(self._query(store, records, active) for store, records, active in stores),
             errors=tuple(
                 PageError(store.name, failing.attempts, _failure_text(failing))
-                for store, records, _ in shown
+                for store, records, _ in stores
                 if (failing := _failing(records)) is not None
             ),
             dead_letters=tuple(

@@ -139,7 +139,7 @@ def check_source(
     A record without a row is "lost" if the query has read past it (``is_through``), else "stuck".
     """
     check_rows(verdict, truth, batches, committed_only=committed_only, exactly_once=exactly_once)
-    seen = {(row.topic, row.partition, row.offset) for rows in batches for row in rows}
+    positions = {(row.topic, row.partition, row.offset) for rows in batches for row in rows}
     expected_states = {COMMITTED} if committed_only else {COMMITTED, ABORTED, OPEN}
     expected = [
         (*tp, record.offset)
@@ -148,7 +148,7 @@ def check_source(
         if record.state in expected_states
     ]
     verdict.records += len(expected)
-    missing = [key for key in expected if key not in seen]
+    missing = [key for key in expected if key not in positions]
     verdict.add("lost" if is_through else "stuck", missing)
 
 
@@ -168,22 +168,22 @@ def check_rows(
     are not an anomaly.
     """
     states = {(*tp, record.offset): record for tp, records in truth.items() for record in records}
-    seen: Counter[tuple[str, int, int]] = Counter()
+    counts: Counter[tuple[str, int, int]] = Counter()
     last: dict[Position, int] = {}
     for rows in batches:
         highest: dict[Position, int] = {}
         for row in rows:
             tp, key = (row.topic, row.partition), (row.topic, row.partition, row.offset)
-            seen[key] += 1
+            counts[key] += 1
             anomaly = _anomaly(row, states.get(key), committed_only=committed_only)
             verdict.add(anomaly or "", [key] if anomaly else [])
-            if seen[key] == 1 and row.offset <= last.get(tp, -1):
+            if counts[key] == 1 and row.offset <= last.get(tp, -1):
                 verdict.add("non-monotonic", [key])
             highest[tp] = max(highest.get(tp, -1), row.offset)
         last.update(highest)
-    verdict.repeats += seen.total() - len(seen)
+    verdict.repeats += counts.total() - len(counts)
     if exactly_once:
-        verdict.add("duplicate", [key for key, count in seen.items() if count > 1])
+        verdict.add("duplicate", [key for key, count in counts.items() if count > 1])
 
 
 def _anomaly(row: Row, record: TrueRecord | None, *, committed_only: bool) -> str | None:

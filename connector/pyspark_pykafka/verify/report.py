@@ -81,13 +81,13 @@ class Report:
         """
         figures = self.figures()
         width = max(map(len, figures))
-        shown = [f"{name:<{width}}  {value:>8}" for name, value in figures.items()]
+        lines = [f"{name:<{width}}  {value:>8}" for name, value in figures.items()]
         for kind, items in self.verdict.anomalies.items():
             places = ", ".join(f"partition {item[1]} record {item[2]}" for item in items[:_SHOWN])
-            shown.append(f"{kind}: {places}{', ...' if len(items) > _SHOWN else ''}")
+            lines.append(f"{kind}: {places}{', ...' if len(items) > _SHOWN else ''}")
         if self.error is not None:
-            shown.append(f"the query ended: {self.error}")
-        return [*shown, f"verdict: {self.outcome} ({self._meaning()})"]
+            lines.append(f"the query ended: {self.error}")
+        return [*lines, f"verdict: {self.outcome} ({self._meaning()})"]
 
     def to_json(self) -> dict[str, Any]:
         """

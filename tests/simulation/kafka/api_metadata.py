@@ -103,12 +103,14 @@ def _partition(node: Node, number: int, state: PartitionState) -> dict[str, Any]
 
 
 def describe_topic_partitions(call: Call) -> None:
-    known = call.node.named_topics
-    names = [topic.name for topic in call.request.topics] or list(known)
+    topics_by_name = call.node.named_topics
+    names = [topic.name for topic in call.request.topics] or list(topics_by_name)
     call.respond(
         DescribeTopicPartitionsResponse(
             throttle_time_ms=0,
-            topics=[_described(call.node, name, known.get(name)) for name in sorted(names)],
+            topics=[
+                _described(call.node, name, topics_by_name.get(name)) for name in sorted(names)
+            ],
             next_cursor=None,
         )
     )

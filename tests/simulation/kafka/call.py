@@ -50,9 +50,9 @@ def find_replica(
     """
     replica = node.replicas.get(partition)
     if replica is None:
-        known = node.known.find(partition) is not None
+        is_known = node.known.find(partition) is not None
         raise RequestError(
-            Code.NOT_LEADER_OR_FOLLOWER if known else Code.UNKNOWN_TOPIC_OR_PARTITION
+            Code.NOT_LEADER_OR_FOLLOWER if is_known else Code.UNKNOWN_TOPIC_OR_PARTITION
         )
     if epoch >= 0 and epoch < replica.epoch:
         raise RequestError(Code.FENCED_LEADER_EPOCH)

@@ -112,9 +112,9 @@ class ConsumerGroup:
         if static is not None and static.member_id != member.member_id:
             self._replace(static, member, respond)
             return
-        known = self.members.get(member.member_id)
-        self._update(member, known)
-        unchanged = known is not None and known.protocols == member.protocols
+        earlier = self.members.get(member.member_id)
+        self._update(member, earlier)
+        unchanged = earlier is not None and earlier.protocols == member.protocols
         is_leader = member.member_id == self.leader
         if unchanged and (self.state == COMPLETING or (self.state == STABLE and not is_leader)):
             respond(self._answer(member.member_id))
@@ -122,9 +122,9 @@ class ConsumerGroup:
         self._joining[member.member_id] = respond
         self._rebalance()
 
-    def _update(self, member: Member, known: Member | None) -> None:
+    def _update(self, member: Member, earlier: Member | None) -> None:
         self.expected.discard(member.member_id)
-        assignment = known.assignment if known else b""
+        assignment = earlier.assignment if earlier else b""
         self.members[member.member_id] = replace(member, assignment=assignment)
         self._watch(member)
 

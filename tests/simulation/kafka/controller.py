@@ -147,9 +147,9 @@ class Controller:
         slots = dict(image.slots)
         for slot, (node, epoch) in image.slots.items():
             if node not in image.brokers:
-                chosen = alive[slot.number % len(alive)] if alive else NO_LEADER
-                if chosen != node:
-                    slots[slot] = Leadership(chosen, epoch + 1)
+                leader = alive[slot.number % len(alive)] if alive else NO_LEADER
+                if leader != node:
+                    slots[slot] = Leadership(leader, epoch + 1)
         return replace(image, slots=slots)
 
     def move_leader(self, partition: Partition, node_id: int, *, unclean: bool = False) -> None:

@@ -121,15 +121,15 @@ class Faults(Truth):
         """
         state, alive = self._state(topic, partition), self._world.controller.image.brokers
         others = [n for n in state.isr if n in alive and n != state.leader]
-        chosen = others[0] if node_id is None and others else node_id
-        if chosen is None:
+        leader = others[0] if node_id is None and others else node_id
+        if leader is None:
             return None
-        replica = self._world.nodes[chosen].replicas.get(Partition(topic, partition))
+        replica = self._world.nodes[leader].replicas.get(Partition(topic, partition))
         if held_seconds and replica is not None:
             replica.restart()
             replica.hold(held_seconds)
-        self._world.controller.move_leader(Partition(topic, partition), chosen)
-        return chosen
+        self._world.controller.move_leader(Partition(topic, partition), leader)
+        return leader
 
     def elect_unclean(self, topic: str, partition: int, node_id: int) -> None:
         """
@@ -181,11 +181,11 @@ class Faults(Truth):
         slot = self._slot(key, kind)
         current = self._world.controller.image.slots[slot].node
         alive = sorted(self._world.controller.image.brokers)
-        chosen = node_id or next((n for n in alive if n > current), next(iter(alive), None))
-        if chosen is None:
+        leader = node_id or next((n for n in alive if n > current), next(iter(alive), None))
+        if leader is None:
             return None
-        self._world.controller.move_slot(slot, chosen)
-        return chosen
+        self._world.controller.move_slot(slot, leader)
+        return leader
 
     def expire_transactional_id(self, name: str) -> None:
         """

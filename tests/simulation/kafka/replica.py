@@ -175,10 +175,10 @@ class Replica:
         Record a follower's log end, and add it to the in-sync replicas once it has caught up.
         """
         now = self.node.world.now()
-        known = self._followers.setdefault(follower, Follower(end, now))
-        known.end = end
+        state = self._followers.setdefault(follower, Follower(end, now))
+        state.end = end
         if end >= self.log.end:
-            known.caught_up = now
+            state.caught_up = now
         if follower not in self.isr and end >= max(self.high_watermark, self.epoch_start):
             self._alter_isr((*self.isr, follower))
         self.advance()
@@ -277,13 +277,15 @@ class Replica:
         """
         Return whether a follower has to fetch again: for records, the watermark, or to confirm.
         """
-        known = self._followers.get(replica.node.id)
+        follower = self._followers.get(replica.node.id)
         return (
-            known is None
-            or known.end < self.log.end
+            follower is None
+            or follower.end < self.log.end
             or replica.high_watermark < min(self.high_watermark, self.log.end)
             or (
-                replica.node.id not in self.isr and self.node.reachable and known.end < self.log.end
+                replica.node.id not in self.isr
+                and self.node.reachable
+                and follower.end < self.log.end
             )
         )
 

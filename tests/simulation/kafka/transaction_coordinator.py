@@ -66,22 +66,22 @@ class TransactionCoordinator(Coordinator):
             else:
                 respond(code, state.producer_id, state.epoch)
 
-        known = self.states.get(name)
+        current = self.states.get(name)
         if not 0 < timeout_ms <= self.node.world.settings.max_transaction_timeout_ms:
             respond(Code.INVALID_TRANSACTION_TIMEOUT, -1, -1)
         elif name in self._pending:
             respond(Code.CONCURRENT_TRANSACTIONS, -1, -1)
-        elif known is None:
+        elif current is None:
             producer_id = self.node.world.new_producer_id()
             self._write(TransactionState(name, producer_id, 0, timeout_ms), done)
-        elif expected[0] >= 0 and expected != (known.producer_id, known.epoch):
+        elif expected[0] >= 0 and expected != (current.producer_id, current.epoch):
             respond(Code.PRODUCER_FENCED, -1, -1)
-        elif known.state in PREPARED:
+        elif current.state in PREPARED:
             respond(Code.CONCURRENT_TRANSACTIONS, -1, -1)
-        elif known.state == ONGOING:
-            self._abort(known, lambda code: respond(code or Code.CONCURRENT_TRANSACTIONS, -1, -1))
+        elif current.state == ONGOING:
+            self._abort(current, lambda code: respond(code or Code.CONCURRENT_TRANSACTIONS, -1, -1))
         else:
-            self._write(self._next_epoch(known, timeout_ms), done)
+            self._write(self._next_epoch(current, timeout_ms), done)
 
     def _next_epoch(self, state: TransactionState, timeout_ms: int) -> TransactionState:
         producer_id, epoch = state.producer_id, state.epoch + 1
@@ -103,20 +103,20 @@ class TransactionCoordinator(Coordinator):
         if code:
             respond(code)
             return
-        known = self.states[name]
-        if known.state in PREPARED:
+        current = self.states[name]
+        if current.state in PREPARED:
             respond(Code.CONCURRENT_TRANSACTIONS)
             return
         added = frozenset(partitions)
-        if known.state == ONGOING and added <= known.partitions:
+        if current.state == ONGOING and added <= current.partitions:
             respond(Code.NONE)
             return
-        begins = known.state != ONGOING
+        begins = current.state != ONGOING
         ongoing = replace(
-            known,
+            current,
             state=ONGOING,
-            partitions=added if begins else known.partitions | added,
-            started_ms=self.node.world.now_ms() if begins else known.started_ms,
+            partitions=added if begins else current.partitions | added,
+            started_ms=self.node.world.now_ms() if begins else current.started_ms,
         )
 
         def done(code: Code, state: TransactionState) -> None:
@@ -281,16 +281,16 @@ class TransactionCoordinator(Coordinator):
         check = world.random.uniform(0, world.settings.abort_timed_out_seconds)
 
         def expire() -> None:
-            known = self.states.get(state.transactional_id)
-            same = known is not None and (
-                (known.state, known.epoch, known.started_ms)
+            current = self.states.get(state.transactional_id)
+            same = current is not None and (
+                (current.state, current.epoch, current.started_ms)
                 == (ONGOING, state.epoch, state.started_ms)
             )
-            if not same or known is None:
+            if not same or current is None:
                 return
             if state.transactional_id in self._pending:
                 self.later(world.settings.abort_timed_out_seconds, expire)
             else:
-                self._abort(known, lambda code: self._watch(state) if code else None)
+                self._abort(current, lambda code: self._watch(state) if code else None)
 
         self.later(max(remaining, 0.0) + check, expire)

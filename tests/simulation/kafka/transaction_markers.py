@@ -51,14 +51,14 @@ def write_marker(
 
 def _leader(coordinator: TransactionCoordinator, partition: Partition) -> Replica | None:
     node = coordinator.node
-    known = node.known.find(partition)
-    if known is None or known.leader not in node.world.nodes:
+    leadership = node.known.find(partition)
+    if leadership is None or leadership.leader not in node.world.nodes:
         return None
-    if not node.reachable and known.leader != node.id:
+    if not node.reachable and leadership.leader != node.id:
         return None
-    if not node.world.connected(node.id, known.leader):
+    if not node.world.connected(node.id, leadership.leader):
         return None
-    replica = node.world.nodes[known.leader].replicas.get(partition)
+    replica = node.world.nodes[leadership.leader].replicas.get(partition)
     return replica if replica is not None and replica.leads else None
 
 

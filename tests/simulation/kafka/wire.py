@@ -160,12 +160,12 @@ def _encode(response: Any, version: int) -> bytes:
 
 @lru_cache(maxsize=100)
 def _api_versions(version: int, throttle_ms: int) -> bytes:
-    known = version <= _RANGES[API_VERSIONS][1]
+    is_supported = version <= _RANGES[API_VERSIONS][1]
     keys = [
         ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
         for key, (low, high) in sorted(_RANGES.items())
     ]
-    error = Code.NONE if known else Code.UNSUPPORTED_VERSION
+    error = Code.NONE if is_supported else Code.UNSUPPORTED_VERSION
     response = ApiVersionsResponse(error_code=error, api_keys=keys, throttle_time_ms=throttle_ms)
     # The header is never flexible, so that a client can read an answer to a version it guessed.
-    return bytes(response.encode(version=version if known else 0, header=False))
+    return bytes(response.encode(version=version if is_supported else 0, header=False))

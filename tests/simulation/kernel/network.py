@@ -566,11 +566,11 @@ def network_modules(sockets: Sockets, hosts: Iterable[str]) -> dict[str, Any]:
     """
     Return the simulated ``socket`` and ``select``; ``hosts`` are the names that resolve.
     """
-    known = frozenset(hosts)
+    host_names = frozenset(hosts)
 
     def getaddrinfo(host: Any, port: int, *_: object, **__: object) -> list[tuple[Any, ...]]:
         name = host.decode() if isinstance(host, bytes) else host
-        if name not in known:
+        if name not in host_names:
             raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (name, port))]
 

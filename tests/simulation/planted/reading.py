@@ -63,10 +63,10 @@ def stale_broker_is_believed(connector: Connector) -> list[Any]:
     """
     Metadata with an older leader epoch are accepted, and no second broker is queried.
     """
-    seen = connector.module(f"{_WIRE}.network.last_seen_epochs")
+    epochs_module = connector.module(f"{_WIRE}.network.last_seen_epochs")
     freshness = connector.module(f"{_WIRE}.network.metadata_freshness")
     return [
-        patch.object(seen.LastSeenEpochs, "staleness", lambda *_: None),
+        patch.object(epochs_module.LastSeenEpochs, "staleness", lambda *_: None),
         patch.object(freshness.FreshnessCheck, "needs_second_response", property(lambda _: False)),
     ]
 

@@ -241,7 +241,7 @@ class _Outcome:
             self._check_recreated(appended, batches, committed_only=committed_only)
             return
         check_rows(verdict, appended, batches, committed_only=committed_only)
-        seen = {(row.topic, row.partition, row.offset) for rows in batches for row in rows}
+        positions = {(row.topic, row.partition, row.offset) for rows in batches for row in rows}
         ends = self._completed_ends()
         expected_states = {"committed"} if committed_only else {"committed", "aborted"}
         expected = [
@@ -251,7 +251,7 @@ class _Outcome:
             if record.state in expected_states and record.offset < ends.get(tp, 0)
         ]
         verdict.records += len(expected)
-        missing = [key for key in expected if key not in seen]
+        missing = [key for key in expected if key not in positions]
         if self.fails:
             # Nothing is skipped in silence.
             verdict.add("lost", missing)

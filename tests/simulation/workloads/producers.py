@@ -145,10 +145,10 @@ class PlainProducer:
                 self._sequence = Sequence()
             self._world.sleep(draw.expovariate(1.2))
 
-    def _write(self, chosen: list[tuple[str, int]]) -> None:
+    def _write(self, partitions: list[tuple[str, int]]) -> None:
         draw = self._world.random
         written: set[bytes] = set()
-        for tp in chosen:
+        for tp in partitions:
             values = [self._value() for _ in range(draw.choice((1, 3, 8, 20)))]
             if self._transactional and not self._is_v2:
                 self._add_partition(tp)

@@ -69,9 +69,9 @@ class ProgressServer:
         world, completed = self.connector.world(), self.completed()
         for tp, record in records.items():
             world.trace("store: %s at %d", tp, record.offset)
-            known = self.records.get(tp)
-            if known is not None and record.offset < known.offset:
-                self._verdict.add("progress went back", [(tp, known.offset, record.offset)])
+            earlier = self.records.get(tp)
+            if earlier is not None and record.offset < earlier.offset:
+                self._verdict.add("progress went back", [(tp, earlier.offset, record.offset)])
             if record.offset > completed.get(tuple(tp), 0):
                 self._verdict.add("progress ahead", [(tp, record.offset, dict(completed))])
             self.records[tp] = record

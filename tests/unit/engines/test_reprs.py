@@ -38,13 +38,13 @@ def test_clients_show_their_state_and_no_secret() -> None:
     The driver's clients name their backend or brokers, and whether they are connected.
     """
     backend = metadata_backend(KAFKA, "read_committed", "wire")
-    shown = [repr(MetadataClient(backend, RetryPolicy(3, 1.0))), repr(RetryingAdmin(KAFKA))]
+    texts = [repr(MetadataClient(backend, RetryPolicy(3, 1.0))), repr(RetryingAdmin(KAFKA))]
 
-    assert shown == [
+    assert texts == [
         "<MetadataClient WireMetadata, 3 attempts>",
         "<RetryingAdmin b:1, not connected>",
     ]
-    assert CANARY not in "".join(shown)
+    assert CANARY not in "".join(texts)
 
 
 def test_a_sender_shows_its_buffer() -> None:

@@ -151,10 +151,10 @@ def random_nullable(generator: random.Random, depth: int) -> Pair:
 
 def random_enum(generator: random.Random) -> Pair:
     name = f"E{generator.randrange(10**12)}"
-    known = generator.sample("ABCDE", 3)
+    symbols = generator.sample("ABCDE", 3)
     enums = [
         {"type": "enum", "name": name, "symbols": ["A", "B", "C", "D"]},
-        {"type": "enum", "name": name, "symbols": known, "default": known[0]},
+        {"type": "enum", "name": name, "symbols": symbols, "default": symbols[0]},
     ]
     return enums[0], enums[1], st.sampled_from("ABCD")
 

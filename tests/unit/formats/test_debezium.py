@@ -89,8 +89,8 @@ def decoded(
     return [row for batch in decoded_batches for row in batch.to_pylist()]
 
 
-def form_of(schema: pa.Schema, chosen: FormatOptions) -> RecordFormat:
-    return record_format(chosen, schema, include_headers=False)
+def form_of(schema: pa.Schema, format_options: FormatOptions) -> RecordFormat:
+    return record_format(format_options, schema, include_headers=False)
 
 
 def flat_rows(values: Sequence[bytes | None], **changes: Any) -> list[tuple[Any, ...]]:
@@ -311,16 +311,16 @@ def test_registered_events(kind: str) -> None:
         schema = ENVELOPE if kind == "avro" else JSON_ENVELOPE
         number = registry.add("customers-value", schema, kind.upper())
         reached = RegistryOptions((registry.url,), request_timeout_ms=9000, timeout_ms=9000)
-        chosen = with_registered_schemas(
+        format_options = with_registered_schemas(
             options(rows=True, kind=kind, registry=reached),
             Subscribe(("customers",)),
             gives_columns=True,
         )
         encode = avro if kind == "avro" else bytes
         values = [framed(number, encode(value)) for value in CHANGES]
-        rows = decoded(form_of(FLAT, chosen), values)
+        rows = decoded(form_of(FLAT, format_options), values)
     expected = "STRUCT<`id`: BIGINT, `name`: STRING, _op: STRING, _ts: TIMESTAMP, _topic STRING"
-    assert expected in str(default_ddl(chosen, include_headers=False))
+    assert expected in str(default_ddl(format_options, include_headers=False))
     assert rows == decoded(form_of(FLAT, options(rows=True)), CHANGES)
 
 
@@ -348,7 +348,7 @@ def test_avro_events(rows: bool) -> None:
 
 
 @pytest.mark.parametrize(
-    ("chosen", "expected"),
+    ("format_options", "expected"),
     [
         (
             options(value_schema="STRUCT<id BIGINT, name STRING>"),
@@ -374,11 +374,11 @@ def test_avro_events(rows: bool) -> None:
         ),
     ],
 )
-def test_columns_without_a_schema(chosen: FormatOptions, expected: str) -> None:
+def test_columns_without_a_schema(format_options: FormatOptions, expected: str) -> None:
     """
     For JSON, valueSchema is the type of a row; for Avro, it is the schema of the envelope.
     """
-    assert expected in str(default_ddl(chosen, include_headers=False))
+    assert expected in str(default_ddl(format_options, include_headers=False))
 
 
 MISTAKES: list[tuple[FormatOptions, Any, str]] = [
@@ -399,26 +399,28 @@ MISTAKES: list[tuple[FormatOptions, Any, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("chosen", "kind", "message"), MISTAKES)
-def test_mistakes_in_the_schema(chosen: FormatOptions, kind: pa.DataType, message: str) -> None:
+@pytest.mark.parametrize(("format_options", "kind", "message"), MISTAKES)
+def test_mistakes_in_the_schema(
+    format_options: FormatOptions, kind: pa.DataType, message: str
+) -> None:
     """
     A schema that events cannot have is rejected, and the error names the expected one.
     """
     with pytest.raises(OptionsError, match=message):
-        form_of(pa.schema([("value", kind)]), chosen)
+        form_of(pa.schema([("value", kind)]), format_options)
 
 
 @pytest.mark.parametrize(
-    ("chosen", "message"),
+    ("format_options", "message"),
     [
         (options(kind="avro", value_schema='"string"'), "the field 'before' is missing"),
         (options(rows=True, value_schema="STRING"), "it must be: a list of fields"),
         (options(), "valueFormat is 'debezium-json', but its type is missing"),
     ],
 )
-def test_mistakes_without_a_schema(chosen: FormatOptions, message: str) -> None:
+def test_mistakes_without_a_schema(format_options: FormatOptions, message: str) -> None:
     """
     If the columns cannot be derived from the options, the error names the missing part.
     """
     with pytest.raises(OptionsError, match=message):
-        default_ddl(chosen, include_headers=False)
+        default_ddl(format_options, include_headers=False)

@@ -77,9 +77,9 @@ def message(
     file = new_file(syntax)
     order = file.message_type.add(name="Order")
     for name, number, settings in fields:
-        chosen = settings if isinstance(settings, dict) else {"type": settings}
-        label = chosen.pop("label", FIELD.LABEL_OPTIONAL)
-        order.field.add(name=name, number=number, label=label, **chosen)
+        arguments = settings if isinstance(settings, dict) else {"type": settings}
+        label = arguments.pop("label", FIELD.LABEL_OPTIONAL)
+        order.field.add(name=name, number=number, label=label, **arguments)
     return Described(with_imports(file), "shop.Order", kind or pa.struct([]))
 
 
@@ -112,11 +112,11 @@ def fill(message: Message, generator: random.Random, depth: int = 0) -> None:
 def fill_map(entries: Any, field: Any, generator: random.Random, depth: int) -> None:
     key, value = (field.message_type.fields_by_name[name] for name in ("key", "value"))
     for _ in range(generator.choice([1, 2, 30])):
-        chosen = any_value(key, generator)
+        key_value = any_value(key, generator)
         if value.message_type is not None:
-            fill_part(entries[chosen], generator, depth)
+            fill_part(entries[key_value], generator, depth)
         else:
-            entries[chosen] = any_value(value, generator)
+            entries[key_value] = any_value(value, generator)
 
 
 def fill_part(part: Any, generator: random.Random, depth: int) -> None:
@@ -183,8 +183,8 @@ def expected_field(message: Any, part: pa.Field) -> Any:
 
 def expected_value(value: Any, field: Any, kind: pa.DataType) -> Any:
     if field.enum_type is not None:
-        known = field.enum_type.values_by_number.get(value)
-        return f"UNKNOWN_ENUM_VALUE_E_{value}" if known is None else known.name
+        symbol = field.enum_type.values_by_number.get(value)
+        return f"UNKNOWN_ENUM_VALUE_E_{value}" if symbol is None else symbol.name
     if pa.types.is_struct(kind):
         return expected(value, kind)
     if pa.types.is_timestamp(kind) or pa.types.is_duration(kind):

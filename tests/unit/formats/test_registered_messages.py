@@ -71,7 +71,10 @@ def encoded(format_: WriteFormat, *values: Any) -> list[bytes]:
 def message_class(files: Any, name: str) -> Any:
     pool = descriptor_pool.DescriptorPool()
     own = {file.name for file in files.file}
-    for file in (*(known for known in with_imports().file if known.name not in own), *files.file):
+    for file in (
+        *(imported for imported in with_imports().file if imported.name not in own),
+        *files.file,
+    ):
         pool.Add(file)
     return message_factory.GetMessageClass(pool.FindMessageTypeByName(name))
 

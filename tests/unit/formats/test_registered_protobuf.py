@@ -69,8 +69,8 @@ def registry() -> Iterator[FakeRegistry]:
 
 def formats(registry: FakeRegistry, **changes: Any) -> FormatOptions:
     reached = RegistryOptions((registry.url,), request_timeout_ms=9000, timeout_ms=9000)
-    chosen: dict[str, Any] = {"value_format": "protobuf", "on_bad_record": "rescue"}
-    options = FormatOptions(**chosen, registry=reached, **changes)
+    defaults: dict[str, Any] = {"value_format": "protobuf", "on_bad_record": "rescue"}
+    options = FormatOptions(**defaults, registry=reached, **changes)
     return with_registered_schemas(options, Subscribe(("orders",)), gives_columns=True)
 
 

@@ -152,7 +152,7 @@ def test_every_property_is_classified() -> None:
     """
     A new consumer property fails here until it is supported, rejected or known to be harmless.
     """
-    classified = {name for name, known in PROPERTIES.items() if known.serves(Role.CONSUMER)}
+    classified = {name for name, prop in PROPERTIES.items() if prop.serves(Role.CONSUMER)}
 
     assert classified == _KNOWN
 
@@ -288,7 +288,7 @@ def test_repr_shows_no_secret() -> None:
         key_pem=canary,
         key_password=canary,
     )
-    shown = repr([token, sasl, tls, replace(configured(), sasl=sasl, tls=tls)])
+    text = repr([token, sasl, tls, replace(configured(), sasl=sasl, tls=tls)])
 
-    assert canary not in shown
-    assert "OAUTHBEARER" in shown
+    assert canary not in text
+    assert "OAUTHBEARER" in text

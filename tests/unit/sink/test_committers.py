@@ -101,8 +101,8 @@ def states(stubs: StubCoordinators, waiting: list[PreparedTransaction]) -> Count
     """
     Return how many transactions are in each state.
     """
-    known = stubs.now.names
-    return Counter(known[transaction.transactional_id].state for transaction in waiting)
+    transactions = stubs.now.names
+    return Counter(transactions[transaction.transactional_id].state for transaction in waiting)
 
 
 def requested(stubs: StubCoordinators, key: int) -> int:

@@ -441,13 +441,13 @@ class Log:
     def age(self, count: int) -> None:
         self.cluster.delete_before(T0, min(self.first + count, len(self.records)))
 
-    def replaced(self, seen: list[int]) -> int:
+    def replaced(self, earlier: list[int]) -> int:
         """
         Return the number of seen records from the first replaced one on.
         """
-        pairs = zip(seen[self.first :], self.records[self.first :], strict=False)
-        same = self.first + next((at for at, (a, b) in enumerate(pairs) if a != b), len(seen))
-        return max(len(seen) - same, 0)
+        pairs = zip(earlier[self.first :], self.records[self.first :], strict=False)
+        same = self.first + next((at for at, (a, b) in enumerate(pairs) if a != b), len(earlier))
+        return max(len(earlier) - same, 0)
 
 
 steps = st.lists(
@@ -474,15 +474,15 @@ def test_lost_offsets_are_the_replaced_records(
     log.append(5)
     process = allowing_loss(log.cluster)
     position, lost_count = process.first(), 0
-    seen = list(log.records)
+    read_records = list(log.records)
     for name, arguments in [*history, ("trigger", ())]:
         if name != "trigger":
             getattr(log, name)(*arguments)
             continue
-        end, at = len(log.records), len(seen)
-        lost_count += log.replaced(seen) if at <= end else 0
+        end, at = len(log.records), len(read_records)
+        lost_count += log.replaced(read_records) if at <= end else 0
         lost_count += max(min(log.first, end) - at, 0)
         position = process.latest_offset(position)
-        seen = log.records[: position["t"]["0"]]
+        read_records = log.records[: position["t"]["0"]]
         latest = process.stream.report_latest_offset() or {}
         assert latest.get("@lost", {"t": {"0": 0}}) == {"t": {"0": lost_count}}

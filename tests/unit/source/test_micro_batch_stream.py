@@ -452,8 +452,8 @@ def test_repr_has_topics_and_offsets_but_no_secrets(cluster: Cluster) -> None:
     process = query(cluster, **{"kafka.ssl.key.password": "canary"})
     process.step()
 
-    shown = repr(process.stream)
+    text = repr(process.stream)
 
-    assert "Subscribe(topics=('t',))" in shown
-    assert "latest offsets: {'t': {'0': 3, '1': 5}}" in shown
-    assert "canary" not in shown
+    assert "Subscribe(topics=('t',))" in text
+    assert "latest offsets: {'t': {'0': 3, '1': 5}}" in text
+    assert "canary" not in text

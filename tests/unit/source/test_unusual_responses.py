@@ -142,9 +142,9 @@ def test_recreated_topic_beside_a_stale_broker(stale_first: bool) -> None:
     """
     A broker that still returns the old topic, in an old epoch, does not hide the recreated one.
     """
-    seen = LastSeenEpochs()
-    seen.record("c", metadata(OLD, 5).topics[0])
-    review = FreshnessCheck("c", ("t",), seen)
+    epochs = LastSeenEpochs()
+    epochs.record("c", metadata(OLD, 5).topics[0])
+    review = FreshnessCheck("c", ("t",), epochs)
     stale, fresh = metadata(OLD, 4), metadata(NEW, 0)
     for number, response in enumerate(
         [stale, fresh, fresh] if stale_first else [fresh, fresh, stale]

@@ -194,9 +194,9 @@ def test_environment_selects_the_cluster(monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(ValueError, match=r"'podman'; it must be 'jars' .* or 'docker'"):
         choose_cluster()
     monkeypatch.setenv("PYKAFKA_BOOTSTRAP", "kafka.example:9092")
-    chosen = choose_cluster()
-    assert isinstance(chosen, ExternalCluster)
-    assert chosen.bootstrap == "kafka.example:9092"
+    cluster = choose_cluster()
+    assert isinstance(cluster, ExternalCluster)
+    assert cluster.bootstrap == "kafka.example:9092"
 
 
 def test_docker_without_an_engine_raises(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -105,12 +105,12 @@ class AdminMetadata:
     def _describe(self, names: Collection[str]) -> dict[str, TopicDescription]:
         if not names:
             return {}
-        shown = sorted(names)
+        ordered = sorted(names)
         return self._admin.call(
             lambda client, seconds: client.describe_topics(
-                TopicCollection(shown), request_timeout=seconds
+                TopicCollection(ordered), request_timeout=seconds
             ),
-            f"reading the partitions of {', '.join(shown[:20])}",
+            f"reading the partitions of {', '.join(ordered[:20])}",
         )
 
     def _list_offsets(self, times: Mapping[TopicPartition, int]) -> LogEnds:

@@ -79,8 +79,8 @@ class Cluster:
 
     def __repr__(self) -> str:
         servers = ",".join(map(str, self.config.bootstrap))
-        known = f"{len(self._addresses)} brokers, {len(self._leaders)} topics"
-        return f"<Cluster {servers} {self.config.protocol}, {known}, {self._brokers.connections}>"
+        counts = f"{len(self._addresses)} brokers, {len(self._leaders)} topics"
+        return f"<Cluster {servers} {self.config.protocol}, {counts}, {self._brokers.connections}>"
 
     def new_deadline(self, seconds: float) -> Deadline:
         """

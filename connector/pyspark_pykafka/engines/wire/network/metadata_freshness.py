@@ -190,11 +190,12 @@ class FreshnessCheck:
             return
         newest = {partition.partition_index: partition for partition in other.partitions}
         for partition in topic.partitions:
-            known = newest.get(partition.partition_index)
-            epoch, known_epoch = partition.leader_epoch, -1 if known is None else known.leader_epoch
-            if known is None or epoch > known_epoch:
+            earlier = newest.get(partition.partition_index)
+            epoch = partition.leader_epoch
+            known_epoch = -1 if earlier is None else earlier.leader_epoch
+            if earlier is None or epoch > known_epoch:
                 newest[partition.partition_index] = partition
-                if known is None or known_epoch >= 0:
+                if earlier is None or known_epoch >= 0:
                     self.behind.add(self._sources[name])
             elif 0 <= epoch < known_epoch:
                 self.behind.add(address)

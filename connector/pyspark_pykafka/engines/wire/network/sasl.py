@@ -168,8 +168,8 @@ def offered_mechanisms(send: Send) -> list[str] | None:
 
     request = SaslHandshakeRequest(mechanism="PLAIN", version=1)
     response = cast("HandshakeResponse", send(request))
-    known = {KafkaErrorCode.NONE, KafkaErrorCode.UNSUPPORTED_SASL_MECHANISM}
-    return sorted(response.mechanisms) if response.error_code in known else None
+    answering_codes = {KafkaErrorCode.NONE, KafkaErrorCode.UNSUPPORTED_SASL_MECHANISM}
+    return sorted(response.mechanisms) if response.error_code in answering_codes else None
 
 
 def _escape_scram_name(name: str) -> str:

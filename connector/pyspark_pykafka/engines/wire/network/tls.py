@@ -93,9 +93,9 @@ def _load_trust(context: ssl.SSLContext, tls: Tls) -> None:
 def _load_system_trust(context: ssl.SSLContext) -> None:
     context.load_default_certs(ssl.Purpose.SERVER_AUTH)
     folder = ssl.get_default_verify_paths().capath
-    known = context.cert_store_stats()["x509_ca"] or (folder and any(Path(folder).iterdir()))
+    has_roots = context.cert_store_stats()["x509_ca"] or (folder and any(Path(folder).iterdir()))
     bundle = next(filter(os.path.exists, _BUNDLES), None)
-    if bundle is not None and not known:
+    if bundle is not None and not has_roots:
         context.load_verify_locations(cafile=bundle)
 
 

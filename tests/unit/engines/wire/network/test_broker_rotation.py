@@ -49,13 +49,13 @@ def test_brokers_rotate() -> None:
     """
     A broker is used again after all others have been.
     """
-    turns, tried = rotation(), []
+    turns, addresses = rotation(), []
     for _ in range(6):
         first = turns.ordered([A, B, C], [A, B, C])[0]
         turns.record_request(first)
-        tried.append(first)
+        addresses.append(first)
 
-    assert tried == [A, B, C, A, B, C]
+    assert addresses == [A, B, C, A, B, C]
 
 
 def test_open_connections_come_first() -> None:
@@ -82,7 +82,7 @@ def test_demoted_brokers_come_later_for_a_while() -> None:
 
 
 @given(st.lists(st.sampled_from([A, B, C]), max_size=9), st.sets(st.sampled_from([A, B, C])))
-def test_the_order_has_every_broker_once(known: list[Address], ready: set[Address]) -> None:
+def test_the_order_has_every_broker_once(addresses: list[Address], ready: set[Address]) -> None:
     """
     The order has each broker once, whatever happened before.
     """
@@ -90,7 +90,7 @@ def test_the_order_has_every_broker_once(known: list[Address], ready: set[Addres
     turns.demote(A)
     turns.record_request(B)
 
-    assert sorted(turns.ordered(known, ready)) == sorted(set(known))
+    assert sorted(turns.ordered(addresses, ready)) == sorted(set(addresses))
 
 
 def topic(*epochs: int, name: str = "t", topic_id: uuid.UUID | None = ID) -> TopicMetadata:
@@ -107,20 +107,20 @@ def metadata(*topics: TopicMetadata) -> MetadataResponse:
 
 
 def seen_epochs(*topics: TopicMetadata) -> LastSeenEpochs:
-    seen = LastSeenEpochs()
+    epochs = LastSeenEpochs()
     for each in topics:
-        seen.record("c", each)
-    return seen
+        epochs.record("c", each)
+    return epochs
 
 
 def confirmed_topics(*topics: TopicMetadata) -> LastSeenEpochs:
     """
     Return the epochs of topics that two brokers have returned.
     """
-    seen = seen_epochs(*topics)
+    epochs = seen_epochs(*topics)
     for one in topics:
-        seen.confirm("c", one)
-    return seen
+        epochs.confirm("c", one)
+    return epochs
 
 
 def check(
@@ -168,9 +168,9 @@ def test_new_topics_need_a_second_broker() -> None:
     assert check.is_complete
     assert not check.is_settled
 
-    seen = FreshnessCheck("c", ("t",), confirmed_topics(topic(4)))
-    seen.add(A, cluster_metadata(topic(4)))
-    assert seen.is_settled
+    second_check = FreshnessCheck("c", ("t",), confirmed_topics(topic(4)))
+    second_check.add(A, cluster_metadata(topic(4)))
+    assert second_check.is_settled
 
 
 def test_an_address_that_no_broker_advertises_confirms_nothing() -> None:
@@ -198,11 +198,11 @@ def test_a_topic_that_was_only_written_to_is_new() -> None:
     """
     Its leader epochs come from one broker, and must be confirmed.
     """
-    seen = LastSeenEpochs()
-    writer = FreshnessCheck("c", ("t",), seen, confirms_new_topics=False)
+    epochs = LastSeenEpochs()
+    writer = FreshnessCheck("c", ("t",), epochs, confirms_new_topics=False)
     writer.add(A, cluster_metadata(topic(4)))
     writer.result()
-    plan = FreshnessCheck("c", ("t",), seen)
+    plan = FreshnessCheck("c", ("t",), epochs)
     plan.add(A, cluster_metadata(topic(4)))
 
     assert not plan.is_settled
@@ -212,8 +212,8 @@ def test_a_new_pattern_needs_a_second_broker() -> None:
     """
     A broker may know the topics that the process has read, and lack others that match.
     """
-    seen = confirmed_topics(topic(4))
-    pattern = FreshnessCheck("c", None, seen)
+    epochs = confirmed_topics(topic(4))
+    pattern = FreshnessCheck("c", None, epochs)
     pattern.add(A, cluster_metadata(topic(4)))
 
     assert not pattern.is_settled
@@ -368,11 +368,11 @@ def test_the_highest_epoch_of_each_partition_is_kept() -> None:
     """
     Two responses give the higher epoch of each partition.
     """
-    seen = seen_epochs(topic(5, 3), topic(4, 6))
+    epochs = seen_epochs(topic(5, 3), topic(4, 6))
 
-    assert seen.staleness("c", topic(5, 6)) is None
-    assert seen.staleness("c", topic(5, 5)) is not None
-    assert seen.staleness("c", topic(4, 6)) is not None
+    assert epochs.staleness("c", topic(5, 6)) is None
+    assert epochs.staleness("c", topic(5, 5)) is not None
+    assert epochs.staleness("c", topic(4, 6)) is not None
 
 
 def test_a_missing_topic_needs_several_confirmations() -> None:

@@ -614,12 +614,12 @@ def test_consecutive_fetches_share_memory(scripted: Callable[..., ScriptedBroker
     A frame without views makes room for the next: a long read causes no page faults.
     """
     connection = scripted(GREETING, *[responding(FETCHED)] * 5).open()
-    seen = set()
+    buffers = set()
     for _ in range(5):
         connection.send(fetch_request(), soon())
-        seen.add(id(connection.receive_frame(soon()).body.obj))
+        buffers.add(id(connection.receive_frame(soon()).body.obj))
 
-    assert len(seen) == 1
+    assert len(buffers) == 1
 
 
 def test_a_failed_renewal_closes_the_connection(scripted: Callable[..., ScriptedBroker]) -> None:

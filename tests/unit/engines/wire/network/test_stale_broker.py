@@ -70,8 +70,8 @@ class Stale(Behaviour):
         return super()._on_3(node, request)
 
     def topics_of(self, node: int) -> dict[str, int]:
-        known = self.topics if node not in self.stale else self.topics.keys() - set(self.later)
-        return {name: 1 if node in self.stale else self.topics[name] for name in known}
+        names = self.topics if node not in self.stale else self.topics.keys() - set(self.later)
+        return {name: 1 if node in self.stale else self.topics[name] for name in names}
 
     def leader(self, topic: str, partition: int) -> int:  # noqa: ARG002
         return STALE if self._is_stale() else 1
