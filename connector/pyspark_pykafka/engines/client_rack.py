@@ -99,7 +99,7 @@ def _origin(entry: EntryPoint) -> str:
 
 def _provider_error(entry: EntryPoint, failure: str) -> OptionsError:
     msg = (
-        f"clientRackProvider is '{entry.name}', whose function {entry.value} {failure}; it must be "
-        "a function without parameters that returns the name of a rack, or None"
+        f"clientRackProvider is '{entry.name}', whose function {entry.value} {failure}; it must "
+        "be: a function without parameters that returns the name of a rack, or None"
     )
     return OptionsError((msg,))

@@ -120,18 +120,18 @@ def _registered(
     else:
         ask = registry.register if options.auto_register else registry.look_up
         if column.format == "protobuf":
-            found = ask_for_files(column.schema, subject, ask, registry.look_up)
+            registered = ask_for_files(column.schema, subject, ask, registry.look_up)
         else:
-            found = ask(subject, Schema(column.schema, _KINDS[column.format]))
+            registered = ask(subject, Schema(column.schema, _KINDS[column.format]))
     index = b""
     if column.format == "protobuf":
         index = message_index(column.name, column.schema, column.message)
     if options.schema_id_location == "header":
-        return column._replace(schema_id=_GUID + _guid(found, subject) + index)
-    if not 0 <= found.id < 1 << 31:
+        return column._replace(schema_id=_GUID + _guid(registered, subject) + index)
+    if not 0 <= registered.id < 1 << 31:
         msg = f"the schema registry's response for subject '{subject}' has no 4-byte id"
         raise SchemaRegistryError(msg)
-    return column._replace(prefix=_ID + found.id.to_bytes(4, "big") + index)
+    return column._replace(prefix=_ID + registered.id.to_bytes(4, "big") + index)
 
 
 def _guid(registered: RegisteredSchema, subject: str) -> bytes:

@@ -143,7 +143,7 @@ def test_source_is_found_by_its_partitions(subscription: dict[str, str], fits: b
     if fits:
         assert find_source([*others, expected], auditor_options) is expected
     else:
-        with pytest.raises(OffsetsError, match="the query has no source that may be the one"):
+        with pytest.raises(OffsetsError, match="the query has no source that may have the auditor"):
             find_source([*others, expected], auditor_options)
 
 
@@ -153,5 +153,5 @@ def test_ambiguous_source_is_refused() -> None:
     """
     read = source({"t": {"0": 1}}, {"t": {"0": 2}})
 
-    with pytest.raises(OffsetsError, match="the query has 2 sources that may be the one"):
+    with pytest.raises(OffsetsError, match="the query has 2 sources that may have the auditor"):
         find_source([read, read], options())

@@ -252,7 +252,7 @@ def test_unknown_entry_points(name: str) -> None:
     """
     error = fails_with(name)
 
-    assert f"clientRackProvider is '{name}', which no package declares" in error
+    assert f"clientRackProvider is '{name}', which is declared by no package" in error
     assert f"{GROUP} (Racks.here, absent, fails, here, missing, nowhere, number, twice)" in error
     assert not {"our_racks", "undeclared"} & sys.modules.keys()
 

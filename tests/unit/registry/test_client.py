@@ -280,7 +280,7 @@ def test_slow_registry(registry: FakeRegistry) -> None:
     number = registry.add("t-value", INT)
     with running_registry() as slow:
         slow.always = Fault(seconds=60)
-        schema_client = client(slow.url, registry.url, request_timeout_ms=200)
+        schema_client = client(slow.url, registry.url, request_timeout_ms=200, timeout_ms=60_000)
         assert schema_client.schema_by_id(number).schema.text == INT
 
 

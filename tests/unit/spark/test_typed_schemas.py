@@ -95,7 +95,10 @@ def test_columns_without_a_schema(options: dict[str, str], ddl: str) -> None:
     ("options", "message"),
     [
         ({}, "set valueSchema, such as"),
-        ({"valueschema": "a INT", "keyformat": "json"}, "keyFormat is 'json' and its type is miss"),
+        (
+            {"valueschema": "a INT", "keyformat": "json"},
+            "keyFormat is 'json', but its type is miss",
+        ),
         ({"valueschema": '{"type":"x"}'}, "valueSchema is .* must be: a type as DDL"),
         ({"valueschema": "ARRAY<INT>", "flatten": "true"}, "must be: a list of fields"),
         ({"valueschema": "a INT", "maxbadrecords": "3"}, "must be: null, rescue or deadletter"),
