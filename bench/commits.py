@@ -35,16 +35,16 @@ def measure_commits(spark: SparkSession, kafka: KafkaCluster, rounds: int) -> Me
     """
     spec = TopicSpec(100, "none", 2, BATCHES * RECORDS)
     seconds: defaultdict[str, list[float]] = defaultdict(list)
-    named = {sink.name: sink for sink in SINKS}
+    sinks_by_name = {sink.name: sink for sink in SINKS}
     with loaded_topic(spark, kafka, spec):
-        for order in shuffled_rounds(list(named), rounds, seed="commits"):
+        for order in shuffled_rounds(list(sinks_by_name), rounds, seed="commits"):
             for name in order:
                 collect_garbage(spark)
                 target = kafka.create_topic(f"commits-{next(_numbers)}", 2, TOPIC)
-                sink = named[name]
+                sink = sinks_by_name[name]
                 options = {**sink.options, "topic": target}
                 seconds[name].append(_batch_seconds(spark, kafka, spec, sink.format, options))
-    series = {name: Series(tuple(seconds[name])) for name in named}
+    series = {name: Series(tuple(seconds[name])) for name in sinks_by_name}
     return Measurement("micro-batch", "commits", series, base=WIRE.name, also=(JVM.name,))
 
 

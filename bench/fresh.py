@@ -51,10 +51,10 @@ def measure_first_batch(
 def _in_fresh_session(name: str, bootstrap: str, cores: int, conf: Mapping[str, str]) -> float:
     arguments = [name, bootstrap, TOPIC, str(cores), json.dumps(dict(conf))]
     command = [sys.executable, "-m", "bench.fresh", *arguments]
-    done = subprocess.run(
+    process = subprocess.run(
         command, stdout=subprocess.PIPE, text=True, timeout=SECONDS, check=True, cwd=ROOT
     )
-    result = json.loads(done.stdout.splitlines()[-1])
+    result = json.loads(process.stdout.splitlines()[-1])
     check_records(f"{name} in a fresh session", RECORDS, result["records"])
     return float(result["seconds"])
 

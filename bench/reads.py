@@ -48,8 +48,8 @@ def options_for(contender: Contender, case: Case, bootstrap: str) -> dict[str, s
     if contender.is_ceiling:
         counts = {"records": topic.records, "size": topic.size, "partitions": topic.partitions}
         return {name: str(count) for name, count in counts.items()}
-    where = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic.name}
-    return {**where, "startingOffsets": "earliest", **contender.options}
+    source = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic.name}
+    return {**source, "startingOffsets": "earliest", **contender.options}
 
 
 def read(spark: SparkSession, mode: str, source: str, options: Mapping[str, str]) -> Read:
@@ -100,10 +100,10 @@ def read_stream(
         writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
         start = time.perf_counter()
         query = writer.trigger(availableNow=True).start()
-        ended = query.awaitTermination(SECONDS)
+        has_ended = query.awaitTermination(SECONDS)
         seconds = time.perf_counter() - start
         query.stop()
-        if not ended:
+        if not has_ended:
             msg = f"The stream from {source} did not end within {SECONDS} s."
             raise TimeoutError(msg)
         batches = [progress for progress in query.recentProgress if progress["numInputRows"] > 0]

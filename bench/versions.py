@@ -53,8 +53,8 @@ def machine() -> dict[str, str | int]:
 def _cpu_model() -> str:
     info = Path("/proc/cpuinfo")
     lines = info.read_text().splitlines() if info.exists() else []
-    named = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(named, platform.processor() or "unknown")
+    models = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
+    return next(models, platform.processor() or "unknown")
 
 
 def commit() -> str:
@@ -70,7 +70,7 @@ def commit() -> str:
 
 
 def _git(*words: str) -> str:
-    done = subprocess.run(
+    result = subprocess.run(
         ["git", *words],  # noqa: S607 (the git on the PATH)
         cwd=ROOT,
         capture_output=True,
@@ -78,4 +78,4 @@ def _git(*words: str) -> str:
         timeout=GIT_SECONDS,
         check=True,
     )
-    return done.stdout.strip()
+    return result.stdout.strip()

@@ -78,9 +78,9 @@ class WriteBench:
         peaks = {writer.name: self.verify(writer, frame, spec) for writer in self.writers}
         seconds: defaultdict[str, list[float]] = defaultdict(list)
         cpu_seconds: defaultdict[str, list[float]] = defaultdict(list)
-        named = {writer.name: writer for writer in self.writers}
+        writers_by_name = {writer.name: writer for writer in self.writers}
         for completed, order in enumerate(
-            shuffled_rounds(list(named), self.rounds, seed=case.name)
+            shuffled_rounds(list(writers_by_name), self.rounds, seed=case.name)
         ):
             if completed and time.monotonic() > self.deadline:
                 print(
@@ -92,15 +92,17 @@ class WriteBench:
                 with self.topic(spec) as topic:
                     collect_garbage(self.spark)
                     with Cpu(jvm_pid(self.spark)) as cpu:
-                        seconds[name].append(self.write(named[name], frame, spec, topic))
+                        seconds[name].append(self.write(writers_by_name[name], frame, spec, topic))
                     cpu_seconds[name].append(cpu.seconds)
-                    self.check(named[name], spec, topic)
+                    self.check(writers_by_name[name], spec, topic)
         series = {
             name: Series(tuple(seconds[name]), tuple(cpu_seconds[name]), peaks[name])
-            for name in named
+            for name in writers_by_name
         }
         also = tuple(
-            writer.name for writer in (JVM_TUNED, JVM_TUNED_LZ4, WIRE) if writer.name in named
+            writer.name
+            for writer in (JVM_TUNED, JVM_TUNED_LZ4, WIRE)
+            if writer.name in writers_by_name
         )
         return Measurement(case.name, case.mode, series, spec.records, asdict(spec), also=also)
 
@@ -118,8 +120,8 @@ class WriteBench:
             peak = worker_peak(pid) if self.verifies else None
             self.check(writer, spec, topic)
             if self.verifies and writes_to_kafka(writer):
-                where = {"kafka.bootstrap.servers": self.kafka.bootstrap, "subscribe": topic}
-                written = self.spark.read.format(JVM.format).options(**where).load()
+                source = {"kafka.bootstrap.servers": self.kafka.bootstrap, "subscribe": topic}
+                written = self.spark.read.format(JVM.format).options(**source).load()
                 if checksum_of(written, COLUMNS) != checksum_of(frame, COLUMNS):
                     msg = f"{writer.name} wrote other records to {topic} than it was given"
                     raise WrongWriteError(msg)
@@ -151,8 +153,8 @@ class WriteBench:
         """
         if writer.name != EXACTLY_ONCE.name:
             return records_in(self.kafka, topic)
-        where = {"kafka.bootstrap.servers": self.kafka.bootstrap, "subscribe": topic}
-        committed = {**where, "kafka.isolation.level": "read_committed"}
+        source = {"kafka.bootstrap.servers": self.kafka.bootstrap, "subscribe": topic}
+        committed = {**source, "kafka.isolation.level": "read_committed"}
         return self.spark.read.format(JVM.format).options(**committed).load().count()
 
     @contextmanager

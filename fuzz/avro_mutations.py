@@ -144,5 +144,5 @@ def _prefix(choices: Choices, id_bytes: int) -> bytes:
     """
     Return the id of a schema; rarely it is cut off or has another form.
     """
-    whole = choices.number(0, 9).to_bytes(1 + id_bytes, "big")
-    return whole if choices.number(0, 7) else choices.some_bytes(1 + id_bytes)
+    prefix = choices.number(0, 9).to_bytes(1 + id_bytes, "big")
+    return prefix if choices.number(0, 7) else choices.some_bytes(1 + id_bytes)

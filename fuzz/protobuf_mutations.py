@@ -113,11 +113,11 @@ def with_imports(*files: Any) -> Any:
     """
     Return the FileDescriptorSet of files and the well-known types.
     """
-    described = descriptor_pb2.FileDescriptorSet()
+    descriptors = descriptor_pb2.FileDescriptorSet()
     for module in IMPORTS:
-        module.DESCRIPTOR.CopyToProto(described.file.add())
-    described.file.extend(files)
-    return described
+        module.DESCRIPTOR.CopyToProto(descriptors.file.add())
+    descriptors.file.extend(files)
+    return descriptors
 
 
 def _message(file: Any, choices: Choices, depth: int) -> tuple[str, pa.DataType]:
@@ -250,7 +250,7 @@ def _prefix(choices: Choices, id_bytes: int) -> bytes:
     """
     Return the id of a schema and the path of a message; rarely cut off or in another form.
     """
-    whole = choices.number(0, 9).to_bytes(1 + id_bytes, "big")
+    prefix = choices.number(0, 9).to_bytes(1 + id_bytes, "big")
     paths = (b"\x00", b"\x00", b"\x02\x02", b"\x04\x00\x06", b"\x03", b"\x80")
     path = paths[choices.number(0, len(paths) - 1)]
-    return (whole if choices.number(0, 7) else choices.some_bytes(1 + id_bytes)) + path
+    return (prefix if choices.number(0, 7) else choices.some_bytes(1 + id_bytes)) + path

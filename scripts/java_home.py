@@ -86,11 +86,11 @@ def _link(link: Path, target: Path) -> None:
 
 
 def _run(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
-    if done.returncode != 0:
-        print(done.stdout + done.stderr, file=sys.stderr)
-        done.check_returncode()
-    return done.stdout + done.stderr
+    result = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    if result.returncode != 0:
+        print(result.stdout + result.stderr, file=sys.stderr)
+        result.check_returncode()
+    return result.stdout + result.stderr
 
 
 if __name__ == "__main__":

@@ -81,8 +81,8 @@ class Job:
         dead = DeadLetterTopic(self.names["dead"], session)
         writer = self._load().writeStream.foreachBatch(isolate_poison(sink, dead))
         writer = writer.option("checkpointLocation", self._folder("poison"))
-        ended = _ended(writer.trigger(availableNow=True).start())
-        return f"{ended} {self.spark.read.parquet(folder).count()}"
+        outcome = _ended(writer.trigger(availableNow=True).start())
+        return f"{outcome} {self.spark.read.parquet(folder).count()}"
 
     def listeners(self) -> dict[str, Any]:
         options = {**self.stream, "kafka.group.id": self.names["group"]}
@@ -102,11 +102,11 @@ class Job:
         rows = auditor.sink(auditor.source(source))
         writer = rows.writeStream.format("noop")
         writer = writer.option("checkpointLocation", self._folder("audit"))
-        ended = _ended(writer.trigger(availableNow=True).start())
+        outcome = _ended(writer.trigger(availableNow=True).start())
         in_time = reported.wait(AUDIT_SECONDS)
         for listener in listeners:
             self.spark.streams.removeListener(listener)
-        return {"ended": ended, "in_time": in_time, "complete": [r.is_complete for r in reports]}
+        return {"ended": outcome, "in_time": in_time, "complete": [r.is_complete for r in reports]}
 
     def supervised(self) -> int:
         starts = []

@@ -31,8 +31,8 @@ def options_of(kafka: KafkaCluster, topic: str, **more: str) -> dict[str, str]:
     """
     Return the options of a stream of a topic from its start.
     """
-    where = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic}
-    return {**where, "startingOffsets": "earliest", **more}
+    address = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic}
+    return {**address, "startingOffsets": "earliest", **more}
 
 
 def source(spark: SparkSession, kafka: KafkaCluster, topic: str) -> DataFrame:

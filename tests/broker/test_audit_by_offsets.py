@@ -132,9 +132,9 @@ def test_ids_are_those_of_spark(spark: SparkSession, name: str) -> None:
     ).first()
     assert sums is not None
 
-    for column, named in enumerate([True, False]):
+    for column, include_topic in enumerate([True, False]):
         checksums = [
-            checksum_of_range(TopicPartition(name, at % 2), at, at + 1, include_topic=named)
+            checksum_of_range(TopicPartition(name, at % 2), at, at + 1, include_topic=include_topic)
             for at in range(2**33, 2**33 + 4_000)
         ]
         assert sum(checksum.sum for checksum in checksums) == sums[column]

@@ -180,7 +180,7 @@ def run(
     """
     Run the job and return its result.
     """
-    done = cluster.submit(
+    process = cluster.submit(
         JOB,
         [
             *(kafka.bootstrap, *topics, deployment.guarantee, str(folder / "checkpoint")),
@@ -190,8 +190,8 @@ def run(
         deployment.environment,
         folder,
     )
-    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
-    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert process.returncode == 0, process.stdout[-4000:] + process.stderr[-2000:]
+    result: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     return result
 
 

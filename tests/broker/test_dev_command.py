@@ -68,20 +68,22 @@ def test_dev_reports_a_port_in_use_at_once() -> None:
     """A port that another program listens on is named before anything is downloaded or started."""
     with listen() as other:
         port = str(other.getsockname()[1])
-        done = subprocess.run(
+        result = subprocess.run(
             [*DEV, "--port", port], capture_output=True, text=True, timeout=8, check=False
         )
-    assert done.returncode == 1
-    assert done.stderr == (
+    assert result.returncode == 1
+    assert result.stderr == (
         f"pykafka dev: Port {port} is in use; choose another one, or stop what listens there.\n"
     )
 
 
 def test_dev_reports_errors_without_a_traceback() -> None:
     """An unknown Kafka version prints one message and exits with code 1."""
-    done = subprocess.run(
+    result = subprocess.run(
         [*DEV, "--version", "9.9.9"], capture_output=True, text=True, timeout=120, check=False
     )
-    assert done.returncode == 1
-    assert done.stderr.startswith("pykafka dev: The jars for kafka-9.9.9 could not be downloaded.")
-    assert "Traceback" not in done.stderr
+    assert result.returncode == 1
+    assert result.stderr.startswith(
+        "pykafka dev: The jars for kafka-9.9.9 could not be downloaded."
+    )
+    assert "Traceback" not in result.stderr

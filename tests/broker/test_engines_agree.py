@@ -122,9 +122,10 @@ def test_engines_agree(filled: list[str], kafka_cluster: KafkaCluster, seed: int
     tp = TopicPartition(filled[seed], 0)
     everything = pa.schema(list(SOURCE_TYPES.items()))
     for isolation in ISOLATION:
-        whole = OffsetRange(tp, EARLIEST, LATEST)
+        full_range = OffsetRange(tp, EARLIEST, LATEST)
         tables = [
-            table(kafka_cluster, e, whole, everything, isolation) for e in ("wire", "librdkafka")
+            table(kafka_cluster, e, full_range, everything, isolation)
+            for e in ("wire", "librdkafka")
         ]
         assert tables[0] == tables[1]
         end = max((r["offset"] for r in tables[0]), default=0) + 1

@@ -32,11 +32,13 @@ def test_two_processes_download_jars_once(tmp_path: Path) -> None:
         "print(*(jar.name for jar in jars))"
     )
     target = tmp_path / "jars"
-    both = [
+    processes = [
         subprocess.Popen([sys.executable, "-c", code, str(target)], stdout=subprocess.PIPE)
         for _ in range(2)
     ]
-    assert [one.communicate(timeout=120)[0] for one in both] == [b"slf4j-simple-1.7.36.jar\n"] * 2
+    assert [one.communicate(timeout=120)[0] for one in processes] == [
+        b"slf4j-simple-1.7.36.jar\n"
+    ] * 2
     assert sorted(one.name for one in tmp_path.iterdir()) == [".jars.lock", "jars"]
 
 

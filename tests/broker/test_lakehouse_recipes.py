@@ -42,9 +42,9 @@ def jars_of(lakehouse: str) -> list[str]:
     """
     commands = (block.text for block in blocks_of("docs/recipes.md") if block.language == "sh")
     (command,) = (text for text in commands if lakehouse in text)
-    named = re.findall(r"--packages (\S+)", command) + DEPENDENCIES[lakehouse]
-    version = named[0].rpartition(":")[2]
-    return [str(jar) for jar in fetch_jars(named, cache_folder() / f"{lakehouse}-{version}")]
+    packages = re.findall(r"--packages (\S+)", command) + DEPENDENCIES[lakehouse]
+    version = packages[0].rpartition(":")[2]
+    return [str(jar) for jar in fetch_jars(packages, cache_folder() / f"{lakehouse}-{version}")]
 
 
 @pytest.mark.parametrize("lakehouse", MADE_FOR_THIS_SPARK)
@@ -62,7 +62,7 @@ def test_a_repeated_micro_batch_changes_nothing(
     ]
     kafka_cluster.produce(TOPIC, [Record(json.dumps(value).encode()) for value in values])
     try:
-        done = subprocess.run(
+        process = subprocess.run(
             [
                 *(sys.executable, str(JOB), kafka_cluster.bootstrap, str(tmp_path), lakehouse),
                 *jars_of(lakehouse),
@@ -82,6 +82,6 @@ def test_a_repeated_micro_batch_changes_nothing(
     finally:
         delete_topic(kafka_cluster, TOPIC)
 
-    assert done.returncode == 0, done.stderr[-5000:]
-    result = json.loads(done.stdout.splitlines()[-1])
+    assert process.returncode == 0, process.stderr[-5000:]
+    result = json.loads(process.stdout.splitlines()[-1])
     assert result == {"ids": [0, 1, 2, 3, 4], "read": 5}

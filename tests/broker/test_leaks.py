@@ -85,8 +85,8 @@ def failing(
     """
     name = topic(2)
     kafka_cluster.produce(name, values(0, 20))
-    where = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}
-    options = {**where, "subscribe": name, "startingOffsets": "earliest"}
+    address = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}
+    options = {**address, "subscribe": name, "startingOffsets": "earliest"}
     spark.dataSource.register(numbers())
 
     def fail(rounds: int, source: str = "pykafka", harm: Callable[[], None] = lambda: None) -> None:
@@ -154,8 +154,8 @@ def test_poison_batches(
     A query in which each batch fails, is bisected, and continues without one record leaks nothing.
     """
     name, dead_letters = topic(1), topic(1)
-    where = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}
-    read = {**where, "subscribe": name, "startingOffsets": "earliest"}
+    address = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}
+    read = {**address, "subscribe": name, "startingOffsets": "earliest"}
     failed = 0
 
     def sink(frame: DataFrame, batch: int) -> None:

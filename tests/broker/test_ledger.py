@@ -137,11 +137,11 @@ def die_after_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Let the next driver die after one commit.
     """
-    whole = Transactions.end_all
+    end_all = Transactions.end_all
 
     def end_one(self: Transactions, prepared: list[PreparedTransaction], *, commit: bool) -> None:
-        monkeypatch.setattr(Transactions, "end_all", whole)
-        whole(self, prepared[:1], commit=commit)
+        monkeypatch.setattr(Transactions, "end_all", end_all)
+        end_all(self, prepared[:1], commit=commit)
         raise DiedError
 
     monkeypatch.setattr(Transactions, "end_all", end_one)

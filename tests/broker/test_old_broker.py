@@ -135,9 +135,9 @@ def read_alike(spark: SparkSession, kafka: OldBroker, topic: str, **options: str
     """
     Return the number of records that all connectors and engines read; they must be equal.
     """
-    where = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic}
+    source = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic}
     expected, *others = [
-        in_order(spark.read.format(name).options(**where, **connector_options, **options).load())
+        in_order(spark.read.format(name).options(**source, **connector_options, **options).load())
         for name, connector_options in CONNECTORS
     ]
     for rows, connector in zip(others, CONNECTORS[1:], strict=True):

@@ -69,8 +69,8 @@ def delete_topics(kafka_cluster: KafkaCluster) -> None:
         return sorted(TOPICS.intersection(admin.list_topics(timeout=30).topics))
 
     if left():
-        for done in admin.delete_topics(left()).values():
-            done.result(30)
+        for future in admin.delete_topics(left()).values():
+            future.result(30)
         wait_until(lambda: f"still there: {left()}" if left() else None, 30)
 
 

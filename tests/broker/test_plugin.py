@@ -47,7 +47,7 @@ def test_missing_broker_skips_tests_unless_required(
     plain = {name: value for name, value in os.environ.items() if name != "CI"}
     # An empty cache without access to jars: the quickest way to have no broker.
     unable = {"PYKAFKA_CACHE": str(tmp_path), "PYKAFKA_IVY_SETTINGS": str(tmp_path / "none.xml")}
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "pytest", "-rs", "-p", "no:cacheprovider", *arguments],
         cwd=tmp_path,
         env={**plain, **unable, **environment},
@@ -56,5 +56,5 @@ def test_missing_broker_skips_tests_unless_required(
         timeout=120,
         check=False,
     )
-    assert outcome in done.stdout
-    assert "could not be downloaded" in done.stdout
+    assert outcome in result.stdout
+    assert "could not be downloaded" in result.stdout

@@ -302,9 +302,9 @@ def test_batches_are_split_until_they_fit(
     chance = random.Random(3)
     rows = [Record(b"%05d" % i + chance.randbytes(100), b"k%d" % (i % 5)) for i in range(2000)]
 
-    counted = write(kafka_cluster.bootstrap, [batch_of(rows)], name, compression_type=codec)
+    count = write(kafka_cluster.bootstrap, [batch_of(rows)], name, compression_type=codec)
 
-    assert counted == 2000
+    assert count == 2000
     assert in_order_per_key(kafka_cluster.consume(name)) == in_order_per_key(rows)
 
 

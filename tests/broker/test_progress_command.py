@@ -329,9 +329,9 @@ def test_invalid_positions_are_rejected(
     """
     name, arguments = place
 
-    done = main(["progress", "set", *arguments, position.format(name=name), "--execute"])
+    exit_code = main(["progress", "set", *arguments, position.format(name=name), "--execute"])
 
-    assert done == code
+    assert exit_code == code
     assert text.format(name=name) in capsys.readouterr().err
 
 

@@ -40,7 +40,7 @@ def described() -> Any:
     for kind in KINDS:
         order.field.add(name=f"f{kind}", number=kind, label=1, type=kind)
         order.field.add(name=f"list{kind}", number=100 + kind, label=3, type=kind)
-    named = {
+    types_by_name = {
         "part": (1, ".shop.Part"),
         "parts": (3, ".shop.Part"),
         "counts": (3, ".shop.Order.CountsEntry"),
@@ -48,7 +48,7 @@ def described() -> Any:
         "span": (1, ".google.protobuf.Duration"),
         "wrapped": (1, ".google.protobuf.Int64Value"),
     }
-    for number, (name, (label, other)) in enumerate(named.items(), 30):
+    for number, (name, (label, other)) in enumerate(types_by_name.items(), 30):
         order.field.add(name=name, number=number, label=label, type=11, type_name=other)
     order.field.add(name="state", number=50, label=1, type=14, type_name=".shop.E")
     order.field.add(name="one", number=51, label=1, type=9, oneof_index=0)

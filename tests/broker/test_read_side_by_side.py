@@ -169,12 +169,12 @@ def test_null_and_empty_keys_and_values(
     Null and empty keys and values stay distinct, tombstones included (F27).
     """
     name = topic()
-    both = [None, b"", b"x"]
-    kafka_cluster.produce(name, [Record(v, k) for k in both for v in both])
+    contents = [None, b"", b"x"]
+    kafka_cluster.produce(name, [Record(v, k) for k in contents for v in contents])
 
     rows = agreed(subscribe=name)
 
-    assert [(r.key, r.value) for r in rows] == [(k, v) for k in both for v in both]
+    assert [(r.key, r.value) for r in rows] == [(k, v) for k in contents for v in contents]
 
 
 @pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])

@@ -40,7 +40,7 @@ def results_of_job(cluster: KafkaCluster, names: dict[str, str]) -> dict[str, An
     """
     Run the job, and return the result of each step.
     """
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, str(JOB), cluster.bootstrap, json.dumps(names)],
         env={
             **os.environ,
@@ -52,8 +52,8 @@ def results_of_job(cluster: KafkaCluster, names: dict[str, str]) -> dict[str, An
         timeout=SECONDS,
         check=False,
     )
-    assert done.returncode == 0, done.stderr[-5000:]
-    results: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert result.returncode == 0, result.stderr[-5000:]
+    results: dict[str, Any] = json.loads(result.stdout.splitlines()[-1])
     return results
 
 

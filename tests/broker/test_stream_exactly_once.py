@@ -317,11 +317,11 @@ def die_after(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
     """
     Let the next driver die after this many commits.
     """
-    whole = Transactions.end_all
+    end_all = Transactions.end_all
 
     def end_some(self: Transactions, prepared: list[PreparedTransaction], *, commit: bool) -> None:
-        monkeypatch.setattr(Transactions, "end_all", whole)
-        whole(self, prepared[:count], commit=commit)
+        monkeypatch.setattr(Transactions, "end_all", end_all)
+        end_all(self, prepared[:count], commit=commit)
         raise DiedError
 
     monkeypatch.setattr(Transactions, "end_all", end_some)
@@ -449,12 +449,14 @@ def test_a_late_intent(sink: Sink) -> None:
     """
     mine, other = sink.write_all(0, 2, 3), sink.again()
     theirs = [other.write(0, 0, 2, attempt=1)]
-    done = CommittableBatch(sink.topic, QUERY, 0, mine[0].write, 2, tuple(committables_of(mine)))
+    committable = CommittableBatch(
+        sink.topic, QUERY, 0, mine[0].write, 2, tuple(committables_of(mine))
+    )
     with transaction_client(settings(sink.cluster, sink.topic).kafka) as transactions:
         ledger = Ledger(transactions.cluster, transactions.config, ledger_topic(sink.topic))
         # As a version would that did not read the ledger again before it committed.
-        ledger.append(make_intent(done, done.committables))
-        transactions.end(done.committables[1].prepared, commit=True)
+        ledger.append(make_intent(committable, committable.committables))
+        transactions.end(committable.committables[1].prepared, commit=True)
     theirs.append(other.write(0, 1, 3, attempt=1))
     other.commit(0, theirs)
 

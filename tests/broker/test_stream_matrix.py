@@ -716,10 +716,10 @@ def test_watermark_and_window(
         .groupBy(F.window("timestamp", "10 seconds"))
         .count()
     )
-    counted: list[int] = []
+    window_counts: list[int] = []
     query = (
         counts.writeStream.foreachBatch(
-            lambda f, _: counted.extend(r["count"] for r in f.collect())
+            lambda f, _: window_counts.extend(r["count"] for r in f.collect())
         )
         .outputMode("append")
         .option("checkpointLocation", checkpoint)
@@ -727,7 +727,12 @@ def test_watermark_and_window(
     )
     try:
         # The batch that moves the watermark closes no window; the next batch, without data, does.
-        wait_until(lambda: None if counted == [5] else f"windows of {counted} records, not [5]", 60)
+        wait_until(
+            lambda: (
+                None if window_counts == [5] else f"windows of {window_counts} records, not [5]"
+            ),
+            60,
+        )
     finally:
         query.stop()
 

@@ -40,9 +40,9 @@ def run(capsys: pytest.CaptureFixture[str], kafka_cluster: KafkaCluster) -> Run:
     """
 
     def running(*arguments: str, code: int = 0) -> str:
-        done = main([*arguments, "--bootstrap-server", kafka_cluster.bootstrap])
+        exit_code = main([*arguments, "--bootstrap-server", kafka_cluster.bootstrap])
         output = capsys.readouterr()
-        assert done == code, output.err
+        assert exit_code == code, output.err
         return output.err if code else output.out
 
     return running

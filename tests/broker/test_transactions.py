@@ -322,12 +322,12 @@ def test_a_commit_whose_response_is_lost_succeeds(
     """
     A commit whose response is lost is found committed, and the write succeeds.
     """
-    whole = Transactions.end_all
+    end_all = Transactions.end_all
 
     def end_and_say_nothing(
         self: Transactions, prepared: list[PreparedTransaction], *, commit: bool
     ) -> None:
-        whole(self, prepared, commit=commit)
+        end_all(self, prepared, commit=commit)
         msg = "no answer"
         raise BrokerUnavailableError(msg)
 

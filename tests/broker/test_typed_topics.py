@@ -218,8 +218,8 @@ class DeadLetters:
         """
         Run `pykafka deadletter`, and return its JSON.
         """
-        where = ["--bootstrap-server", self.cluster.bootstrap, "--topic", self.topic]
-        assert main(["deadletter", action, *where, "--json", *more]) == 0
+        topic_arguments = ["--bootstrap-server", self.cluster.bootstrap, "--topic", self.topic]
+        assert main(["deadletter", action, *topic_arguments, "--json", *more]) == 0
         return json.loads(capsys.readouterr().out)
 
 
@@ -495,12 +495,12 @@ def test_examples_of_the_page(
     name = options["subscribe"]
     payments = loader([b"\x0e\xd0\x0f\x02\x02x"]).options["subscribe"]
     ends = json.dumps({name: {"0": len(ORDERS)}})
-    described = descriptor_pb2.FileDescriptorSet()
-    file = described.file.add(name="orders.proto", package="com.shop", syntax="proto3")
+    descriptors = descriptor_pb2.FileDescriptorSet()
+    file = descriptors.file.add(name="orders.proto", package="com.shop", syntax="proto3")
     order = file.message_type.add(name="Order")
     for number, field in enumerate(("id", "who", "note", "city"), 1):
         order.field.add(name=field, number=number, label=1, type=9)
-    (tmp_path / "orders.desc").write_bytes(described.SerializeToString())
+    (tmp_path / "orders.desc").write_bytes(descriptors.SerializeToString())
     outputs = []
     for number, example in enumerate(EXAMPLES):
         text = example.replace("broker:9092", options["kafka.bootstrap.servers"])

@@ -116,11 +116,11 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     files = tmp_path_factory.mktemp("certificates")
     write_certificates(files)
     *ports, controller = free_ports(len(LISTENERS) + 1)
-    named = dict(zip(LISTENERS, ports, strict=True))
-    config = broker_config(named, controller, files)
-    with KafkaCluster(config=config, port=named["CLIENT"]) as kafka:
+    ports_by_listener = dict(zip(LISTENERS, ports, strict=True))
+    config = broker_config(ports_by_listener, controller, files)
+    with KafkaCluster(config=config, port=ports_by_listener["CLIENT"]) as kafka:
         create_scram_users(kafka)
-        yield Secured(kafka, named, files)
+        yield Secured(kafka, ports_by_listener, files)
 
 
 def write_certificates(files: Path) -> None:

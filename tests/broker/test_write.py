@@ -81,13 +81,15 @@ def test_null_and_empty(
     Null and empty keys and values stay distinct, so tombstones can be written (F27).
     """
     name = topic()
-    both = [None, b"", b"x"]
-    frame = spark.createDataFrame([(k, v) for k in both for v in both], "key binary, value binary")
+    contents = [None, b"", b"x"]
+    frame = spark.createDataFrame(
+        [(k, v) for k in contents for v in contents], "key binary, value binary"
+    )
 
     save(frame.coalesce(1), topic=name)
 
     assert [(r.key, r.value) for r in kafka_cluster.consume(name)] == [
-        (k, v) for k in both for v in both
+        (k, v) for k in contents for v in contents
     ]
 
 

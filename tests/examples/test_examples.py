@@ -59,7 +59,7 @@ def run(tmp_path: Path) -> Run:
     (tmp_path / "spark-defaults.conf").write_text(SPARK_DEFAULTS)
 
     def running(*command: str | Path, **environment: str) -> str:
-        done = subprocess.run(
+        result = subprocess.run(
             list(map(str, command)),
             capture_output=True,
             text=True,
@@ -68,8 +68,8 @@ def run(tmp_path: Path) -> Run:
             cwd=tmp_path,
             env=base | environment,
         )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        assert result.returncode == 0, result.stdout + result.stderr
+        return result.stdout
 
     return running
 

@@ -66,14 +66,14 @@ def ids(frame: DataFrame) -> DataFrame:
 
 
 def windowed(query: Query) -> DataFrame:
-    counted = (
+    counts = (
         numbers(query)
         .withWatermark("at", "0 seconds")
         .groupBy(F.window("at", "40 seconds"), "key")
         .agg(F.count("*").alias("count"), F.max("id").alias("last"))
     )
     start = F.unix_timestamp("window.start") - FIRST_SECOND
-    return counted.select(start.alias("start"), "key", "count", "last")
+    return counts.select(start.alias("start"), "key", "count", "last")
 
 
 def complete(query: Query) -> DataFrame:

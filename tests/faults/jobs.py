@@ -46,8 +46,8 @@ def processes_of(job: subprocess.Popen[str]) -> list[psutil.Process]:
     Return the process of a job and all its descendants.
     """
     try:
-        whole = psutil.Process(job.pid)
-        return [whole, *whole.children(recursive=True)]
+        parent = psutil.Process(job.pid)
+        return [parent, *parent.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
 

@@ -232,8 +232,8 @@ class ShapedStream:
             return shape_models.windowed(self.numbers)
         if self.shape == "complete":
             return shape_models.complete(shape_models.batches_of(self.checkpoint))
-        both = self.shape.startswith("union")
-        return shape_models.each_once([*self.numbers, *(self.second if both else ())])
+        is_union = self.shape.startswith("union")
+        return shape_models.each_once([*self.numbers, *(self.second if is_union else ())])
 
     def job_argument(self) -> dict[str, Any]:
         """

@@ -117,10 +117,10 @@ def leader(cluster: OneController, node: int, topic: str = "t") -> int:
     try:
         version = connection.version(METADATA)
         request = metadata_request(version, (topic,), allow_auto_topic_creation=False)
-        (described,) = connection.request(request, deadline).topics
+        (metadata,) = connection.request(request, deadline).topics
     finally:
         connection.close()
-    return described.partitions[0].leader_id if described.partitions else -1
+    return metadata.partitions[0].leader_id if metadata.partitions else -1
 
 
 def _cut_off_leader(cluster: OneController, topic: str) -> str | None:
@@ -148,9 +148,9 @@ def test_a_task_reads_to_the_new_leaders_end(
     """
     A task that resolves ``latest`` reads all records, whichever broker its list names first.
     """
-    whole = OffsetRange(P0, EARLIEST, LATEST)
+    full_range = OffsetRange(P0, EARLIEST, LATEST)
     task = settings(cluster.servers(*nodes), engine, schema=VALUES)
-    offsets = [at for batch in fetch(whole, task) for at in batch["offset"].to_pylist()]
+    offsets = [at for batch in fetch(full_range, task) for at in batch["offset"].to_pylist()]
 
     assert offsets == list(range(BEFORE + AFTER))
 

@@ -208,8 +208,8 @@ def reassign(cluster: KafkaCluster, plan: Path, tp: TopicPartition, node: int) -
     """
     Move a partition to a broker, and return when the reassignment is complete.
     """
-    where = {"topic": tp.topic, "partition": tp.partition, "replicas": [node]}
-    plan.write_text(json.dumps({"version": 1, "partitions": [where]}))
+    assignment = {"topic": tp.topic, "partition": tp.partition, "replicas": [node]}
+    plan.write_text(json.dumps({"version": 1, "partitions": [assignment]}))
     tool = "org.apache.kafka.tools.reassign.ReassignPartitionsCommand"
     arguments = (cluster.bootstrap, "--reassignment-json-file", str(plan))
     kafka_tool.run(tool, *arguments, "--execute")
@@ -235,13 +235,13 @@ def test_near_replica(three: KafkaCluster) -> None:
     client = PartitionFetcher(cluster, offset_range.tp, "read_uncommitted")
     deadline = Deadline.after(30)
     client.send_fetch(0, 100_000, 1000, deadline)
-    named = client.receive_fetch(deadline)
+    first_response = client.receive_fetch(deadline)
     client.send_fetch(0, 100_000, 1000, deadline)
     served_by = client.in_flight_node
     second = client.receive_fetch(deadline)
     cluster.close()
 
-    assert not named.records
+    assert not first_response.records
     assert served_by == near
     assert second.records
     assert read(offset_range, fetch_settings) == list(range(RECORDS))

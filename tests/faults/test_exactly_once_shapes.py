@@ -314,10 +314,10 @@ def test_two_drivers_at_once(drivers: DriversFactory, choose: Choose) -> None:
         stop_all(first, signal.SIGCONT)
         for hold in (*sent, *more):
             hold.forward()
-        ended = [writes.wait(job) for job in (first, second)]
+        exit_codes = [writes.wait(job) for job in (first, second)]
     for stream in writes.streams:
         stream.forget_error()
-    if 0 not in ended:
+    if 0 not in exit_codes:
         writes.run()
 
     writes.verify()

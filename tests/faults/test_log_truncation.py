@@ -312,7 +312,7 @@ def test_unclean_election_is_detected() -> None:
     driver and task detect that; if loss is allowed, the lost records are counted (F54).
     """
     topic = "unclean"
-    placed = NewTopic(
+    new_topic = NewTopic(
         topic,
         replica_assignment=[[1, 2]],
         num_partitions=1,
@@ -320,7 +320,7 @@ def test_unclean_election_is_detected() -> None:
     )
     with KafkaCluster(3) as cluster:
         admin = cluster.admin()
-        admin.create_topics([placed])[topic].result(SECONDS)
+        admin.create_topics([new_topic])[topic].result(SECONDS)
         wait_until(lambda: leads(cluster, topic, by=1, from_broker=3), SECONDS)
         cluster.produce(topic, numbered("old", 0, KEPT))
         stream = batches(cluster, topic, "wire")

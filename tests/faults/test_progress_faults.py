@@ -261,8 +261,8 @@ def test_killed_coordinator_is_replaced(three: KafkaCluster, zookeeper: ZooKeepe
     assert onlooker.has_writer()
 
     admin = three.admin()
-    described = admin.describe_consumer_groups(["moves"])["moves"].result(SECONDS)
-    coordinator = described.coordinator.id
+    group = admin.describe_consumer_groups(["moves"])["moves"].result(SECONDS)
+    coordinator = group.coordinator.id
     three.kill(coordinator)
     record(session, at("moves", 2, "q"))
     three.restart(coordinator)

@@ -168,9 +168,9 @@ class Driver:
             with self._events_file.open("rb") as file:
                 file.seek(self._read)
                 data = file.read()
-            whole = data[: data.rfind(b"\n") + 1]
-            self._read += len(whole)
-            new = [json.loads(line) for line in whole.splitlines()]
+            complete_lines = data[: data.rfind(b"\n") + 1]
+            self._read += len(complete_lines)
+            new = [json.loads(line) for line in complete_lines.splitlines()]
             self.query_starts += sum(event["event"] == "started" for event in new)
             self.events += new
             return new
@@ -182,8 +182,8 @@ class Driver:
         if self._process is None:
             return []
         try:
-            whole = psutil.Process(self._process.pid)
-            return [whole, *whole.children(recursive=True)]
+            parent = psutil.Process(self._process.pid)
+            return [parent, *parent.children(recursive=True)]
         except psutil.NoSuchProcess:
             return []
 

@@ -157,13 +157,13 @@ class ChangingFeed(Feed):
         """
         Create the topic with two replicas; each may lead without the other.
         """
-        placed = NewTopic(
+        new_topic = NewTopic(
             self.topic,
             num_partitions=self.partitions,
             replica_assignment=[[FIRST_LEADER, FOLLOWER]] * self.partitions,
             config={"unclean.leader.election.enable": "true", "min.insync.replicas": "1"},
         )
-        self.kafka._create(placed)
+        self.kafka._create(new_topic)
 
     def recreate(self) -> None:
         """

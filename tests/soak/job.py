@@ -95,22 +95,22 @@ def union(spark: SparkSession, query: Query) -> DataFrame:
 
 
 def windowed(spark: SparkSession, query: Query) -> DataFrame:
-    counted = (
+    counts = (
         records(spark, query)
         .withWatermark("at", f"{query['delay']} seconds")
         .groupBy(F.window("at", f"{query['window']} seconds"), "key")
         .agg(F.count("*").alias("count"))
     )
     start = (F.unix_timestamp("window.start") - FIRST_SECOND).alias("start")
-    named = counted.select("key", start, "count")
-    return named.select(
+    columns = counts.select("key", start, "count")
+    return columns.select(
         F.format_string("windowed/%s/%d=%d", "key", "start", "count").alias("text"), "key"
     )
 
 
 def complete(spark: SparkSession, query: Query) -> DataFrame:
-    counted = records(spark, query).groupBy("key").agg(F.count("*").alias("count"))
-    return counted.select(F.format_string("complete/%s=%d", "key", "count").alias("text"), "key")
+    counts = records(spark, query).groupBy("key").agg(F.count("*").alias("count"))
+    return counts.select(F.format_string("complete/%s=%d", "key", "count").alias("text"), "key")
 
 
 def joined(spark: SparkSession, query: Query) -> DataFrame:

@@ -190,14 +190,14 @@ def lost_responses(scene: Scene, random: Random) -> Iterator[str]:
 @contextmanager
 def moved_partitions(scene: Scene, random: Random) -> Iterator[str]:
     topics = [*scene.inputs, *scene.outputs]
-    moved = random.sample(topics, k=min(3, len(topics)))
-    for topic in moved:
+    moving_topics = random.sample(topics, k=min(3, len(topics)))
+    for topic in moving_topics:
         leader = _leader(scene.rig, topic, 0)
         others = [node for node in scene.rig.cluster.proxies if node != leader]
         random.shuffle(others)
         _reassign(scene.rig, topic, 0, others)
-    yield ", ".join(moved)
-    for topic in moved:
+    yield ", ".join(moving_topics)
+    for topic in moving_topics:
         nodes = sorted(scene.rig.cluster.proxies, key=lambda _: random.random())
         _reassign(scene.rig, topic, 0, nodes)
 
@@ -425,7 +425,7 @@ def _reassign(rig: Rig, topic: str, partition: int, nodes: Sequence[int]) -> Non
     """
     kafka = rig.cluster.kafka
     place = AlterPartitionReassignmentsRequest.ReassignableTopic
-    moved = place.ReassignablePartition(partition_index=partition, replicas=list(nodes))
+    assignment = place.ReassignablePartition(partition_index=partition, replicas=list(nodes))
     host, port = kafka.running_addresses()[0].split(":")
     config = wire_config(KafkaSettings.of({"bootstrap.servers": kafka.bootstrap}))
     deadline = Deadline.after(_REQUEST_SECONDS)
@@ -433,7 +433,7 @@ def _reassign(rig: Rig, topic: str, partition: int, nodes: Sequence[int]) -> Non
     try:
         request = AlterPartitionReassignmentsRequest(
             timeout_ms=30_000,
-            topics=[place(name=topic, partitions=[moved])],
+            topics=[place(name=topic, partitions=[assignment])],
             version=connection.version(AlterPartitionReassignmentsRequest, 0),
         )
         answer = connection.request(request, deadline)

@@ -120,9 +120,9 @@ def joined(left: Iterable[SourceRecord], right: Iterable[SourceRecord]) -> Truth
     """
     Return the numbers that are in both topics.
     """
-    both = {(r.partition, r.number) for r in left} & {(r.partition, r.number) for r in right}
+    common = {(r.partition, r.number) for r in left} & {(r.partition, r.number) for r in right}
     truth: Truth = {}
-    for partition, number in sorted(both):
+    for partition, number in sorted(common):
         record = WrittenRecord(number, f"join/{partition}/{number}".encode(), COMMITTED)
         truth.setdefault(("join", partition), []).append(record)
     return truth

@@ -381,8 +381,8 @@ class _Maker:
             return [self.feeds[plan.CHANGING]]
         if shape == "rate":
             return []
-        both = [self.feeds["a"], self.feeds["b"]]
-        return both if shape in {"union", "join"} else both[:1]
+        feeds = [self.feeds["a"], self.feeds["b"]]
+        return feeds if shape in {"union", "join"} else feeds[:1]
 
     def _query(
         self, part: str, shape: str, driver: Driver, feeds: list[Feed], sink: dict[str, str] | None

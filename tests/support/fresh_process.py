@@ -13,7 +13,7 @@ def output_of(program: str) -> str:
     """
     Return the output of a program in a fresh process.
     """
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", program],
         capture_output=True,
         text=True,
@@ -21,7 +21,7 @@ def output_of(program: str) -> str:
         check=True,
         cwd=Path(__file__).parents[2],
     )
-    return done.stdout.strip()
+    return result.stdout.strip()
 
 
 def modules_after(program: str) -> set[str]:

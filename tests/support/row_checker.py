@@ -67,6 +67,6 @@ def check_rows(expected: Iterable[str], rows: Iterable[str]) -> Verdict:
 
 
 def _summary(kind: str, rows: Counter[str]) -> str:
-    named = ", ".join(sorted(rows)[:_MAX_SHOWN])
+    examples = ", ".join(sorted(rows)[:_MAX_SHOWN])
     more = ", …" if len(rows) > _MAX_SHOWN else ""
-    return f"{rows.total()} {kind}: {named}{more}"
+    return f"{rows.total()} {kind}: {examples}{more}"

@@ -119,8 +119,8 @@ class FakeRegistry:
         if document.get("schemaType") != "PROTOBUF" or not is_proto_text(text):
             return text
         imports = {r["name"]: self._text(r) for r in document.get("references", ())}
-        described = descriptor_pb2.FileDescriptorSet.FromString(compile_proto(text, imports))
-        return base64.b64encode(described.file[-1].SerializeToString()).decode()
+        descriptors = descriptor_pb2.FileDescriptorSet.FromString(compile_proto(text, imports))
+        return base64.b64encode(descriptors.file[-1].SerializeToString()).decode()
 
     def _text(self, reference: dict[str, Any]) -> str:
         number = self.subjects[reference["subject"]][reference["version"] - 1]

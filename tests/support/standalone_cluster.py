@@ -82,8 +82,8 @@ def standalone_cluster(folder: Path, workers: int) -> Iterator[StandaloneCluster
 
         start("master", _MASTER, "--port", str(port), "--webui-port", str(page))
         for number in range(workers):
-            where = ("--work-dir", str(folder / f"worker-{number}"), "--webui-port", "0")
-            start(f"worker-{number}", _WORKER, url, "--cores", "1", "--memory", "1g", *where)
+            options = ("--work-dir", str(folder / f"worker-{number}"), "--webui-port", "0")
+            start(f"worker-{number}", _WORKER, url, "--cores", "1", "--memory", "1g", *options)
         wait_until(lambda: _missing_workers(page, workers), _START_SECONDS)
         yield StandaloneCluster(url)
 

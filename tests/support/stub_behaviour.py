@@ -250,10 +250,10 @@ class Behaviour:
             epoch,
         ):
             return _PRODUCER_FENCED
-        ended = "CompleteCommit" if commit else "CompleteAbort"
-        if transaction.state not in {"Ongoing", ended}:
+        end_state = "CompleteCommit" if commit else "CompleteAbort"
+        if transaction.state not in {"Ongoing", end_state}:
             return _INVALID_STATE
-        transaction.state = ended
+        transaction.state = end_state
         return 0
 
     # --- Responses ------------------------------------------------------------------------------
@@ -542,18 +542,18 @@ class Behaviour:
 
         def one(name: str) -> Any:
             transaction = self.transactions.get(name)
-            described = transaction or StubTransaction(-1)
+            description = transaction or StubTransaction(-1)
             topics: dict[str, list[int]] = {}
-            for topic, partition in sorted(described.partitions):
+            for topic, partition in sorted(description.partitions):
                 topics.setdefault(topic, []).append(partition)
             return kind(
                 error_code=0 if transaction else _UNKNOWN_ID,
                 transactional_id=name,
-                transaction_state=described.state if transaction else "",
-                transaction_timeout_ms=described.timeout_ms,
+                transaction_state=description.state if transaction else "",
+                transaction_timeout_ms=description.timeout_ms,
                 transaction_start_time_ms=-1,
-                producer_id=described.producer_id,
-                producer_epoch=described.epoch,
+                producer_id=description.producer_id,
+                producer_epoch=description.epoch,
                 topics=[kind.TopicData(topic=topic, partitions=at) for topic, at in topics.items()],
             )
 

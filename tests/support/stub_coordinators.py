@@ -218,7 +218,9 @@ class _Responses:
         return handler(node, body)
 
     def _versions(self, _: int, __: _Body) -> bytes:
-        ranges = (struct.pack(">hhh", key, *both) for key, both in _VERSIONS.items())
+        ranges = (
+            struct.pack(">hhh", key, *version_range) for key, version_range in _VERSIONS.items()
+        )
         return struct.pack(">hi", 0, len(_VERSIONS)) + b"".join(ranges)
 
     def _metadata(self, _: int, body: _Body) -> bytes:

@@ -258,9 +258,9 @@ def test_invariants_in_comments_exist(path: Path) -> None:
     """
     A comment or docstring that names an invariant names one that the pages define.
     """
-    named = re.findall(r"[Ii]nvariants? ([IR]\d+)(?: and ([IR]\d+))?", path.read_text())
+    pairs = re.findall(r"[Ii]nvariants? ([IR]\d+)(?: and ([IR]\d+))?", path.read_text())
 
-    assert {name for pair in named for name in pair if name} <= set(INVARIANTS)
+    assert {name for pair in pairs for name in pair if name} <= set(INVARIANTS)
 
 
 def test_every_invariant_is_named_in_the_code() -> None:
@@ -285,10 +285,10 @@ def test_modules_named_in_pages_exist(page: Path) -> None:
     A page names modules and folders by their path below the package, `engines/` or `engines/wire/`.
     """
     tops = (ROOT, ROOT / "engines", ROOT / "engines" / "wire")
-    named = re.findall(r"`([a-z_]+(?:/[a-z_]+)+)/?`", page.read_text())
+    paths = re.findall(r"`([a-z_]+(?:/[a-z_]+)+)/?`", page.read_text())
 
     assert [
         name
-        for name in named
+        for name in paths
         if not any((top / name).is_dir() or (top / f"{name}.py").exists() for top in tops)
     ] == []

@@ -154,8 +154,8 @@ def test_public_name_is_documented(name: str) -> None:
     parameters = inspect.signature(getattr(pyspark_pykafka, name)).parameters
 
     # Spark makes the source, so its options are those of the options page.
-    named = parameters if name != "DefaultSource" else ()
-    assert [public_name for public_name in named if f"`{public_name}`" not in section] == []
+    documented = parameters if name != "DefaultSource" else ()
+    assert [public_name for public_name in documented if f"`{public_name}`" not in section] == []
     assert f"{name}" in "".join(re.findall(r"```python\n(.*?)```", section, re.DOTALL))
 
 

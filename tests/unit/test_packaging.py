@@ -17,9 +17,9 @@ def test_the_oldest_python_is_the_same_everywhere() -> None:
     The requirement of pip, the classifiers and the pages name the same version of Python.
     """
     oldest = PROJECT["requires-python"].removeprefix(">=")
-    named = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
+    versions = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
 
-    assert min(named, key=lambda name: int(name.partition(".")[2])) == oldest
+    assert min(versions, key=lambda name: int(name.partition(".")[2])) == oldest
     for page in ("README.md", "CONTRIBUTING.md", "Makefile", ".ci/run"):
         promised = set(re.findall(r"Python (3\.\d+)", (ROOT / page).read_text()))
         assert promised == {oldest}, page

@@ -43,7 +43,7 @@ def build_wheel(source: Path, folder: Path, compiler: dict[str, str]) -> tuple[P
     Return the wheel that pip builds, and what pip printed.
     """
     command = [sys.executable, "-m", "pip", "wheel", "--verbose", "--no-deps", "--wheel-dir"]
-    done = subprocess.run(
+    result = subprocess.run(
         [*command, folder, source],
         check=True,
         timeout=250,
@@ -52,7 +52,7 @@ def build_wheel(source: Path, folder: Path, compiler: dict[str, str]) -> tuple[P
         text=True,
     )
     (wheel,) = folder.glob("*.whl")
-    return wheel, done.stdout + done.stderr
+    return wheel, result.stdout + result.stderr
 
 
 @pytest.mark.soak

@@ -67,10 +67,10 @@ def test_wheels_of_each_python() -> None:
     """
     A wheel is built for each Python of the classifiers, and no other.
     """
-    named = re.findall(r"Python :: (3\.\d+)", "\n".join(PYPROJECT["project"]["classifiers"]))
+    versions = re.findall(r"Python :: (3\.\d+)", "\n".join(PYPROJECT["project"]["classifiers"]))
 
     assert PYPROJECT["tool"]["cibuildwheel"]["build"] == [
-        f"cp{version.replace('.', '')}-*" for version in named
+        f"cp{version.replace('.', '')}-*" for version in versions
     ]
 
 

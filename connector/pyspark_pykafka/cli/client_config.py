@@ -75,8 +75,8 @@ def require_brokers(settings: Settings, environment: Mapping[str, str] | None = 
 
 def config_path(environment: Mapping[str, str]) -> Path:
     """Return the path of the configuration file, which need not exist."""
-    if named := environment.get(FILE_VARIABLE):
-        return Path(named).expanduser()
+    if path := environment.get(FILE_VARIABLE):
+        return Path(path).expanduser()
     home = environment.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(home).expanduser() / "pykafka" / "config.toml"
 

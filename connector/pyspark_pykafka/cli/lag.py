@@ -142,14 +142,14 @@ def _cells(at: PartitionLag) -> tuple[object, ...]:
 
 def format_duration(seconds: float) -> str:
     """Return a readable duration: 42 s, 3 min 20 s, 5 h 10 min, 2 d 3 h."""
-    whole = int(seconds)
-    if whole < _MINUTE:
-        return f"{whole} s"
-    if whole < _HOUR:
-        return f"{whole // _MINUTE} min {whole % _MINUTE} s"
-    if whole < _DAY:
-        return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE} min"
-    return f"{whole // _DAY} d {whole % _DAY // _HOUR} h"
+    total = int(seconds)
+    if total < _MINUTE:
+        return f"{total} s"
+    if total < _HOUR:
+        return f"{total // _MINUTE} min {total % _MINUTE} s"
+    if total < _DAY:
+        return f"{total // _HOUR} h {total % _HOUR // _MINUTE} min"
+    return f"{total // _DAY} d {total % _DAY // _HOUR} h"
 
 
 def watch_as_json(reader: LagReader, interval: float, stop: threading.Event | None = None) -> None:

@@ -114,7 +114,7 @@ def check_worker_python(environment: Mapping[str, str]) -> Finding:
     if python is None:
         return failed(check, f"{name} ({source}) does not exist", advice)
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [python, "-c", _WORKER_PROGRAM],
             capture_output=True,
             text=True,
@@ -124,10 +124,10 @@ def check_worker_python(environment: Mapping[str, str]) -> Finding:
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return failed(check, f"{python} ({source}) does not run: {error}", advice)
-    if done.returncode:
-        reason = done.stderr.strip().rpartition("\n")[2]
+    if result.returncode:
+        reason = result.stderr.strip().rpartition("\n")[2]
         return failed(check, f"{python} ({source}) cannot import the connector: {reason}", advice)
-    python_version, connector = json.loads(done.stdout)
+    python_version, connector = json.loads(result.stdout)
     if tuple(python_version) != sys.version_info[:2]:
         text = f"{python} ({source}) is Python {'.'.join(map(str, python_version))}"
         return failed(check, f"{text}, this one is {platform.python_version()}", advice)

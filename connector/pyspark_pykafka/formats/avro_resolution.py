@@ -198,7 +198,7 @@ def _branch(writer: AvroType, branches: list[AvroType]) -> int | None:
         for number, branch in enumerate(branches)
         if branch.kind == writer.kind and matches(writer, branch)
     ]
-    named = [n for n in same if not branches[n].name or branches[n].name == writer.name]
+    same_name = [n for n in same if not branches[n].name or branches[n].name == writer.name]
     similar = [n for n in same if not branches[n].name or _same_name(writer, branches[n])]
     promoted = [n for n, branch in enumerate(branches) if matches(writer, branch)]
-    return next(iter([*named, *similar, *promoted]), None)
+    return next(iter([*same_name, *similar, *promoted]), None)

@@ -169,21 +169,21 @@ class _Names:
         inner = name.rpartition(".")[0] or str(document.get("namespace", namespace))
         full = name if "." in name or not inner else f"{inner}.{name}"
         self.types[full] = None
-        named: dict[str, Any] = {"name": full, "aliases": _aliases(document, inner)}
+        names: dict[str, Any] = {"name": full, "aliases": _aliases(document, inner)}
         if kind == "enum":
             default = document.get("default")
             defined = AvroType(
                 kind,
                 symbols=tuple(map(str, _member(document, "symbols"))),
                 default=None if default is None else str(default),
-                **named,
+                **names,
             )
         elif kind == "fixed":
             size = _member(document, "size")
             if not isinstance(size, int) or not 0 <= size <= MAX_FIXED_BYTES:
                 msg = f"the size of '{full}' is {size}; it must be from 0 to {MAX_FIXED_BYTES}"
                 raise AvroSchemaError(msg)
-            defined = _with_logical(AvroType(kind, size=size, **named), document)
+            defined = _with_logical(AvroType(kind, size=size, **names), document)
         else:
             fields = tuple(
                 (str(_member(f, "name")), self.parse(_member(f, "type"), inner, depth + 1))
@@ -196,7 +196,7 @@ class _Names:
                 field_defaults=tuple(
                     json.dumps(f["default"]) if "default" in f else None for f in document["fields"]
                 ),
-                **named,
+                **names,
             )
         self.types[full] = defined
         return defined

@@ -185,8 +185,8 @@ class JsonSample:
     def _object_ddl(self) -> str:
         if self.is_map:
             return f"MAP<STRING, {self._map_values().ddl}>"
-        named = self._named()
-        return f"STRUCT<{_fields_ddl(named, ': ')}>" if named else "STRING"
+        fields = self._named()
+        return f"STRUCT<{_fields_ddl(fields, ': ')}>" if fields else "STRING"
 
     def _named(self) -> dict[str, JsonSample]:
         return {name: sample for name, sample in self.fields.items() if name.isprintable()}

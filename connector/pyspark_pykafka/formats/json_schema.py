@@ -49,10 +49,10 @@ def _ddl(schema: Any, root: Any, depth: int) -> str:
     if (only := _only_branch(schema)) is not None:
         return _ddl(only, root, depth + 1)
     kinds = schema.get("type", "object" if "properties" in schema else None)
-    named = [k for k in (kinds if isinstance(kinds, list) else [kinds]) if k != "null"]
-    if len(named) != 1:
+    types = [k for k in (kinds if isinstance(kinds, list) else [kinds]) if k != "null"]
+    if len(types) != 1:
         return _ANY
-    return _of_kind(named[0], schema, root, depth)
+    return _of_kind(types[0], schema, root, depth)
 
 
 def _of_kind(kind: Any, schema: dict[str, Any], root: Any, depth: int) -> str:

@@ -67,14 +67,14 @@ def _compiled(folder: Path, name: str) -> bytes:
     ]
     try:
         # In a separate process, so that a crash in native code does not end this one.
-        done = subprocess.run(
+        result = subprocess.run(
             command, capture_output=True, timeout=_COMPILE_SECONDS, check=False, cwd=folder
         )
     except subprocess.TimeoutExpired as cause:
         msg = f"protoc did not finish within {_COMPILE_SECONDS} seconds"
         raise ProtobufSchemaError(msg) from cause
-    if done.returncode:
-        found = done.stderr.decode(errors="replace").strip().replace("\n", "; ")[:_MAX_ERROR]
-        msg = f"protoc rejects it: {found or 'it gives no reason'}"
+    if result.returncode:
+        reason = result.stderr.decode(errors="replace").strip().replace("\n", "; ")[:_MAX_ERROR]
+        msg = f"protoc rejects it: {reason or 'it gives no reason'}"
         raise ProtobufSchemaError(msg)
     return output.read_bytes()

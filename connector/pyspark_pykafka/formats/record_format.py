@@ -217,10 +217,10 @@ def _typed_column(
     rescues = options.rescues_unknown_fields and name == "value"
     if rescues and pa.types.is_struct(field.type):
         field = field.with_type(pa.struct([*field.type, pa.field(RESCUED_FIELDS, pa.string())]))
-    described = (encoding in {"avro", "protobuf"} and text) or ""
+    schema_text = (encoding in {"avro", "protobuf"} and text) or ""
     registry = options.registry
     column = TypedColumn(
-        *(name, encoding, field.type, described, registry, message or "", envelope, rescues)
+        *(name, encoding, field.type, schema_text, registry, message or "", envelope, rescues)
     )
     return column, mistakes
 

@@ -151,12 +151,12 @@ def _guid(value: bytes | None) -> SchemaName:
 def _guid_and_path(value: bytes | None) -> SchemaName:
     if value is None or len(value) <= _GUID_BYTES:
         return _guid(value)._replace(path=(0,))
-    named, numbers = _guid(value[:_GUID_BYTES]), _zigzag_numbers(value[_GUID_BYTES:])
+    guid, numbers = _guid(value[:_GUID_BYTES]), _zigzag_numbers(value[_GUID_BYTES:])
     if numbers[:1] == [0]:
         numbers = [1, 0]
-    if named.kind == "invalid" or len(numbers) != numbers[0] + 1 or min(numbers) < 0:
+    if guid.kind == "invalid" or len(numbers) != numbers[0] + 1 or min(numbers) < 0:
         return SchemaName("invalid", "a header __..._schema_id without a message index")
-    return named._replace(path=tuple(numbers[1:]))
+    return guid._replace(path=tuple(numbers[1:]))
 
 
 def _zigzag_numbers(data: bytes) -> list[int]:

@@ -121,8 +121,8 @@ def _type_mistakes(field: pa.Field, column_options: EncodedColumnOptions) -> lis
     if kind == "protobuf":
         if column_options.schema is not None or column_options.is_registered_already:
             return []
-        named = record_name_mistakes(column_options.subject.record_name, name)
-        return [*named, *protobuf_type_mistakes(field, name)]
+        name_mistakes = record_name_mistakes(column_options.subject.record_name, name)
+        return [*name_mistakes, *protobuf_type_mistakes(field, name)]
     if kind == "json" and field.type in _TEXTS:
         return [
             (

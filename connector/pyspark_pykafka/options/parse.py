@@ -205,26 +205,26 @@ def _selects(strategy: Strategy, topic: str) -> bool:
 def _rack_source(reader: OptionReader, kafka: KafkaSettings) -> RackSource | None:
     variable = reader.find(table.CLIENT_RACK_ENV)
     provider = reader.find(table.CLIENT_RACK_PROVIDER)
-    named = [option.name for option in _RACK_OPTIONS if reader.has(option)]
+    names = [option.name for option in _RACK_OPTIONS if reader.has(option)]
     if kafka.get("client.rack") is not None:
-        named = ["kafka.client.rack", *named]
-    if len(named) > 1:
+        names = ["kafka.client.rack", *names]
+    if len(names) > 1:
         reader.mistakes.append(
-            f"{', '.join(named)} are set together; set one of: kafka.client.rack (the same rack "
+            f"{', '.join(names)} are set together; set one of: kafka.client.rack (the same rack "
             "for all executors), clientRackEnv, clientRackProvider"
         )
     return variable or provider
 
 
 def _strategy(reader: OptionReader) -> Strategy:
-    named = [option.name for option in _STRATEGIES if reader.has(option)]
-    if not named:
+    names = [option.name for option in _STRATEGIES if reader.has(option)]
+    if not names:
         reader.mistakes.append(
             "no topics to read are given; set exactly one of: subscribe, subscribePattern, assign"
         )
-    elif len(named) > 1:
+    elif len(names) > 1:
         reader.mistakes.append(
-            f"{', '.join(named)} are set together; "
+            f"{', '.join(names)} are set together; "
             "set exactly one of: subscribe, subscribePattern, assign"
         )
     assigned = reader.find(table.ASSIGN)

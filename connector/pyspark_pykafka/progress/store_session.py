@@ -86,10 +86,10 @@ class StoreSession:
         """
         assert end.query is not None
         claim = self._ensure_claim(end)
-        moved = [tp for tp in sorted(end.offsets) if end.offsets[tp] != start.offsets.get(tp, 0)]
-        if not moved:
+        advanced = [tp for tp in sorted(end.offsets) if end.offsets[tp] != start.offsets.get(tp, 0)]
+        if not advanced:
             return None
-        tp = moved[0]
+        tp = advanced[0]
         stored = claim.records.get(tp)
         before = _attempts(claim.records, end.query.batch) or FailedAttempts(end.query.batch, 1)
         failing = replace(before, attempts=before.attempts + 1)

@@ -145,13 +145,13 @@ def check_open(
 
     Returns the start times in milliseconds by transactional id.
     """
-    described = transactions.describe_all(
+    descriptions = transactions.describe_all(
         [transaction.transactional_id for transaction in prepared]
     )
     for transaction in prepared:
-        _check_one_open(transaction, described[transaction.transactional_id])
+        _check_one_open(transaction, descriptions[transaction.transactional_id])
     markers = sum(
-        description.partitions for description in described.values() if description is not None
+        description.partitions for description in descriptions.values() if description is not None
     )
     if markers > MANY_MARKERS:
         logger.warning(
@@ -163,7 +163,7 @@ def check_open(
         )
     return {
         name: description.started_ms
-        for name, description in described.items()
+        for name, description in descriptions.items()
         if description is not None
     }
 
@@ -220,15 +220,15 @@ def find_lost_attempts(
     won = set(winners)
     other_attempts = other_attempt_ids(won)
     limited = transactions.with_time_limit(_OPTIONAL_LOOKUP_SECONDS)
-    described = limited.describe_reachable(
+    descriptions = limited.describe_reachable(
         [*other_attempts.transactional_ids, *other_attempts.notice_ids]
     )
     ids = {
         name
-        for name, description in described.items()
+        for name, description in descriptions.items()
         if description and description.state in _BLOCKING_STATES
     }
-    if ids or other_attempts.were_retried or any(map(described.get, other_attempts.notice_ids)):
+    if ids or other_attempts.were_retried or any(map(descriptions.get, other_attempts.notice_ids)):
         ids |= set(list_open_ids(transactions, pattern))
     return sorted(ids - won)
 

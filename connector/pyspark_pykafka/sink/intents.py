@@ -34,11 +34,11 @@ def make_intent(batch: CommittableBatch, new: Iterable[Committable]) -> Intent:
     Return the ledger entry to append before these tasks of a write are committed.
     """
     id_prefix = _id_prefix(batch.prefix, batch.query, batch.batch)
-    named = [
+    transactions = [
         (name.removeprefix(id_prefix), *producer)
         for name, *producer in (committable.prepared for committable in new)
     ]
-    packed = zlib.compress(json.dumps(named, separators=(",", ":")).encode())
+    packed = zlib.compress(json.dumps(transactions, separators=(",", ":")).encode())
     first = -1 if batch.first_marker_offset is None else batch.first_marker_offset
     fields = (batch.query, batch.batch, batch.write, batch.tasks, len(batch.committables))
     return Intent(*fields, first, base64.b64encode(packed).decode())

@@ -77,14 +77,18 @@ class FilterPushdown:
         """
         Return the partitions that can have matching records.
         """
-        named = [
+        partition_comparisons = [
             comparison
             for comparison in self.comparisons
             if comparison.column in TopicPartition._fields
         ]
         return (
-            [tp for tp in tps if all(_satisfies(tp, comparison) for comparison in named)]
-            if named
+            [
+                tp
+                for tp in tps
+                if all(_satisfies(tp, comparison) for comparison in partition_comparisons)
+            ]
+            if partition_comparisons
             else [*tps]
         )
 

@@ -47,7 +47,7 @@ def find_java() -> Path:
 def java_version(java: Path) -> int:
     """Return the major version that a `java` reports, or 0 if it does not run."""
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [str(java), "-version"],
             capture_output=True,
             text=True,
@@ -56,7 +56,7 @@ def java_version(java: Path) -> int:
         )
     except (OSError, subprocess.TimeoutExpired):
         return 0
-    return parse_version(done.stdout + done.stderr)
+    return parse_version(result.stdout + result.stderr)
 
 
 def parse_version(report: str) -> int:

@@ -39,11 +39,11 @@ def page_of_driver(snapshot: Snapshot) -> PageData:
 
 
 def _query(query: QuerySnapshot) -> PageQuery:
-    ended = "failed" if query.last_error else "ended"
+    end_state = "failed" if query.last_error else "ended"
     return PageQuery(
         id=query.id,
         name=query.name or query.id,
-        state="running" if query.is_running else ended,
+        state="running" if query.is_running else end_state,
         partitions=tuple(
             PagePartition(p.topic, p.partition, p.position, p.end, p.lag, p.lag_seconds)
             for p in query.partitions

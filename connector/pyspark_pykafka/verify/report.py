@@ -59,16 +59,16 @@ class Report:
         Return all figures by name, in the order in which they are shown.
         """
         anomalies = self.verdict.anomalies
-        counted = {"duplicates": self.verdict.repeats}
+        counts = {"duplicates": self.verdict.repeats}
         for name, kind in _ANOMALIES.items():
-            counted[name] = len(anomalies.get(kind, ()))
+            counts[name] = len(anomalies.get(kind, ()))
         return {
             "written": self.written,
             "acknowledged": self.acknowledged,
             "aborted": self.aborted,
             "unknown outcome": self.unknown,
             "read": self.read,
-            **counted,
+            **counts,
             "restarts of the query": self.restarts,
             "longest pause (s)": round(self.longest_pause, 1),
             "maximum lag": self.max_lag,

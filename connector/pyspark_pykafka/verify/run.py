@@ -244,11 +244,11 @@ class _Run:
         committed, seen = self.parts.writer.written.committed_keys(), self.parts.tail.seen
         if len(seen) >= len(committed) and committed <= seen:
             return True
-        ended = self.parts.query.end_offsets(self.names.source)
-        if not ended or len(ended) < self.plan.partitions:
+        ends = self.parts.query.end_offsets(self.names.source)
+        if not ends or len(ends) < self.plan.partitions:
             return False
         source_ends = self.parts.ends.of(self.names.source)
-        if source_ends is None or any(ended[n] < end for n, end in source_ends.items()):
+        if source_ends is None or any(ends[n] < end for n, end in source_ends.items()):
             return False
         # Records that are missing now are lost, unless a commit has not reached a partition yet.
         return self.parts.ends.of(self.names.output) is not None

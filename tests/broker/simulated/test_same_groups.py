@@ -125,9 +125,9 @@ def test_groups_are_described_and_deleted(cluster: KafkaAccess, topic: str) -> N
         consumer.subscribe([topic])
         poll_until(consumer, lambda _: None if consumer.assignment() else "no assignment")
         consumer.commit(offsets=[position], asynchronous=False)
-        described = admin.describe_consumer_groups([topic])[topic].result(SECONDS)
-        assert described.state.name == "STABLE"
-        assert [member.group_instance_id for member in described.members] == ["only"]
+        group = admin.describe_consumer_groups([topic])[topic].result(SECONDS)
+        assert group.state.name == "STABLE"
+        assert [member.group_instance_id for member in group.members] == ["only"]
         with pytest.raises(KafkaException) as raised:
             admin.delete_consumer_groups([topic])[topic].result(SECONDS)
         assert raised.value.args[0].name() == "NON_EMPTY_GROUP"
@@ -147,8 +147,8 @@ def test_a_dead_member_is_missed(cluster: KafkaAccess, topic: str) -> None:
     with closing(Consumer(config)) as consumer:
         consumer.subscribe([topic])
         poll_until(consumer, lambda _: None if consumer.assignment() else "no assignment")
-    described = admin.describe_consumer_groups([topic])[topic].result(SECONDS)
-    assert len(described.members) == 1
+    description = admin.describe_consumer_groups([topic])[topic].result(SECONDS)
+    assert len(description.members) == 1
 
     def blocker() -> str | None:
         group = admin.describe_consumer_groups([topic])[topic].result(SECONDS)

@@ -120,10 +120,10 @@ def test_reads_are_limited_alike(raw: RawKafka) -> None:
     """
     raw.produce(b"a" * 100)
     raw.produce(b"b" * 100)
-    whole = len(raw.fetch(1).records)
-    assert len(raw.fetch(0, max_bytes=10).records) == whole
-    assert len(raw.fetch(0, max_bytes=whole + 7).records) == whole + 7
-    assert len(raw.fetch(0).records) == 2 * whole
+    batch_size = len(raw.fetch(1).records)
+    assert len(raw.fetch(0, max_bytes=10).records) == batch_size
+    assert len(raw.fetch(0, max_bytes=batch_size + 7).records) == batch_size + 7
+    assert len(raw.fetch(0).records) == 2 * batch_size
     assert raw.fetch(2).error_code == Code.NONE
     beyond = raw.fetch(3)
     assert (beyond.error_code, beyond.high_watermark) == (Code.OFFSET_OUT_OF_RANGE, -1)

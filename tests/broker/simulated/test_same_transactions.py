@@ -210,9 +210,9 @@ def test_raising_the_epoch_is_alike(raw: RawKafka, topic: str) -> None:
     old = (response.producer_id, response.producer_epoch)
     sent: dict[str, Any] = {"transactional_id": topic, "transactional": True, "version": 12}
     assert raw.produce(b"a", producer_id=old[0], epoch=old[1], **sent).error_code == Code.NONE
-    ended = raw.end_and_raise(topic, old, commit=True)
-    new = (ended.producer_id, ended.producer_epoch)
-    assert (ended.error_code, new) == (Code.NONE, (old[0], old[1] + 1))
+    raised = raw.end_and_raise(topic, old, commit=True)
+    new = (raised.producer_id, raised.producer_epoch)
+    assert (raised.error_code, new) == (Code.NONE, (old[0], old[1] + 1))
     await_state(raw, topic, "CompleteCommit")
     again = raw.end_and_raise(topic, old, commit=True)
     assert (again.error_code, again.producer_id, again.producer_epoch) == (Code.NONE, *new)
@@ -230,8 +230,8 @@ def test_ending_nothing_is_alike(raw: RawKafka, topic: str) -> None:
     response = raw.init(topic)
     identity = (response.producer_id, response.producer_epoch)
     assert raw.end_and_raise(topic, identity, commit=True).error_code == Code.INVALID_TXN_STATE
-    ended = raw.end_and_raise(topic, identity, commit=False)
-    assert (ended.error_code, ended.producer_epoch) == (Code.NONE, identity[1] + 1)
+    raised = raw.end_and_raise(topic, identity, commit=False)
+    assert (raised.error_code, raised.producer_epoch) == (Code.NONE, identity[1] + 1)
     await_state(raw, topic, "CompleteAbort")
 
 

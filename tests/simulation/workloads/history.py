@@ -170,11 +170,11 @@ class History:
             self.verdict.add("stuck", [*failures, *waiting] or ["the cluster is not at rest"])
         self._raise_model_errors()
         errors = self.connector.module("errors")
-        named = errors.PykafkaError
+        base_error = errors.PykafkaError
         for error in self._connector_errors():
             if isinstance(error, errors.DataLossError) and not self.may_lose:
                 self.verdict.add("false data loss", [str(error)[:300]])
-            if not isinstance(error, named):
+            if not isinstance(error, base_error):
                 self.verdict.add("unnamed error", ["".join(format_exception(error, limit=-4))])
 
     def _raise_model_errors(self) -> None:

@@ -69,14 +69,14 @@ def test_a_login_goes_to_its_own_cluster_only(
     """
     The default cluster's login is not used once anything else names brokers.
     """
-    named = {"bootstrap.servers": "other:1"}
+    settings = {"bootstrap.servers": "other:1"}
     properties = tmp_path / "client.properties"
     properties.write_text("bootstrap.servers=other:1\n")
 
-    assert shown(capsys, "--bootstrap-server", "other:1") == named
-    assert shown(capsys, "--command-config", str(properties)) == named
+    assert shown(capsys, "--bootstrap-server", "other:1") == settings
+    assert shown(capsys, "--command-config", str(properties)) == settings
     monkeypatch.setenv("PYKAFKA_KAFKA_BOOTSTRAP_SERVERS", "other:1")
-    assert shown(capsys) == named
+    assert shown(capsys) == settings
 
 
 @pytest.mark.usefixtures("written")
@@ -93,9 +93,9 @@ def test_precedence_of_the_sources(
     assert shown(capsys)["request.timeout.ms"] == "1"
     staging = shown(capsys, "--cluster", "staging")
     assert (staging["bootstrap.servers"], staging["request.timeout.ms"]) == ("staging:9092", "5000")
-    both = ["--cluster", "staging", "--command-config", str(properties)]
-    assert shown(capsys, *both)["request.timeout.ms"] == "7"
-    assert shown(capsys, *both, "--bootstrap-server", "b:1")["bootstrap.servers"] == "b:1"
+    arguments = ["--cluster", "staging", "--command-config", str(properties)]
+    assert shown(capsys, *arguments)["request.timeout.ms"] == "7"
+    assert shown(capsys, *arguments, "--bootstrap-server", "b:1")["bootstrap.servers"] == "b:1"
 
 
 def test_sources_are_named(capsys: pytest.CaptureFixture[str], written: Path) -> None:

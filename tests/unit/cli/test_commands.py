@@ -69,10 +69,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     """
     `pykafka --version` prints the version of the distribution.
     """
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as caught:
         main(["--version"])
 
-    assert ended.value.code == 0
+    assert caught.value.code == 0
     assert capsys.readouterr().out == f"pykafka {version('pyspark-pykafka')}\n"
 
 
@@ -121,12 +121,12 @@ def test_commands_without_compiled_modules(arguments: list[str], code: ExitCode,
     """
     command = [sys.executable, "-c", WITHOUT_COMPILED, *arguments]
 
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
 
-    assert ended.returncode == code, ended.stderr
-    assert text in ended.stderr
+    assert result.returncode == code, result.stderr
+    assert text in result.stderr
     if arguments == ["doctor"]:
-        assert "WARNING  compiled modules: the slower engine librdkafka" in ended.stdout
+        assert "WARNING  compiled modules: the slower engine librdkafka" in result.stdout
 
 
 def test_the_page_lists_the_exit_codes() -> None:

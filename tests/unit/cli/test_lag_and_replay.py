@@ -143,8 +143,8 @@ def test_an_unclear_position(capsys: pytest.CaptureFixture[str], position: str) 
     """
     An ambiguous position is a wrong argument, and the message names --from.
     """
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as caught:
         main(["replay", "--topic", "t", f"--from={position}"])
 
-    assert ended.value.code == ExitCode.WRONG_ARGUMENTS
+    assert caught.value.code == ExitCode.WRONG_ARGUMENTS
     assert "argument --from" in capsys.readouterr().err

@@ -131,7 +131,7 @@ def test_wrong_arguments(arguments: list[str]) -> None:
     """
     The nemesis is rejected for the user's own brokers, as are invalid numbers and names.
     """
-    with pytest.raises(SystemExit) as ended:
+    with pytest.raises(SystemExit) as caught:
         main(arguments)
 
-    assert ended.value.code == 2
+    assert caught.value.code == 2

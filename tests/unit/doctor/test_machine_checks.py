@@ -70,13 +70,13 @@ def test_a_worker_python_without_the_connector(tmp_path: Path) -> None:
     """
     python = script(tmp_path / "python3", "echo 'ImportError: No module named x' >&2; exit 1")
 
-    named = check_worker_python({"PYSPARK_PYTHON": python})
+    finding = check_worker_python({"PYSPARK_PYTHON": python})
     on_path = check_worker_python({"PATH": str(tmp_path)})
 
     reason = "cannot import the connector: ImportError: No module named x"
-    assert named.text == f"{python} (PYSPARK_PYTHON) {reason}"
+    assert finding.text == f"{python} (PYSPARK_PYTHON) {reason}"
     assert on_path.text == f"{python} (python3 of the PATH) {reason}"
-    assert f"export PYSPARK_PYTHON={sys.executable}" in named.advice
+    assert f"export PYSPARK_PYTHON={sys.executable}" in finding.advice
 
 
 @pytest.mark.parametrize(

@@ -58,8 +58,8 @@ def decoded(
 
 
 def record(*fields: tuple[str, Any]) -> dict[str, Any]:
-    named = [{"name": name, "type": kind} for name, kind in fields]
-    return {"type": "record", "name": "Order", "fields": named}
+    documents = [{"name": name, "type": kind} for name, kind in fields]
+    return {"type": "record", "name": "Order", "fields": documents}
 
 
 def has_fewest_bytes(value: Decimal) -> bool:

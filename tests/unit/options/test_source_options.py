@@ -393,10 +393,10 @@ def test_committed_requires_a_group_id() -> None:
     startingOffsets=committed is rejected without kafka.group.id.
     """
     (mistake,) = mistakes_of_stream({**MINIMAL, "startingOffsets": "Committed"})
-    named = {**MINIMAL, "startingOffsets": "committed", "kafka.group.id": "billing"}
+    options = {**MINIMAL, "startingOffsets": "committed", "kafka.group.id": "billing"}
 
     assert mistake.startswith("startingOffsets is 'committed', but kafka.group.id is missing")
-    assert parse_stream_source(named).starting_offsets == Committed()
+    assert parse_stream_source(options).starting_offsets == Committed()
 
 
 @pytest.mark.parametrize(

@@ -307,10 +307,10 @@ def test_redirect_to_another_server(registry: FakeRegistry) -> None:
     """
     Credentials are never sent to a server that the user has not named.
     """
-    with running_registry(FakeRegistry(user_info="me:secret")) as named:
-        named.always = Fault(302, location=f"{registry.url}/schemas/ids/1")
+    with running_registry(FakeRegistry(user_info="me:secret")) as with_login:
+        with_login.always = Fault(302, location=f"{registry.url}/schemas/ids/1")
         with pytest.raises(SchemaRegistryError, match="redirects to another server"):
-            client(named.url, user_info=("me", "secret")).schema_by_id(1)
+            client(with_login.url, user_info=("me", "secret")).schema_by_id(1)
     assert registry.requests == []
 
 

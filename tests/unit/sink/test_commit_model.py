@@ -317,8 +317,11 @@ def test_two_drivers_die_with_their_intents() -> None:
     """
     for shift in product(range(1, 20), range(1, 20)):
         world = World()
-        both = [start(world, "a", FIRST), start(world, "b", DIVISIONS[1])]
-        for process, count in (*zip(both, shift, strict=True), *((name, 60) for name in both)):
+        drivers = [start(world, "a", FIRST), start(world, "b", DIVISIONS[1])]
+        for process, count in (
+            *zip(drivers, shift, strict=True),
+            *((name, 60) for name in drivers),
+        ):
             for _ in range(count):
                 if process.outcome is None:
                     appends = f"{process.name}: append Intent" in world.trace[-1:]
@@ -573,7 +576,7 @@ def compares_counts_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Let equal counts pass for equal rows.
     """
-    whole = replay.committed_tasks
+    committed_tasks = replay.committed_tasks
 
     def blind(batch: CommittableBatch, committed: Any) -> frozenset[int]:
         seen = [
@@ -581,7 +584,7 @@ def compares_counts_only(monkeypatch: pytest.MonkeyPatch) -> None:
             for entry in committed
         ]
         tasks = tuple(replace(task, content_hash="x") for task in batch.committables)
-        return whole(replace(batch, committables=tasks), seen)
+        return committed_tasks(replace(batch, committables=tasks), seen)
 
     monkeypatch.setattr(micro_batch_committer, "committed_tasks", blind)
 
@@ -619,10 +622,10 @@ def withdraws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Abort without a withdrawal in the ledger.
     """
-    whole = MemoryLedger.append
+    original = MemoryLedger.append
 
     def append(self: MemoryLedger, entry: Any, outdated: Any = ()) -> int:
-        return -1 if isinstance(entry, Withdrawal) else whole(self, entry, outdated)
+        return -1 if isinstance(entry, Withdrawal) else original(self, entry, outdated)
 
     monkeypatch.setattr(MemoryLedger, "append", append)
 
@@ -641,11 +644,11 @@ def aborts_decided_transactions_of_others(monkeypatch: pytest.MonkeyPatch) -> No
     """
     Let an abort include transactions that an earlier write had decided to commit.
     """
-    whole = micro_batch_committer.abort_micro_batch
+    original = micro_batch_committer.abort_micro_batch
 
     def abort(*args: Any, **more: Any) -> None:
         monkeypatch.setattr(micro_batch_committer, "named_transactions", lambda *_: [])
-        whole(*args, **more)
+        original(*args, **more)
         monkeypatch.setattr(micro_batch_committer, "named_transactions", named_transactions)
 
     monkeypatch.setattr(micro_batch_committer, "abort_micro_batch", abort)

@@ -78,8 +78,8 @@ def names_on(node: int, count: int, brokers: int = BROKERS) -> list[str]:
     """
     Return the ids of tasks' first attempts that a broker coordinates.
     """
-    named = (task_id("w", task, 0) for task in range(10_000))
-    return [name for name in named if home(name, brokers) == node][:count]
+    ids = (task_id("w", task, 0) for task in range(10_000))
+    return [name for name in ids if home(name, brokers) == node][:count]
 
 
 @contextmanager

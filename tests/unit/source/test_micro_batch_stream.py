@@ -116,11 +116,11 @@ def test_last_offsets_are_counted_once(cluster: Cluster, word: str) -> None:
     end = _stored(process.stream.latest_offset(start := process.stream.initial_offset()))
     cluster.topics["t"][0] = (0, 9)
     process.restart()
-    moved = process.stream.initial_offset()
+    position = process.stream.initial_offset()
 
     assert start == {"t": {"0": 1, "1": 3}, "@topicIds": {"t": cluster.ids["t"]}}
-    assert moved != start
-    assert [str(r) for r in process.stream.plan(moved, end).ranges] == ["t-0[1, 3)", "t-1[3, 5)"]
+    assert position != start
+    assert [str(r) for r in process.stream.plan(position, end).ranges] == ["t-0[1, 3)", "t-1[3, 5)"]
 
 
 def test_first_batch_keeps_its_start(cluster: Cluster) -> None:

@@ -87,9 +87,9 @@ def test_split_follows_spark(
     """
     Ranges are split as by Spark's KafkaOffsetRangeCalculator (semantics matrix, O12-O29).
     """
-    whole = [OffsetRange(TopicPartition("t", n), s, e) for n, (s, e) in enumerate(ranges)]
+    offset_ranges = [OffsetRange(TopicPartition("t", n), s, e) for n, (s, e) in enumerate(ranges)]
 
-    assert bounds(split(whole, policy)) == expected
+    assert bounds(split(offset_ranges, policy)) == expected
 
 
 sizes = st.lists(st.tuples(st.integers(0, 1000), st.integers(0, 5000)), max_size=12)
@@ -103,16 +103,16 @@ def test_split_covers_every_offset_once(
     """
     For every policy the pieces cover exactly the input, in order, and none exceeds the cap.
     """
-    whole = [
+    offset_ranges = [
         OffsetRange(TopicPartition("t", n), start, start + size)
         for n, (start, size) in enumerate(starts_and_sizes)
     ]
 
-    pieces = split(whole, SplitPolicy(minimum, cap))
+    pieces = split(offset_ranges, SplitPolicy(minimum, cap))
 
     offsets = [(p.tp, o) for p in pieces for o in (p.start, p.end - 1)]
     assert offsets == sorted(offsets)
-    for r in whole:
+    for r in offset_ranges:
         of_range = [p for p in pieces if p.tp == r.tp]
         assert sum(p.size for p in of_range) == r.size
         assert not of_range or (of_range[0].start, of_range[-1].end) == (r.start, r.end)

@@ -215,9 +215,9 @@ def _with_partitions(error: PykafkaError, requested: RequestedPartitions[P]) -> 
     if not isinstance(error, (BrokerUnavailableError, TimeoutExceededError)):
         return error
     names = format_partitions(_partitions(requested))
-    named = type(error)(f"{names}: no leader returned the offsets: {error}")
-    named.__cause__ = error
-    return named
+    detailed = type(error)(f"{names}: no leader returned the offsets: {error}")
+    detailed.__cause__ = error
+    return detailed
 
 
 def _partitions(requested: RequestedPartitions[P]) -> Iterator[TopicPartition]:

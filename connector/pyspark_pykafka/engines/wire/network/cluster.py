@@ -288,23 +288,25 @@ class Cluster:
 
     def _update_topic(self, topic: str, deadline: Deadline) -> None:
         metadata = self.metadata((topic,), deadline)
-        described = next(
+        topic_metadata = next(
             (candidate for candidate in metadata.topics if candidate.name == topic), None
         )
-        if described is None:
+        if topic_metadata is None:
             self.demote_metadata_source()
             if not self._metadata.is_confirmed:
                 raise self._metadata.unconfirmed_error({topic})
             msg = f"the brokers do not have the topic {topic}"
             raise UnknownTopicError(msg)
-        if described.error_code not in _USABLE_TOPIC_ERRORS:
-            raise map_error_code(described.error_code, f"reading the leaders of the topic {topic}")
+        if topic_metadata.error_code not in _USABLE_TOPIC_ERRORS:
+            raise map_error_code(
+                topic_metadata.error_code, f"reading the leaders of the topic {topic}"
+            )
         self._updated_at[topic] = self.now()
         if self._metadata.last_source is not None:
             self._metadata_sources[topic] = self._metadata.last_source
         self._leaders[topic] = {
-            p.partition_index: Leader(p.leader_id, p.leader_epoch, described.topic_id)
-            for p in described.partitions
+            p.partition_index: Leader(p.leader_id, p.leader_epoch, topic_metadata.topic_id)
+            for p in topic_metadata.partitions
         }
 
 

@@ -78,20 +78,20 @@ class TransactionLookups:
         """
         Return the states of many ids: all coordinators at once, under one deadline.
         """
-        described: dict[str, TransactionDescription | None] = {}
+        descriptions: dict[str, TransactionDescription | None] = {}
 
         def once(deadline: Deadline) -> None:
-            missing = [name for name in transactional_ids if name not in described]
-            described.update(self._describe_once(missing, deadline))
-            lacking = len(set(transactional_ids)) - len(described)
+            missing = [name for name in transactional_ids if name not in descriptions]
+            descriptions.update(self._describe_once(missing, deadline))
+            lacking = len(set(transactional_ids)) - len(descriptions)
             if lacking:
-                name = next(name for name in transactional_ids if name not in described)
+                name = next(name for name in transactional_ids if name not in descriptions)
                 msg = f"{lacking} transactions were not described, {name} among them"
                 raise BrokerUnavailableError(msg)
 
         if transactional_ids:
             self._coordinators.retry(once, "describing transactions")
-        return described
+        return descriptions
 
     def describe_reachable(
         self, transactional_ids: Sequence[str], deadline: Deadline | None = None
@@ -109,17 +109,17 @@ class TransactionLookups:
     def _describe_once(
         self, transactional_ids: Sequence[str], deadline: Deadline
     ) -> dict[str, TransactionDescription | None]:
-        described: dict[str, TransactionDescription | None] = {}
+        descriptions: dict[str, TransactionDescription | None] = {}
         responses: Iterable[DescribeTransactionsResponse] = self._coordinators.send_batched(
             transactional_ids, describe_transactions, deadline
         )
         for entry in [state for response in responses for state in response.transaction_states]:
             if entry.error_code in {KafkaErrorCode.NONE, KafkaErrorCode.TRANSACTIONAL_ID_NOT_FOUND}:
-                described[entry.transactional_id] = _to_description(entry)
+                descriptions[entry.transactional_id] = _to_description(entry)
             else:
                 self._coordinators.invalidate_if_moved(entry.transactional_id, entry.error_code)
                 _raise_if_fatal(entry)
-        return described
+        return descriptions
 
     def wait_until_visible(self, transactional_ids: Sequence[str]) -> None:
         """
@@ -131,10 +131,10 @@ class TransactionLookups:
         """
 
         def check(_: Deadline) -> None:
-            described = self.describe_all(transactional_ids).values()
+            descriptions = self.describe_all(transactional_ids).values()
             pending = [
                 transaction
-                for transaction in described
+                for transaction in descriptions
                 if transaction and transaction.state in DECIDED_STATES
             ]
             if pending:

@@ -96,8 +96,8 @@ class _Settlement:
         """
         descriptions = self._transactions.describe_reachable(list(self._pending), self._deadline)
         still_open = []
-        for name, described in descriptions.items():
-            outcome = _outcome(self._pending[name], described, self._started.get(name))
+        for name, description in descriptions.items():
+            outcome = _outcome(self._pending[name], description, self._started.get(name))
             if outcome is None:
                 still_open.append(self._pending[name])
             else:

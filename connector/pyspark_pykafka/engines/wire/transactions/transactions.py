@@ -157,11 +157,13 @@ class Transactions(TransactionLookups):
             for transaction, error in fenced.items()
             if error.code == KafkaErrorCode.INVALID_TXN_STATE
         ]
-        described = self.describe_all([transaction.transactional_id for transaction in not_ongoing])
+        descriptions = self.describe_all(
+            [transaction.transactional_id for transaction in not_ongoing]
+        )
         done = [
             transaction
             for transaction in not_ongoing
-            if is_committed(transaction, described[transaction.transactional_id])
+            if is_committed(transaction, descriptions[transaction.transactional_id])
         ]
         if done:
             msg = (
@@ -194,11 +196,11 @@ class Transactions(TransactionLookups):
         def once(deadline: Deadline) -> None:
             errors = self.fence_once(remaining, deadline)
             concurrent = [name for name, error in errors.items() if is_concurrent(error)]
-            described = self.describe_reachable(concurrent)
+            descriptions = self.describe_reachable(concurrent)
             # In any other state a transaction is about to begin, or a dying coordinator forgets it.
             decided = {
                 name
-                for name, description in described.items()
+                for name, description in descriptions.items()
                 if description and description.state in DECIDED_STATES
             }
             remaining[:] = [name for name in errors if name not in decided]

@@ -315,12 +315,12 @@ def test_an_advertised_address_that_is_unreachable(dead: Proxy, *, answers_syns:
     port = free_port() if answers_syns else dead.port
     with StubCluster(Advertised(elsewhere=port)) as stubs:
         query = stream(stubs.bootstrap, default_api_timeout_ms="2000")
-        named = f"127.0.0.1:{port}.*advertised.listeners"
-        with pytest.raises(PykafkaError, match=named):
+        pattern = f"127.0.0.1:{port}.*advertised.listeners"
+        with pytest.raises(PykafkaError, match=pattern):
             query.latest_offset(query.initial_offset())
         cluster = cluster_of(stubs.bootstrap)
         node = cluster.leader(TopicPartition("t", 0), soon()).node
-        with pytest.raises(PykafkaError, match=named):
+        with pytest.raises(PykafkaError, match=pattern):
             cluster.connection(node, soon(0.5))
         cluster.close()
 
