@@ -36,16 +36,16 @@ def main() -> None:
     places = spark.sparkContext.parallelize(range(8), 8).mapPartitions(imported_from).collect()
     brokers = {"kafka.bootstrap.servers": servers}
     source_rows = spark.read.format("pykafka").options(**brokers, subscribe=source).load()
-    written = {**brokers, "topic": target, "deliveryGuarantee": guarantee}
+    sink_options = {**brokers, "topic": target, "deliveryGuarantee": guarantee}
     if guarantee == "exactly-once":
-        written["transactionalIdPrefix"] = target
+        sink_options["transactionalIdPrefix"] = target
     query = (
         spark.readStream.format("pykafka")
         .options(**brokers, subscribe=source, startingOffsets="earliest")
         .load()
         .select("key", "value")
         .writeStream.format("pykafka")
-        .options(**written)
+        .options(**sink_options)
         .option("checkpointLocation", checkpoint)
         .trigger(availableNow=True)
         .start()

@@ -59,8 +59,8 @@ def audited(
         name, copy = topic(2), topic(2)
         kafka_cluster.produce(name, values(0, 40))
         tps = [TopicPartition(name, number) for number in range(2)] if by_partition else []
-        read = options_of(kafka_cluster, name) if request.param else None
-        auditor = Auditor(f"audit of {name}", tps, options=read)
+        source_options = options_of(kafka_cluster, name) if request.param else None
+        auditor = Auditor(f"audit of {name}", tps, options=source_options)
         reports: list[AuditReport] = []
         added.append(AuditListener(auditor, reports.append))
         spark.streams.addListener(added[-1])
@@ -221,9 +221,9 @@ def test_timeout_of_a_batch_that_never_completes(
     """
     name = topic(1)
     kafka_cluster.produce(name, values(0, 3))
-    late: list[str] = []
+    query_ids: list[str] = []
     auditor, released = Auditor(f"late {name}"), threading.Event()
-    listener = AuditListener(auditor, timeout=1.0, on_timeout=late.append)
+    listener = AuditListener(auditor, timeout=1.0, on_timeout=query_ids.append)
     spark.streams.addListener(listener)
     frame = source(spark, kafka_cluster, name)
 
@@ -237,12 +237,12 @@ def test_timeout_of_a_batch_that_never_completes(
         .option("checkpointLocation", checkpoint)
         .start()
     )
-    wait_until(lambda: None if late else "not called", SECONDS)
+    wait_until(lambda: None if query_ids else "not called", SECONDS)
     released.set()
     query.stop()
     spark.streams.removeListener(listener)
 
-    assert late == [str(query.id)]
+    assert query_ids == [str(query.id)]
 
 
 def test_disabled_auditor_changes_nothing(spark: SparkSession) -> None:

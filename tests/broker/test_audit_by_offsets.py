@@ -72,12 +72,16 @@ def audit(
     def start(
         name: str, change: Change = unchanged, *, now: bool = True, **options: str
     ) -> tuple[StreamingQuery, list[AuditReport]]:
-        read = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "subscribe": name, **options}
-        auditor = Auditor(f"audit {len(added)} of {name}", options=read)
+        source_options = {
+            "kafka.bootstrap.servers": kafka_cluster.bootstrap,
+            "subscribe": name,
+            **options,
+        }
+        auditor = Auditor(f"audit {len(added)} of {name}", options=source_options)
         reports: list[AuditReport] = []
         added.append(AuditListener(auditor, reports.append))
         spark.streams.addListener(added[-1])
-        frame = auditor.source(spark.readStream.format("pykafka").options(**read).load())
+        frame = auditor.source(spark.readStream.format("pykafka").options(**source_options).load())
         writer = auditor.sink(change(frame)).writeStream.format("noop")
         writer = writer.option("checkpointLocation", checkpoint)
         queries.append((writer.trigger(availableNow=True) if now else writer).start())
@@ -235,8 +239,12 @@ def test_query_that_reads_a_topic_twice_is_not_audited(
     """
     name = topic()
     kafka_cluster.produce(name, values(0, 3))
-    read = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "subscribe": name}
-    again = spark.readStream.format("pykafka").options(**read, startingOffsets="earliest").load()
+    source_options = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "subscribe": name}
+    again = (
+        spark.readStream.format("pykafka")
+        .options(**source_options, startingOffsets="earliest")
+        .load()
+    )
 
     _, reports = audit(name, again.union, now=False, startingOffsets="earliest")
     wait_until(
@@ -256,8 +264,8 @@ def test_records_deleted_before_the_audit(
     name = topic()
     kafka_cluster.produce(name, values(0, 10))
     delete_before(kafka_cluster, name, 4)
-    read = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "subscribe": name}
-    source_tally, tp = SourceTally(read, ()), TopicPartition(name, 0)
+    source_options = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "subscribe": name}
+    source_tally, tp = SourceTally(source_options, ()), TopicPartition(name, 0)
     batch = SourceProgress("", {name: {"0": 0}}, {name: {"0": 10}}, 10)
 
     def verdict(*spans: tuple[int, int]) -> Verdict:
@@ -295,10 +303,10 @@ def test_partitions_without_subscription_cannot_be_audited() -> None:
     """
     A partition that the options do not subscribe to raises OptionsError.
     """
-    read = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
+    source_options = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
 
     with pytest.raises(OptionsError, match="do not subscribe to the partitions to audit: u-0"):
-        Auditor("wrong", [TopicPartition("u", 0)], options=read)
+        Auditor("wrong", [TopicPartition("u", 0)], options=source_options)
 
 
 def delete_before(kafka: KafkaCluster, topic: str, offset: int) -> None:

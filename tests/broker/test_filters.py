@@ -116,10 +116,10 @@ def test_filters_narrow_the_fetched_ranges(
     From Spark 4.1 on, a query for some minutes, offsets or partitions fetches only those, and its
     result is the same as without push-down.
     """
-    rows, read = run(load(subscribe=minutes, **options).where(condition))
+    rows, record_count = run(load(subscribe=minutes, **options).where(condition))
 
     assert rows == sorted(expected)
-    assert read <= (fetched + 1 if HAS_PUSHDOWN else RECORDS)
+    assert record_count <= (fetched + 1 if HAS_PUSHDOWN else RECORDS)
 
 
 @pytest.mark.usefixtures("filter_pushdown")
@@ -143,6 +143,6 @@ def test_filters_without_pushdown(load: Load, minutes: str) -> None:
     """
     Without push-down, Spark's default for Python sources, filters return the same rows.
     """
-    rows, read = run(load(subscribe=minutes).where("offset = 5"))
+    rows, record_count = run(load(subscribe=minutes).where("offset = 5"))
 
-    assert (rows, read) == ([10, 11], RECORDS)
+    assert (rows, record_count) == ([10, 11], RECORDS)

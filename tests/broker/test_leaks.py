@@ -155,7 +155,7 @@ def test_poison_batches(
     """
     name, dead_letters = topic(1), topic(1)
     address = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}
-    read = {**address, "subscribe": name, "startingOffsets": "earliest"}
+    source_options = {**address, "subscribe": name, "startingOffsets": "earliest"}
     failed = 0
 
     def sink(frame: DataFrame, batch: int) -> None:
@@ -170,8 +170,8 @@ def test_poison_batches(
             kafka_cluster.produce(name, values(0, 4))
             query.processAllAvailable()
 
-    frame = spark.readStream.format("pykafka").options(**read).load()
-    write = isolate_poison(sink, DeadLetterTopic(dead_letters, read))
+    frame = spark.readStream.format("pykafka").options(**source_options).load()
+    write = isolate_poison(sink, DeadLetterTopic(dead_letters, source_options))
     writer = frame.writeStream.foreachBatch(write).option("checkpointLocation", checkpoint)
     query = writer.start()
     try:

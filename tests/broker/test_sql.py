@@ -107,7 +107,7 @@ def test_tables_take_the_options_of_a_query(
     The API's ways to read and write a table with options, and saveAsTable, move each row once.
     """
     name = topic()
-    read = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "subscribe": name}
+    source_options = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "subscribe": name}
     write = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "topic": name}
     row = spark.createDataFrame([("k", "a")], "key string, value string")
 
@@ -116,7 +116,7 @@ def test_tables_take_the_options_of_a_query(
     row.write.format("pykafka").options(**write).mode("append").saveAsTable("saved")
 
     assert values(kafka_cluster, name) == [b"a", b"a"]
-    assert spark.read.options(**read).table("written").count() == 2
+    assert spark.read.options(**source_options).table("written").count() == 2
     with pytest.raises(Exception, match="there are no options"):
         spark.table("saved").collect()
 

@@ -81,7 +81,7 @@ def record_progress(kafka: KafkaCluster, name: str, **zookeeper: str) -> None:
 
 
 @pytest.fixture
-def shown(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
+def page_document(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
     """
     Return a function that returns what `pykafka ui --json` prints.
     """
@@ -95,13 +95,13 @@ def shown(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
 
 
 def test_query_with_a_store(
-    store: tuple[str, list[str]], shown: Callable[..., dict[str, Any]]
+    store: tuple[str, list[str]], page_document: Callable[..., dict[str, Any]]
 ) -> None:
     """
     A query is shown with its lag, the batch that it fails at, and the error.
     """
     name, arguments = store
-    document = shown(*arguments)
+    document = page_document(*arguments)
 
     (query,) = document["queries"]
     assert (query["name"], query["state"], query["lag"]) == (name, "failing", 8)
@@ -142,7 +142,7 @@ def test_lag_in_seconds_is_the_age_of_the_first_unread_record(
 def test_groups_of_queries_are_found(
     kafka_cluster: KafkaCluster,
     topic: TopicFactory,
-    shown: Callable[..., dict[str, Any]],
+    page_document: Callable[..., dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """
@@ -158,7 +158,7 @@ def test_groups_of_queries_are_found(
     # The groups of all other tests are there, too.
     monkeypatch.setattr(RetryingAdmin, "list_groups", lambda _: [name, other])
 
-    document = shown("--bootstrap-server", kafka_cluster.bootstrap)
+    document = page_document("--bootstrap-server", kafka_cluster.bootstrap)
     assert [query["name"] for query in document["queries"]] == [name]
     monkeypatch.setattr(cluster_source, "MAX_GROUPS", 1)
     with pytest.raises(PykafkaError, match="has 2 consumer groups, .* name yours with --group"):
@@ -184,7 +184,7 @@ def consume_as(kafka: KafkaCluster, topic: str) -> None:
 def test_dead_letters(
     kafka_cluster: KafkaCluster,
     topic: TopicFactory,
-    shown: Callable[..., dict[str, Any]],
+    page_document: Callable[..., dict[str, Any]],
 ) -> None:
     """
     A dead-letter topic is shown with its number of records, and the error of the last.
@@ -198,7 +198,7 @@ def test_dead_letters(
     DeadLetterTopic(letters, brokers)(failed, 7)
 
     arguments = ["--bootstrap-server", kafka_cluster.bootstrap, "--group", name]
-    (letter,) = shown(*arguments, "--dead-letters", letters)["dead_letters"]
+    (letter,) = page_document(*arguments, "--dead-letters", letters)["dead_letters"]
     assert (letter["topic"], letter["partition"], letter["records"]) == (letters, "0", 3)
     assert letter["text"] == f"the last: {name}-0 at 2, builtins.ValueError: no 2"
 

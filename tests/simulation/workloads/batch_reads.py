@@ -63,7 +63,7 @@ class BatchReads:
         for visible, rows in self._results:
             committed_only = self._isolation == "read_committed"
             check_rows(verdict, truth, [rows], committed_only=committed_only)
-            read = {(row.partition, row.offset) for row in rows}
+            positions = {(row.partition, row.offset) for row in rows}
             verdict.records += len(rows)
             expected_states = {"committed"} if committed_only else {"committed", "aborted", "open"}
             verdict.add(
@@ -74,7 +74,7 @@ class BatchReads:
                     for record in records
                     if record.offset < visible.get(partition, 0)
                     and record.state in expected_states
-                    and (partition, record.offset) not in read
+                    and (partition, record.offset) not in positions
                 ],
             )
 

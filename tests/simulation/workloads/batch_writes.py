@@ -33,15 +33,17 @@ def batch_write(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History
     Writes with several tasks each. No driver dies, since a batch write cannot be resumed.
     """
     with History(seed, is_traced=is_traced) as history:
-        written = history.draw.choice((1, 3))
-        history.cluster.create_topic(OUTPUT, written)
-        writes = BatchWrites(history, written)
+        output_partitions = history.draw.choice((1, 3))
+        history.cluster.create_topic(OUTPUT, output_partitions)
+        writes = BatchWrites(history, output_partitions)
         faults = (*CLUSTER_FAULTS, "kill worker", "pause worker", "move coordinator")
         own = {"cut off driver": lambda: nemesis.cut_off("batch")}
-        nemesis: Nemesis = Nemesis(history, [], [(OUTPUT, written)], faults, own=own)
+        nemesis: Nemesis = Nemesis(history, [], [(OUTPUT, output_partitions)], faults, own=own)
         writes.cut_off = lambda: nemesis.cut_off("batch")
         history.world.call_later(1.0, writes.start)
-        history.run(nemesis, lambda: writes.is_over and is_settled(history, OUTPUT, written))
+        history.run(
+            nemesis, lambda: writes.is_over and is_settled(history, OUTPUT, output_partitions)
+        )
         if history.verdict.is_clean:
             writes.check()
         check_progress(history.verdict)

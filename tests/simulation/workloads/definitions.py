@@ -112,9 +112,9 @@ def chained(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
     From Kafka to Kafka, exactly once, with tiny micro-batches that the driver reads.
     """
     with History(seed, is_traced=is_traced) as history:
-        partitions, written = history.draw.choice((1, 3)), history.draw.choice((1, 4))
+        partitions, output_partitions = history.draw.choice((1, 3)), history.draw.choice((1, 4))
         producers = fill(history, partitions)
-        history.cluster.create_topic(OUTPUT, written)
+        history.cluster.create_topic(OUTPUT, output_partitions)
         options = read_options(history, "read_committed")
         sink_options = write_options(history, "exactly-once")
         supervisor = history.supervise(
@@ -127,7 +127,7 @@ def chained(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
                 has_executors=history.draw.random() < 0.5,
             )
         )
-        topics = [(INPUT, partitions), (OUTPUT, written)]
+        topics = [(INPUT, partitions), (OUTPUT, output_partitions)]
         faults = (*WRITE_FAULTS, "tiered")
         nemesis = Nemesis(history, [supervisor], topics, faults, 0.02)
         history.world.call_later(FAULT_SECONDS, lambda: stop(producers))
@@ -135,7 +135,7 @@ def chained(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
             nemesis,
             lambda: (
                 is_read(history, supervisor, producers, partitions)
-                and is_settled(history, OUTPUT, written)
+                and is_settled(history, OUTPUT, output_partitions)
             ),
         )
         if history.verdict.is_clean:
@@ -145,7 +145,7 @@ def chained(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
             ]
             if supervisor.query is not None:
                 expected += _others_of(supervisor)
-            records = truth(history, OUTPUT, written)
+            records = truth(history, OUTPUT, output_partitions)
             check_sink(history.verdict, expected, records, exactly_once=True, has_retried=True)
         check_progress(history.verdict)
         return history.verdict, history
@@ -153,8 +153,8 @@ def chained(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
 
 def _sink(seed: int, guarantee: str, *, is_traced: bool) -> tuple[Verdict, History]:
     with History(seed, is_traced=is_traced) as history:
-        written = history.draw.choice((1, 3, 5))
-        history.cluster.create_topic(OUTPUT, written)
+        output_partitions = history.draw.choice((1, 3, 5))
+        history.cluster.create_topic(OUTPUT, output_partitions)
         plain = PlainSource(
             max_rows=history.draw.choice((10, 40, 200)), splits=history.draw.choice((1, 3, 5))
         )
@@ -171,16 +171,18 @@ def _sink(seed: int, guarantee: str, *, is_traced: bool) -> tuple[Verdict, Histo
             )
         )
         strikes = history.draw.choice((0.0, 0.03))
-        nemesis = Nemesis(history, [supervisor], [(OUTPUT, written)], WRITE_FAULTS, strikes)
+        nemesis = Nemesis(
+            history, [supervisor], [(OUTPUT, output_partitions)], WRITE_FAULTS, strikes
+        )
         history.run(
             nemesis,
             lambda: (
                 supervisor.checkpoint.last_end == len(plain.rows)
-                and is_settled(history, OUTPUT, written)
+                and is_settled(history, OUTPUT, output_partitions)
             ),
         )
         if history.verdict.is_clean:
-            records = truth(history, OUTPUT, written)
+            records = truth(history, OUTPUT, output_partitions)
             check_sink(
                 history.verdict,
                 [row.value for row in plain.rows],

@@ -343,13 +343,13 @@ class Nemesis:
         """
         Strike when a coordinator is about to handle the n-th EndTxn of a micro-batch.
         """
-        rest = number
+        remaining = number
 
         def on_request(connection: Connection, request: bytes) -> None:
-            nonlocal rest
+            nonlocal remaining
             if connection.process is query.committer and _api_key(request) == _END_TXN:
-                rest -= 1
-                if rest == 0:
+                remaining -= 1
+                if remaining == 0:
                     self.history.world.trace("strike at EndTxn %d", number)
                     self.history.network.on_request = lambda *_: None
                     self._strike_driver(query)

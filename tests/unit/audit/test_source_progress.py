@@ -38,11 +38,11 @@ def source(start: Any, end: Any, description: str = OURS) -> SourceProgress:
     return SourceProgress(description, offset_document(start), offset_document(end), 0)
 
 
-def spans(batch: SourceProgress, read: SourceOptions | None = None) -> list[str]:
+def spans(batch: SourceProgress, read_options: SourceOptions | None = None) -> list[str]:
     """
     Return the offset ranges as text.
     """
-    return [str(r) for r in offset_ranges(batch, read or options())]
+    return [str(r) for r in offset_ranges(batch, read_options or options())]
 
 
 def test_sources_are_parsed_from_the_report() -> None:
@@ -92,10 +92,10 @@ def test_added_partitions() -> None:
     """
     Added partitions start at 0, or at their end with newPartitionOffsets=latest.
     """
-    read = source({"t": {"0": 1}}, {"t": {"0": 2, "1": 5}})
+    batch = source({"t": {"0": 1}}, {"t": {"0": 2, "1": 5}})
 
-    assert spans(read) == ["t-0[1, 2)", "t-1[0, 5)"]
-    assert spans(read, options(newPartitionOffsets="latest")) == ["t-0[1, 2)"]
+    assert spans(batch) == ["t-0[1, 2)", "t-1[0, 5)"]
+    assert spans(batch, options(newPartitionOffsets="latest")) == ["t-0[1, 2)"]
 
 
 def test_recreated_topic() -> None:
@@ -151,7 +151,7 @@ def test_ambiguous_source_is_refused() -> None:
     """
     If two sources match the auditor's options, the audit fails instead of guessing.
     """
-    read = source({"t": {"0": 1}}, {"t": {"0": 2}})
+    ambiguous = source({"t": {"0": 1}}, {"t": {"0": 2}})
 
     with pytest.raises(OffsetsError, match="the query has 2 sources that may have the auditor"):
-        find_source([read, read], options())
+        find_source([ambiguous, ambiguous], options())

@@ -30,7 +30,7 @@ request.timeout.ms = 5000
 
 
 @pytest.fixture
-def written(config_file: Path) -> Path:
+def written_config(config_file: Path) -> Path:
     """
     Write the configuration file, for its owner only.
     """
@@ -40,7 +40,7 @@ def written(config_file: Path) -> Path:
     return config_file
 
 
-def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
+def settings_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]:
     """
     Return the values that `pykafka config` shows.
     """
@@ -50,19 +50,19 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, Any]
     return {name: setting["value"] for name, setting in json.loads(output.out).items()}
 
 
-@pytest.mark.usefixtures("written")
+@pytest.mark.usefixtures("written_config")
 def test_the_default_cluster_needs_no_argument(capsys: pytest.CaptureFixture[str]) -> None:
     """
     All settings of the default cluster apply; its user name and password are masked.
     """
-    assert shown(capsys) == {
+    assert settings_of(capsys) == {
         "bootstrap.servers": "default:9092",
         "sasl.username": "********",
         "sasl.password": "********",
     }
 
 
-@pytest.mark.usefixtures("written")
+@pytest.mark.usefixtures("written_config")
 def test_a_login_goes_to_its_own_cluster_only(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -73,13 +73,13 @@ def test_a_login_goes_to_its_own_cluster_only(
     properties = tmp_path / "client.properties"
     properties.write_text("bootstrap.servers=other:1\n")
 
-    assert shown(capsys, "--bootstrap-server", "other:1") == settings
-    assert shown(capsys, "--command-config", str(properties)) == settings
+    assert settings_of(capsys, "--bootstrap-server", "other:1") == settings
+    assert settings_of(capsys, "--command-config", str(properties)) == settings
     monkeypatch.setenv("PYKAFKA_KAFKA_BOOTSTRAP_SERVERS", "other:1")
-    assert shown(capsys) == settings
+    assert settings_of(capsys) == settings
 
 
-@pytest.mark.usefixtures("written")
+@pytest.mark.usefixtures("written_config")
 def test_precedence_of_the_sources(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -90,23 +90,25 @@ def test_precedence_of_the_sources(
     properties = tmp_path / "client.properties"
     properties.write_text("# comment\nrequest.timeout.ms = 7\n")
 
-    assert shown(capsys)["request.timeout.ms"] == "1"
-    staging = shown(capsys, "--cluster", "staging")
+    assert settings_of(capsys)["request.timeout.ms"] == "1"
+    staging = settings_of(capsys, "--cluster", "staging")
     assert (staging["bootstrap.servers"], staging["request.timeout.ms"]) == ("staging:9092", "5000")
     arguments = ["--cluster", "staging", "--command-config", str(properties)]
-    assert shown(capsys, *arguments)["request.timeout.ms"] == "7"
-    assert shown(capsys, *arguments, "--bootstrap-server", "b:1")["bootstrap.servers"] == "b:1"
+    assert settings_of(capsys, *arguments)["request.timeout.ms"] == "7"
+    assert (
+        settings_of(capsys, *arguments, "--bootstrap-server", "b:1")["bootstrap.servers"] == "b:1"
+    )
 
 
-def test_sources_are_named(capsys: pytest.CaptureFixture[str], written: Path) -> None:
+def test_sources_are_named(capsys: pytest.CaptureFixture[str], written_config: Path) -> None:
     """
     Each setting is shown with the file, the variable or the argument that it comes from.
     """
     main(["config", "--cluster", "staging"])
 
     output = capsys.readouterr().out
-    assert f"{written} [clusters.staging]" in output
-    assert f"Configuration file: {written}\n" in output
+    assert f"{written_config} [clusters.staging]" in output
+    assert f"Configuration file: {written_config}\n" in output
 
 
 def test_a_command_uses_the_configuration(
@@ -124,15 +126,17 @@ def test_a_command_uses_the_configuration(
     assert (code, json.loads(capsys.readouterr().out)["topic"]) == (ExitCode.DONE, "t")
 
 
-def test_a_readable_file_is_reported(capsys: pytest.CaptureFixture[str], written: Path) -> None:
+def test_a_readable_file_is_reported(
+    capsys: pytest.CaptureFixture[str], written_config: Path
+) -> None:
     """
     A file that other users can read is reported, with the command that protects it.
     """
-    written.chmod(0o644)
+    written_config.chmod(0o644)
 
     main(["config"])
 
-    assert f"can be read by other users; use: chmod 600 {written}" in capsys.readouterr().err
+    assert f"can be read by other users; use: chmod 600 {written_config}" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -143,13 +147,13 @@ def test_a_readable_file_is_reported(capsys: pytest.CaptureFixture[str], written
     ],
 )
 def test_wrong_sources_are_errors(
-    capsys: pytest.CaptureFixture[str], written: Path, arguments: list[str], text: str
+    capsys: pytest.CaptureFixture[str], written_config: Path, arguments: list[str], text: str
 ) -> None:
     """
     The error names the argument; for an unknown cluster it lists the configured ones.
     """
     assert main(["config", *arguments]) == ExitCode.WRONG_ARGUMENTS
-    assert text.format(file=written) in capsys.readouterr().err
+    assert text.format(file=written_config) in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("text", ["no toml", "clusters = 3", "[clusters]\ndefault = 3"])
