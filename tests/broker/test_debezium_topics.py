@@ -31,7 +31,7 @@ CHANGES: list[tuple[str, Any, Any]] = [
 
 def records() -> list[Record]:
     """
-    Return change events with and without schemas, a tombstone, and a value that is no event.
+    Return change events with and without schemas, a tombstone, and a value that is not an event.
     """
     values = [
         json.dumps({"before": before, "after": after, "op": operation, "ts_ms": 1000})

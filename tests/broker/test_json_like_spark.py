@@ -96,7 +96,7 @@ VALUES = st.recursive(
 
 def is_count_of_days(value: object) -> bool:
     """
-    Return whether from_json takes a text, which is no date, for the days since 1970-01-01.
+    Return whether from_json takes a text, which is not a date, for the days since 1970-01-01.
     """
     if not isinstance(value, str):
         return False

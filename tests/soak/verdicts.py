@@ -63,7 +63,7 @@ class WorkloadResult:
 
     def anomaly(self, kind: str, text: str) -> None:
         """
-        Add an anomaly that is no row.
+        Add an anomaly that is not a row.
         """
         self.anomalies.setdefault(kind, []).append(text)
 

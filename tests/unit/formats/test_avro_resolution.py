@@ -61,7 +61,7 @@ class Column(DecodedColumn):
     """
 
     format_name = "Avro"
-    reasons = AvroColumn.reasons | {16: "no place", 17: "no default"}
+    reasons = AvroColumn.reasons | {16: "unresolved", 17: "missing"}
 
 
 def resolved(
@@ -279,9 +279,9 @@ def test_missing_without_default() -> None:
     """
     A field that is neither written nor has a default is NULL, and the record bad.
     """
-    found, reasons = resolved(of("int"), record({"name": "b", "type": "int"}), [b"\x02"])
-    assert found == [{"b": None}]
-    assert reasons == ["value.b must be INT, but is no default, at byte 1"]
+    values, reasons = resolved(of("int"), record({"name": "b", "type": "int"}), [b"\x02"])
+    assert values == [{"b": None}]
+    assert reasons == ["value.b must be INT, but is missing, at byte 1"]
 
 
 def test_default_that_is_no_value() -> None:

@@ -114,7 +114,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 def test_accepts_the_texts_that_python_accepts(text: bytes) -> None:
     """
     A text is bad if and only if Python's parser rejects it, or it has half of a surrogate pair;
-    blanks are no record.
+    blanks are not a record.
     """
     (value,), bad = decoded(pa.string(), text)
 

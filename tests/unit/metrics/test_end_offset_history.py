@@ -93,7 +93,7 @@ def test_smaller_end_begins_a_new_history() -> None:
 
 def test_late_observation_changes_nothing() -> None:
     """
-    An end that was read earlier than the last one, but reported later, is no truncation.
+    An end that was read earlier than the last one, but reported later, is not a truncation.
     """
     observed = history((100, 10.0), (110, 20.0))
 

@@ -56,7 +56,7 @@ def check(
 
 def test_each_row_once_is_clean() -> None:
     """
-    Rows of several micro-batches, each there once, are no anomaly.
+    Rows of several micro-batches, each there once, are not an anomaly.
     """
     assert check(forwarded(0, 1, 2), [row(0), row(1), row(2, "1.0.0.y")]).is_clean
 

@@ -277,7 +277,7 @@ def test_brokers_without_leader_epochs(cluster: Cluster) -> None:
 
 def test_unknown_epoch_is_no_data_loss(cluster: Cluster) -> None:
     """
-    An epoch that the leader does not know, as of a log in the old message format, is no data loss.
+    An epoch that the leader does not know, as of a log in the old message format, is not data loss.
     """
     end = Process(cluster).first()
     cluster.epochs[T0] = {5: 0}

@@ -162,7 +162,8 @@ def test_replayed_batch_is_recorded(cluster: Cluster, caplog: pytest.LogCaptureF
 
 def test_first_plan_is_no_replay(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     """
-    A new batch is no replay, nor is the empty one that older Spark versions plan after a restart.
+    A new batch is not a replay, nor is the empty one that older Spark versions plan after a
+    restart.
     """
     process = Process(cluster)
     start = process.stream.initial_offset()

@@ -411,7 +411,7 @@ def test_stream_with_ending_offsets(
 
 def test_ending_offsets_before_the_position(cluster: Cluster) -> None:
     """
-    An ending offset before the query's position stops the query there; it is no data loss.
+    An ending offset before the query's position stops the query there; it is not data loss.
     """
     process = query(cluster)
     process.step()

@@ -97,7 +97,7 @@ def test_an_unanswered_commit_is_no_reason_for_a_duplicate() -> None:
 
 def test_at_least_once_duplicates_are_only_counted() -> None:
     """
-    Under at least once, a repeated row is no anomaly and says nothing about the order, but is
+    Under at least once, a repeated row is not an anomaly and says nothing about the order, but is
     counted.
     """
     rows = [row(0), row(1), row(0), row(1)]

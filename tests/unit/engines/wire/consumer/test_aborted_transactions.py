@@ -132,7 +132,7 @@ def test_unreadable_marker_is_an_error() -> None:
 
 def test_emptied_control_batch_ends_no_transaction() -> None:
     """
-    A control batch whose record was compacted away is no abort: filtering continues.
+    A control batch whose record was compacted away is not an abort: filtering continues.
     """
     emptied = Batch(1, 1, (), producer_id=1, transactional=True, control=True)
     data = batch_of(Record(2), producer_id=1, transactional=True)
