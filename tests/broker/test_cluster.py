@@ -39,7 +39,9 @@ def triple() -> Iterator[KafkaCluster]:
 
 @pytest.mark.parametrize("version", ["3.9.2", "4.0.2", KAFKA_VERSION])
 def test_records_round_trip_on_every_supported_version(version: str) -> None:
-    """On each broker version, records are read as written, in order, with partition and offset."""
+    """
+    On each broker version, records are read as written, in order, with partition and offset.
+    """
     with KafkaCluster(version=version) as kafka:
         kafka.create_topic("records", partitions=2)
         written = kafka.produce("records", RECORDS)
@@ -49,7 +51,9 @@ def test_records_round_trip_on_every_supported_version(version: str) -> None:
 
 
 def test_read_committed_hides_aborted_records(single: KafkaCluster) -> None:
-    """Aborted records are read by default, and not with read_committed."""
+    """
+    Aborted records are read by default, and not with read_committed.
+    """
     from confluent_kafka import Producer
 
     topic = single.create_topic("aborted")
@@ -65,21 +69,27 @@ def test_read_committed_hides_aborted_records(single: KafkaCluster) -> None:
 
 
 def test_record_of_8_mb_is_accepted(single: KafkaCluster) -> None:
-    """A record of 8 MB is accepted with default settings."""
+    """
+    A record of 8 MB is accepted with default settings.
+    """
     topic = single.create_topic("large")
     single.produce(topic, [Record(bytes(8 * 1024 * 1024))])
     assert [len(one.value or b"") for one in single.consume(topic)] == [8 * 1024 * 1024]
 
 
 def test_rejected_record_raises(single: KafkaCluster) -> None:
-    """A record that the broker rejects raises DeliveryError."""
+    """
+    A record that the broker rejects raises DeliveryError.
+    """
     topic = single.create_topic("small", config={"max.message.bytes": 1000})
     with pytest.raises(DeliveryError, match=r"not written to small.*: .*MSG_SIZE_TOO_LARGE"):
         single.produce(topic, [Record(bytes(5000))])
 
 
 def test_topics_are_not_created_automatically(single: KafkaCluster) -> None:
-    """Writing to an unknown topic fails and does not create it."""
+    """
+    Writing to an unknown topic fails and does not create it.
+    """
     with pytest.raises(DeliveryError, match="not written to misspelt"):
         single.produce("misspelt", [Record(b"lost")], config={"message.timeout.ms": 2000})
     assert "misspelt" not in single.admin().list_topics(timeout=10).topics
@@ -87,7 +97,9 @@ def test_topics_are_not_created_automatically(single: KafkaCluster) -> None:
 
 @pytest.mark.parametrize("end", ["kill", "stop"])
 def test_restarted_broker_keeps_address_and_data(single: KafkaCluster, end: str) -> None:
-    """After a kill or a shutdown, a restart keeps the address and the records."""
+    """
+    After a kill or a shutdown, a restart keeps the address and the records.
+    """
     topic = single.create_topic(f"kept-after-{end}")
     single.produce(topic, RECORDS[:1])
     before = single.bootstrap
@@ -102,7 +114,9 @@ def test_restarted_broker_keeps_address_and_data(single: KafkaCluster, end: str)
 
 
 def test_resumed_broker_accepts_records_again(single: KafkaCluster) -> None:
-    """A paused broker accepts no records; once resumed, it does."""
+    """
+    A paused broker accepts no records; once resumed, it does.
+    """
     topic = single.create_topic("paused")
     single.pause()
     with pytest.raises(DeliveryError, match="not written"):
@@ -113,7 +127,9 @@ def test_resumed_broker_accepts_records_again(single: KafkaCluster) -> None:
 
 
 def test_three_brokers_survive_the_loss_of_any_one(triple: KafkaCluster) -> None:
-    """Killing two of three brokers, one after another, loses no acknowledged record."""
+    """
+    Killing two of three brokers, one after another, loses no acknowledged record.
+    """
     topic = triple.create_topic("replicated", partitions=3)
     for node in (1, 3):
         triple.kill(node)
@@ -123,7 +139,9 @@ def test_three_brokers_survive_the_loss_of_any_one(triple: KafkaCluster) -> None
 
 
 def test_brokers_that_are_down_restart_one_by_one(triple: KafkaCluster) -> None:
-    """A broker restarts while others are down, whose partitions have no leader."""
+    """
+    A broker restarts while others are down, whose partitions have no leader.
+    """
     topic = triple.create_topic("single-copies", partitions=3, replication_factor=1)
     triple.produce(topic, [Record(b"%d" % number, partition=number) for number in range(3)])
     for node in (1, 3):
@@ -134,7 +152,9 @@ def test_brokers_that_are_down_restart_one_by_one(triple: KafkaCluster) -> None:
 
 
 def test_three_brokers_keep_three_replicas(triple: KafkaCluster) -> None:
-    """A new topic has a replica on each of three brokers."""
+    """
+    A new topic has a replica on each of three brokers.
+    """
     triple.create_topic("copies")
     partition = triple.admin().list_topics(timeout=10).topics["copies"].partitions[0]
     assert sorted(partition.replicas) == [1, 2, 3]
@@ -142,7 +162,9 @@ def test_three_brokers_keep_three_replicas(triple: KafkaCluster) -> None:
 
 
 def test_failed_start_quotes_the_broker_log() -> None:
-    """An invalid setting raises an error that quotes the broker's log, and cleans up."""
+    """
+    An invalid setting raises an error that quotes the broker's log, and cleans up.
+    """
     kafka = KafkaCluster(config={"log.segment.bytes": 1})
     with pytest.raises(ServerError, match=r"exit code 1[\s\S]*log\.segment\.bytes"):
         kafka.start()
@@ -151,7 +173,9 @@ def test_failed_start_quotes_the_broker_log() -> None:
 
 
 def test_methods_need_a_running_cluster() -> None:
-    """Methods of a cluster that is not running raise an error that says what to call."""
+    """
+    Methods of a cluster that is not running raise an error that says what to call.
+    """
     kafka = KafkaCluster()
     with pytest.raises(ServerError, match=r"not started; call start\(\)"):
         _ = kafka.bootstrap
@@ -162,7 +186,9 @@ def test_methods_need_a_running_cluster() -> None:
 
 
 def test_external_cluster_cannot_be_stopped(single: KafkaCluster) -> None:
-    """An external cluster can be written and read, but its nodes cannot be killed."""
+    """
+    An external cluster can be written and read, but its nodes cannot be killed.
+    """
     with ExternalCluster(single.bootstrap) as external:
         topic = external.create_topic("external")
         external.produce(topic, RECORDS[:1])
@@ -173,7 +199,9 @@ def test_external_cluster_cannot_be_stopped(single: KafkaCluster) -> None:
 
 
 def test_taken_port_raises(single: KafkaCluster) -> None:
-    """A requested port that is in use raises an error instead of choosing another port."""
+    """
+    A requested port that is in use raises an error instead of choosing another port.
+    """
     kafka = KafkaCluster(port=single.nodes[0].port)
     with pytest.raises(ServerError, match="is in use; choose another one"):
         kafka.start()
@@ -182,7 +210,9 @@ def test_taken_port_raises(single: KafkaCluster) -> None:
 def test_topic_of_1000_partitions_is_ready_when_returned(
     single: KafkaCluster,
 ) -> None:
-    """Each of 1,000 partitions accepts a record immediately."""
+    """
+    Each of 1,000 partitions accepts a record immediately.
+    """
     topic = single.create_topic("wide", partitions=1000)
     written = single.produce(topic, [Record(b"v", partition=number) for number in range(1000)])
     assert [one.offset for one in written] == [0] * 1000

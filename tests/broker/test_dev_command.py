@@ -18,7 +18,9 @@ DEV = [sys.executable, "-m", "pyspark_pykafka.cli", "dev"]
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_dev_prints_the_address_and_stops_cleanly(number: signal.Signals) -> None:
-    """The printed address accepts clients; Ctrl-C and SIGTERM end the command without an error."""
+    """
+    The printed address accepts clients; Ctrl-C and SIGTERM end the command without an error.
+    """
     options = ["--zookeeper"] if number == signal.SIGINT else []
     with subprocess.Popen([*DEV, *options], stdout=subprocess.PIPE, text=True) as dev:
         assert dev.stdout is not None
@@ -39,7 +41,9 @@ def test_dev_prints_the_address_and_stops_cleanly(number: signal.Signals) -> Non
 
 
 def test_broker_that_is_killed_by_hand_comes_back() -> None:
-    """If one of three brokers is killed, the others continue, and `pykafka dev` restarts it."""
+    """
+    If one of three brokers is killed, the others continue, and `pykafka dev` restarts it.
+    """
     options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen([*DEV, "--brokers", "3"], **options) as dev:  # type: ignore[call-overload]
         greeting = "".join(iter(dev.stdout.readline, "Ctrl-C stops it and deletes all its data.\n"))
@@ -65,7 +69,9 @@ def test_broker_that_is_killed_by_hand_comes_back() -> None:
 
 
 def test_dev_reports_a_port_in_use_at_once() -> None:
-    """A port that another program listens on is named before anything is downloaded or started."""
+    """
+    A port that another program listens on is named before anything is downloaded or started.
+    """
     with listen() as other:
         port = str(other.getsockname()[1])
         result = subprocess.run(
@@ -78,7 +84,9 @@ def test_dev_reports_a_port_in_use_at_once() -> None:
 
 
 def test_dev_reports_errors_without_a_traceback() -> None:
-    """An unknown Kafka version prints one message and exits with code 1."""
+    """
+    An unknown Kafka version prints one message and exits with code 1.
+    """
     result = subprocess.run(
         [*DEV, "--version", "9.9.9"], capture_output=True, text=True, timeout=120, check=False
     )

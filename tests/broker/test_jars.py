@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 def test_unknown_version_raises_with_advice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A failed download raises one clear error and leaves the cache unchanged."""
+    """
+    A failed download raises one clear error and leaves the cache unchanged.
+    """
     monkeypatch.setenv("PYKAFKA_CACHE", str(tmp_path))
     with pytest.raises(FetchError, match=r"kafka-9\.9\.9 could not be downloaded[\s\S]*not found"):
         KafkaCluster(version="9.9.9").start()
@@ -25,7 +27,9 @@ def test_unknown_version_raises_with_advice(
 
 
 def test_two_processes_download_jars_once(tmp_path: Path) -> None:
-    """Two processes that request the same jars at the same time both get all of them."""
+    """
+    Two processes that request the same jars at the same time both get all of them.
+    """
     code = (
         "import sys; from pathlib import Path; from pyspark_pykafka.testing import fetch_jars; "
         "jars = fetch_jars(['org.slf4j:slf4j-simple:1.7.36'], Path(sys.argv[1])); "
@@ -43,7 +47,9 @@ def test_two_processes_download_jars_once(tmp_path: Path) -> None:
 
 
 def test_jvm_connector_comes_without_dependencies() -> None:
-    """The JVM connector has exactly the four jars that it needs on pyspark."""
+    """
+    The JVM connector has exactly the four jars that it needs on pyspark.
+    """
     names = [jar.name.rsplit("-", 1)[0] for jar in spark_connector_jars()]
     assert names == [
         "commons-pool2",

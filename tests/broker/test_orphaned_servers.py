@@ -22,7 +22,9 @@ GONE_SECONDS = 30.0
 
 
 def test_stop_removes_processes_and_folder() -> None:
-    """stop() ends all processes and removes the folder."""
+    """
+    stop() ends all processes and removes the folder.
+    """
     before = _guards(os.getpid())
     with KafkaCluster() as kafka:
         (guard,) = _guards(os.getpid()) - before
@@ -45,7 +47,9 @@ with KafkaCluster() as kafka:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_nothing_outlives_the_parent(number: signal.Signals) -> None:
-    """A killed or interrupted parent takes the cluster's processes and folder with it."""
+    """
+    A killed or interrupted parent takes the cluster's processes and folder with it.
+    """
     with _running(STARTS_A_CLUSTER) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"ready\n"
@@ -71,7 +75,9 @@ threading.Event().wait(120)
 
 
 def test_fork_does_not_keep_a_cluster_alive() -> None:
-    """A cluster ends with the process that started it, even if a fork holds the guard's pipe."""
+    """
+    A cluster ends with the process that started it, even if a fork holds the guard's pipe.
+    """
     with _running(STARTS_AND_FORKS) as parent:
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"ready\n"
@@ -82,7 +88,9 @@ def test_fork_does_not_keep_a_cluster_alive() -> None:
 
 
 def test_broker_dies_with_a_killed_guard() -> None:
-    """On Linux, a broker dies with its guard process, even if that is killed."""
+    """
+    On Linux, a broker dies with its guard process, even if that is killed.
+    """
     before = _guards(os.getpid())
     with KafkaCluster() as kafka:
         (guard,) = _guards(os.getpid()) - before
@@ -96,7 +104,9 @@ def test_broker_dies_with_a_killed_guard() -> None:
 
 
 def test_interrupted_download_leaves_an_empty_cache(tmp_path: Path) -> None:
-    """A download whose parent is killed leaves no process and no incomplete set of jars."""
+    """
+    A download whose parent is killed leaves no process and no incomplete set of jars.
+    """
     code = (
         "import sys; from pathlib import Path; from pyspark_pykafka.testing import fetch_jars; "
         "fetch_jars(['org.apache.kafka:kafka-clients:3.9.1'], Path(sys.argv[1]))"
@@ -124,7 +134,9 @@ def _guards(parent: int) -> set[psutil.Process]:
 
 
 def _is_alive(process: psutil.Process) -> bool:
-    """Return whether a process runs; zombies do not count."""
+    """
+    Return whether a process runs; zombies do not count.
+    """
     try:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:

@@ -19,7 +19,9 @@ if TYPE_CHECKING:
 def test_topic_fixture_creates_unique_topics(
     topic: TopicFactory, kafka_cluster: KafkaCluster
 ) -> None:
-    """Two topics of one test have different names and the requested settings."""
+    """
+    Two topics of one test have different names and the requested settings.
+    """
     first, second = topic(partitions=3), topic(cleanup_policy="compact")
     topics = kafka_cluster.admin().list_topics(timeout=10).topics
     assert first != second
@@ -27,7 +29,9 @@ def test_topic_fixture_creates_unique_topics(
 
 
 def test_zookeeper_fixture_has_an_address(zookeeper: ZooKeeper) -> None:
-    """The fixture's server has a loopback address."""
+    """
+    The fixture's server has a loopback address.
+    """
     assert zookeeper.hosts.startswith("127.0.0.1:")
 
 
@@ -42,7 +46,9 @@ def test_zookeeper_fixture_has_an_address(zookeeper: ZooKeeper) -> None:
 def test_missing_broker_skips_tests_unless_required(
     tmp_path: Path, arguments: list[str], environment: dict[str, str], outcome: str
 ) -> None:
-    """Without a broker tests are skipped, or fail with --require-broker or CI."""
+    """
+    Without a broker tests are skipped, or fail with --require-broker or CI.
+    """
     (tmp_path / "test_it.py").write_text("def test_it(kafka_cluster): pass\n")
     plain = {name: value for name, value in os.environ.items() if name != "CI"}
     # An empty cache without access to jars: the quickest way to have no broker.

@@ -30,7 +30,9 @@ def connected(zookeeper: ZooKeeper) -> Iterator[KazooClient]:
 
 
 def test_nodes_are_stored(zookeeper: ZooKeeper) -> None:
-    """A node created by one client is read by another."""
+    """
+    A node created by one client is read by another.
+    """
     with connected(zookeeper) as client:
         client.create("/kept/here", b"value", makepath=True)
     with connected(zookeeper) as client:
@@ -39,7 +41,9 @@ def test_nodes_are_stored(zookeeper: ZooKeeper) -> None:
 
 @pytest.mark.parametrize("end", [ZooKeeper.kill, ZooKeeper.pause, lambda _: None])
 def test_data_survives_a_restart(zookeeper: ZooKeeper, end: Callable[[ZooKeeper], None]) -> None:
-    """A restart keeps the address and the data of a killed, paused or running server."""
+    """
+    A restart keeps the address and the data of a killed, paused or running server.
+    """
     with connected(zookeeper) as client:
         path = client.create("/restarted-", b"value", sequence=True)
     before = zookeeper.hosts
@@ -51,7 +55,9 @@ def test_data_survives_a_restart(zookeeper: ZooKeeper, end: Callable[[ZooKeeper]
 
 
 def test_paused_server_accepts_no_session(zookeeper: ZooKeeper) -> None:
-    """A paused server accepts no session; a resumed one does."""
+    """
+    A paused server accepts no session; a resumed one does.
+    """
     zookeeper.pause()
     client = KazooClient(zookeeper.hosts, timeout=1)
     with pytest.raises(KazooTimeoutError):
@@ -62,7 +68,9 @@ def test_paused_server_accepts_no_session(zookeeper: ZooKeeper) -> None:
 
 
 def test_stop_removes_processes_and_folder() -> None:
-    """stop() ends the process and removes the folder; later calls raise an error."""
+    """
+    stop() ends the process and removes the folder; later calls raise an error.
+    """
     before = set(psutil.Process(os.getpid()).children(recursive=True))
     with ZooKeeper() as zookeeper:
         family = set(psutil.Process(os.getpid()).children(recursive=True)) - before
@@ -74,7 +82,9 @@ def test_stop_removes_processes_and_folder() -> None:
 
 
 def test_taken_port_raises(zookeeper: ZooKeeper) -> None:
-    """A port in use raises an error, even if another ZooKeeper responds there."""
+    """
+    A port in use raises an error, even if another ZooKeeper responds there.
+    """
     port = int(zookeeper.hosts.rpartition(":")[2])
     with pytest.raises(ServerError, match="Address already in use"):
         ZooKeeper(port=port).start()

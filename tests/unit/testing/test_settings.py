@@ -45,14 +45,18 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_java_version_is_parsed_in_both_styles(report: str, version: int) -> None:
-    """The major version is parsed from java's output; 0 means none."""
+    """
+    The major version is parsed from java's output; 0 means none.
+    """
     assert java.parse_version(report) == version
 
 
 def test_missing_java_error_names_three_remedies(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a Java, the error lists the places searched and how to get one."""
+    """
+    Without a Java, the error lists the places searched and how to get one.
+    """
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
@@ -62,7 +66,9 @@ def test_missing_java_error_names_three_remedies(
 
 
 def test_old_java_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Java on the PATH is used if that of JAVA_HOME is too old."""
+    """
+    A Java on the PATH is used if that of JAVA_HOME is too old.
+    """
     old, new = tmp_path / "old", tmp_path / "new"
     for folder, version in ((old / "bin", "1.8.0"), (new, "21.0.1")):
         folder.mkdir(parents=True)
@@ -74,7 +80,9 @@ def test_old_java_is_skipped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_replication_factor_is_one_or_three() -> None:
-    """Topics have one replica on one broker, and three on three."""
+    """
+    Topics have one replica on one broker, and three on three.
+    """
     single = server_settings(NODES[0], NODES[:1], Path("/data"), {})
     triple = server_settings(NODES[0], NODES, Path("/data"), {})
     names = (
@@ -89,7 +97,9 @@ def test_replication_factor_is_one_or_three() -> None:
 
 
 def test_user_settings_override_defaults_in_kafka_format() -> None:
-    """A user's setting replaces ours, and booleans are lower-case."""
+    """
+    A user's setting replaces ours, and booleans are lower-case.
+    """
     config = {"auto.create.topics.enable": True, "message.max.bytes": 5}
     settings = server_settings(NODES[0], NODES[:1], Path("/data"), config)
     assert settings["auto.create.topics.enable"] == "true"
@@ -97,14 +107,18 @@ def test_user_settings_override_defaults_in_kafka_format() -> None:
 
 
 def test_container_listens_on_all_addresses() -> None:
-    """In Docker, a broker listens on all addresses and advertises the loopback address."""
+    """
+    In Docker, a broker listens on all addresses and advertises the loopback address.
+    """
     variables = container_environment(NODES[0], {})
     assert variables["KAFKA_LISTENERS"].startswith("CLIENT://0.0.0.0:20001,")
     assert variables["KAFKA_ADVERTISED_LISTENERS"] == "CLIENT://127.0.0.1:20001"
 
 
 def test_free_ports_avoid_the_ephemeral_range() -> None:
-    """Ports are different, free, and below the range for outgoing connections."""
+    """
+    Ports are different, free, and below the range for outgoing connections.
+    """
     ports = free_ports(6)
     assert len(set(ports)) == 6
     assert all(15_000 <= port < 32_000 for port in ports)
@@ -114,13 +128,17 @@ def test_free_ports_avoid_the_ephemeral_range() -> None:
 
 
 def test_free_ports_do_not_come_again() -> None:
-    """A client that remembers a stopped broker does not take a new one for it."""
+    """
+    A client that remembers a stopped broker does not take a new one for it.
+    """
     ports = [port for _ in range(300) for port in free_ports(3)]
     assert len(set(ports)) == len(ports)
 
 
 def test_processes_have_ports_of_their_own() -> None:
-    """A broker that is stopped for a while finds its port free: no other process has taken it."""
+    """
+    A broker that is stopped for a while finds its port free: no other process has taken it.
+    """
     # With the same seed, all would have the same ports if they did not know of each other.
     code = (
         "import random; from pyspark_pykafka.testing.ports import free_ports; random.seed(1); "
@@ -145,13 +163,17 @@ def test_processes_have_ports_of_their_own() -> None:
 
 @pytest.mark.parametrize("text", ["kafka", "a:b", "a:b:", "a:b:c:d"])
 def test_malformed_coordinate_is_refused(text: str) -> None:
-    """Coordinates with too few or too many parts raise ValueError."""
+    """
+    Coordinates with too few or too many parts raise ValueError.
+    """
     with pytest.raises(ValueError, match="must be 'group:artifact:version'"):
         MavenCoordinate.parse(text)
 
 
 def test_only_transitive_jars_bring_dependencies() -> None:
-    """The Ivy file marks for each jar whether its dependencies are downloaded."""
+    """
+    The Ivy file marks for each jar whether its dependencies are downloaded.
+    """
     text = ivy_file(
         [MavenCoordinate("g", "whole", "1", transitive=True), MavenCoordinate("g", "alone", "2")]
     )
@@ -160,14 +182,18 @@ def test_only_transitive_jars_bring_dependencies() -> None:
 
 
 def test_classifier_is_an_artifact_in_the_ivy_file() -> None:
-    """A classifier is written with Maven's namespace."""
+    """
+    A classifier is written with Maven's namespace.
+    """
     text = ivy_file([MavenCoordinate("g", "one", "1", classifier="test")])
     assert 'xmlns:m="http://ant.apache.org/ivy/maven"' in text
     assert '><artifact name="one" type="jar" m:classifier="test"/></dependency>' in text
 
 
 def test_tiered_brokers_share_one_folder() -> None:
-    """All brokers use one folder for old segments, and replicate its metadata."""
+    """
+    All brokers use one folder for old segments, and replicate its metadata.
+    """
     single, triple = (tiered_settings(brokers, Path("/store")) for brokers in (1, 3))
     replicas = "rlmm.config.remote.log.metadata.topic.replication.factor"
     assert (single[replicas], triple[replicas]) == (1, 3)
@@ -177,7 +203,9 @@ def test_tiered_brokers_share_one_folder() -> None:
 def test_cache_folder_follows_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """PYKAFKA_CACHE overrides XDG_CACHE_HOME, which overrides ~/.cache."""
+    """
+    PYKAFKA_CACHE overrides XDG_CACHE_HOME, which overrides ~/.cache.
+    """
     monkeypatch.setenv("HOME", "/home/somebody")
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     assert cache_folder() == Path("/home/somebody/.cache/pykafka")
@@ -188,7 +216,9 @@ def test_cache_folder_follows_the_environment(
 
 
 def test_environment_selects_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """KafkaCluster is the default, and PYKAFKA_BOOTSTRAP overrides PYKAFKA_BROKER."""
+    """
+    KafkaCluster is the default, and PYKAFKA_BOOTSTRAP overrides PYKAFKA_BROKER.
+    """
     assert isinstance(choose_cluster(), KafkaCluster)
     monkeypatch.setenv("PYKAFKA_BROKER", "podman")
     with pytest.raises(ValueError, match=r"'podman'; it must be 'jars' .* or 'docker'"):
@@ -200,7 +230,9 @@ def test_environment_selects_the_cluster(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_docker_without_an_engine_raises(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """If Docker is selected but not available, the error names the variable."""
+    """
+    If Docker is selected but not available, the error names the variable.
+    """
     monkeypatch.setenv("PYKAFKA_BROKER", "docker")
     monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/none.sock")
     with pytest.raises(
@@ -212,7 +244,9 @@ def test_docker_without_an_engine_raises(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
 
 def test_topic_names_are_valid_and_unique() -> None:
-    """A topic's name is derived from the test's, valid for Kafka and unique."""
+    """
+    A topic's name is derived from the test's, valid for Kafka and unique.
+    """
     first, second = unique_name("test_it[a b/ü]"), unique_name("test_it[a b/ü]")
     assert first != second
     assert first.startswith("test-it-a-b-")
@@ -221,7 +255,9 @@ def test_topic_names_are_valid_and_unique() -> None:
 
 @pytest.mark.parametrize("port", ["0", "65534", "many"])
 def test_dev_rejects_an_invalid_port(port: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A port out of range is a usage error before any server starts."""
+    """
+    A port out of range is a usage error before any server starts.
+    """
     with pytest.raises(SystemExit, match="2"):
         cli.main(["dev", "--port", port])
     assert "must be a number from 1 to 65533" in capsys.readouterr().err
