@@ -140,7 +140,7 @@ def test_three_brokers_survive_the_loss_of_any_one(triple: KafkaCluster) -> None
 
 def test_brokers_that_are_down_restart_one_by_one(triple: KafkaCluster) -> None:
     """
-    A broker restarts while others are down, whose partitions have no leader.
+    A broker restarts while another one is down, and records with one replica are not lost.
     """
     topic = triple.create_topic("single-copies", partitions=3, replication_factor=1)
     triple.produce(topic, [Record(b"%d" % number, partition=number) for number in range(3)])

@@ -43,7 +43,7 @@ def output_records(cluster: KafkaCluster, prefix: str) -> list[Record]:
 
 def meanwhile(act: Callable[[], None]) -> threading.Thread:
     """
-    Start an action that runs beside the command.
+    Start an action that runs while the command runs.
     """
     thread = threading.Thread(target=act)
     thread.start()

@@ -40,7 +40,7 @@ def first(task: TaskContext) -> bool:
 
 def kill_workers() -> None:
     """
-    Kill all Python workers beside this one, writing ones included, and then this one.
+    Kill all other Python workers, including those that write, and then this one.
     """
     for worker in psutil.Process(os.getppid()).children():
         if worker.pid != os.getpid():

@@ -81,7 +81,7 @@ def fault_at(point: str, batch: int, count: int = 0, task: int = 0) -> dict[str,
 
 class Watcher:
     """
-    A plain read_committed reader beside the running stream.
+    A plain read_committed reader that runs while the stream runs.
     """
 
     def __init__(self, bootstrap: str, topic: str) -> None:
@@ -294,7 +294,7 @@ def verify(history: History, watcher: Watcher) -> None:
 
 def watch(history: History) -> Watcher:
     """
-    Begin to read beside the stream.
+    Start a reader that runs while the stream runs.
     """
     return Watcher(history.cluster.bootstrap, history.sink)
 

@@ -358,7 +358,7 @@ class Nemesis:
 
     def _strike_driver(self, query: Query) -> None:
         """
-        Kill a driver, with or without its data in flight, or start another one beside it.
+        Kill a driver, with or without its data in flight, or start a second one.
         """
         history = self.history
         if query.is_done or self._is_healed:

@@ -28,7 +28,7 @@ def test_the_end_of_a_batch_is_not_taken_for_the_latest_offsets() -> None:
 
 def test_offsets_of_a_batch() -> None:
     """
-    Start, end and latest offsets are read by partition, and the lost offsets beside the latest.
+    Start, end and latest offsets are read by partition, and lost offsets with the latest ones.
     """
     latest = {"t": {"0": 9}, "@lost": {"t": {"0": 2}}}
     batch = parse_batch(progress({"t": {"0": 7}}, start={"t": {"0": 3}}, latest=latest))

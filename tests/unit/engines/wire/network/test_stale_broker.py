@@ -208,7 +208,7 @@ def offsets_read(
     offset_range: OffsetRange, engine: str, nodes: tuple[int, ...], **changes: Any
 ) -> list[int]:
     """
-    Return the offsets that a task reads beside a stale broker.
+    Return the offsets that a task reads from a cluster with a stale broker.
     """
     with StubCluster(StaleLog(brokers=3, topics={"t": 1}, high_watermark=200)) as stubs:
         task = settings(bootstrap(stubs, *nodes), engine, schema=VALUES, **changes)
