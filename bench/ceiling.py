@@ -99,7 +99,7 @@ class _Records:
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """
-        Yield one batch repeatedly, then a part of it.
+        Yield one batch repeatedly, and then the remaining rows.
         """
         freeze_loaded_modules()
         batch = ceiling_batch(self.size)

@@ -57,7 +57,7 @@ class WrongWriteError(RuntimeError):
 @dataclass(frozen=True, slots=True)
 class WriteBench:
     """
-    The environment and the contenders of writes.
+    The environment and the contenders of a write benchmark.
 
     With ``verifies``, content and memory are checked before the rounds; records are always counted.
     After ``deadline`` (``time.monotonic``) no further round starts, but each case has one.
@@ -84,7 +84,7 @@ class WriteBench:
         ):
             if completed and time.monotonic() > self.deadline:
                 print(
-                    f"  {case.name} has {completed} of {self.rounds} rounds: no time",
+                    f"  {case.name} ran {completed} of {self.rounds} rounds: out of time",
                     file=sys.stderr,
                 )
                 break
@@ -123,7 +123,7 @@ class WriteBench:
                 source = {"kafka.bootstrap.servers": self.kafka.bootstrap, "subscribe": topic}
                 written = self.spark.read.format(JVM.format).options(**source).load()
                 if checksum_of(written, COLUMNS) != checksum_of(frame, COLUMNS):
-                    msg = f"{writer.name} wrote other records to {topic} than it was given"
+                    msg = f"the records in {topic} differ from the rows that {writer.name} got"
                     raise WrongWriteError(msg)
         return peak
 
@@ -179,7 +179,7 @@ def writes_to_kafka(writer: Contender) -> bool:
 
 def measure_writes(bench: WriteBench, specs: Sequence[TopicSpec]) -> Iterator[Measurement]:
     """
-    Measure each kind of topic, after a check that incomplete writes are refused.
+    Measure each kind of topic, after checking that incomplete writes are rejected.
     """
     check_incomplete_is_refused(bench)
     for spec in specs:
@@ -202,7 +202,7 @@ def _picked(values: Sequence[bytes]) -> Column:
 
 def check_incomplete_is_refused(bench: WriteBench) -> None:
     """
-    Check that a write with one missing record is refused, so that no such write is ever timed.
+    Check that a write with one missing record is rejected, so that no such write is ever timed.
     """
     complete = TopicSpec(100, "none", 2, CHECKED_RECORDS)
     short = rows(bench.spark, TopicSpec(100, "none", 2, CHECKED_RECORDS - 1))

@@ -200,7 +200,7 @@ def run(kafka: KafkaCluster, spark: SparkSession, folder: Path, limit: int) -> N
         csv, names = unpack(folder)
         flights = load_flights(spark, csv, limit)
         total = flights.count()
-    # The timestamps of the records are of 2013, and brokers delete records after a week by default.
+    # The records' timestamps are from 2013, and brokers delete records after a week by default.
     kafka.create_topic(FLIGHTS, partitions=2, config={"retention.ms": -1})
     kafka.create_topic(STATS)
     admin = kafka.admin()

@@ -106,7 +106,7 @@ def _columns(labels: dict[str, str], arrows: list[tuple[str, str, str, str]]) ->
 
 def draw(source: str) -> str:
     """
-    Return the SVG of a sequence diagram; raise ``ValueError`` at a line that cannot be drawn.
+    Return the SVG of a sequence diagram; raise ``ValueError`` for a line that cannot be drawn.
     """
     first, *lines = [line.strip() for line in source.strip().splitlines()]
     if first != "sequenceDiagram":

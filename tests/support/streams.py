@@ -128,7 +128,7 @@ def values(first: int, end: int) -> list[Record]:
 
 def texts(first: int, end: int) -> list[str]:
     """
-    Return the values that a stream collects of the records of :func:`values`.
+    Return the values that a stream collects from the records of :func:`values`.
     """
     return [f"{i:04}" for i in range(first, end)]
 

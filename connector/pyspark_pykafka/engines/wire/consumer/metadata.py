@@ -1,8 +1,8 @@
 """
 Reads the driver's metadata and offsets by the wire engine: one request per broker.
 
-librdkafka makes an object of each partition, in C and again in Python, which took most of the time
-of planning a query with thousands of partitions.
+librdkafka creates an object for each partition, in C and again in Python, which took most of the
+time of planning a query with thousands of partitions.
 """
 
 from __future__ import annotations
