@@ -81,8 +81,8 @@ class _Matching:
             return KINDS[writer.kind], number, AS_IT_IS, 0, inner, ()
         if writer.kind == "null":
             return KINDS["null"], number, AS_IT_IS, 0, [], ()
-        found = conversion(writer, kind)
-        if found is None:
+        conversion_code = conversion(writer, kind)
+        if conversion_code is None:
             self.mistakes.append(
                 f"'{path}' is {spark_name(kind)} in the schema, but Avro's "
                 f"{writer.logical or writer.kind} in the records; it must be: {avro_ddl(writer)}"
@@ -93,7 +93,7 @@ class _Matching:
             avro_kind = "string"
         elif avro_kind == "string" and kind == pa.binary():
             avro_kind = "bytes"
-        return KINDS[avro_kind], number, found, writer.size, [], writer.symbols
+        return KINDS[avro_kind], number, conversion_code, writer.size, [], writer.symbols
 
     def _inner(
         self, writer: AvroType, kind: pa.DataType, number: int, path: str

@@ -40,7 +40,7 @@ class BadRecordTopic:
         """
         Buffer the records that have a reason; ``reasons`` maps rows to reasons.
         """
-        letters = _taken(records, sorted(reasons))
+        letters = _select_rows(records, sorted(reasons))
         headers = [
             [*(own or ()), *self._provenance(offset, micros, reasons[row])]
             for row, own, offset, micros in zip(
@@ -92,6 +92,6 @@ class BadRecordTopic:
             raise DeadLetterError("KAFKA_DEAD_LETTER_NOT_WRITTEN", msg) from cause
 
 
-def _taken(records: pa.RecordBatch, rows: list[int]) -> pa.RecordBatch:
+def _select_rows(records: pa.RecordBatch, rows: list[int]) -> pa.RecordBatch:
     names = (*DEAD_LETTER_COLUMNS, "offset")
     return records.select(names).take(pa.array(rows, pa.int64()))

@@ -51,7 +51,7 @@ class DebeziumColumn(ArrayColumn):
         """
         stop = self._decoded.decode(encoded, start, end, headers)
         bad = self._decoded.take_bad()
-        events = self._unwrapped(self._decoded.take())
+        events = self._unwrap(self._decoded.take())
         bad += self._without_operation(events, start, {value.row for value in bad})
         fields = dict(zip((f.name for f in events.type), events.flatten(), strict=True))
         if MILLIS in fields and self._envelope.time_column in {f.name for f in self._envelope.type}:
@@ -60,7 +60,7 @@ class DebeziumColumn(ArrayColumn):
         self._parts.append(self._columns(events, fields))
         return stop
 
-    def _unwrapped(self, values: pa.StructArray) -> pa.StructArray:
+    def _unwrap(self, values: pa.StructArray) -> pa.StructArray:
         """
         Return the envelopes: the values themselves, or their field ``payload``.
         """

@@ -267,10 +267,10 @@ def _reject(text: str) -> NoReturn:
 
 
 def _fields_ddl(fields: dict[str, JsonSample], separator: str) -> str:
-    return ", ".join(f"{_quoted(name)}{separator}{inner.ddl}" for name, inner in fields.items())
+    return ", ".join(f"{_quote(name)}{separator}{inner.ddl}" for name, inner in fields.items())
 
 
-def _quoted(name: str) -> str:
+def _quote(name: str) -> str:
     if _IDENTIFIER.fullmatch(name):
         return name
     escaped = name.replace("`", "``")

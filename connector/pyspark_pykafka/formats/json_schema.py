@@ -45,7 +45,7 @@ def _ddl(schema: Any, root: Any, depth: int) -> str:
     if not isinstance(schema, dict):
         return _ANY
     if "$ref" in schema:
-        return _ddl(_referred(str(schema["$ref"]), root), root, depth + 1)
+        return _ddl(_resolve_reference(str(schema["$ref"]), root), root, depth + 1)
     if (only := _only_branch(schema)) is not None:
         return _ddl(only, root, depth + 1)
     kinds = schema.get("type", "object" if "properties" in schema else None)
@@ -88,7 +88,7 @@ def _only_branch(schema: dict[str, Any]) -> Any:
     return None
 
 
-def _referred(reference: str, root: Any) -> Any:
+def _resolve_reference(reference: str, root: Any) -> Any:
     """
     Return the part of a document that ``#/definitions/...`` refers to.
 

@@ -54,10 +54,10 @@ def described_files(data: bytes) -> list[DescribedFile]:
     Return the files of a FileDescriptorSet, in order. Raises :class:`ProtobufSchemaError`.
     """
     files = [_bytes(value) for number, value in _fields(data) if number == 1]
-    return [_described(file) for file in files]
+    return [_parse_file(file) for file in files]
 
 
-def _described(data: bytes) -> DescribedFile:
+def _parse_file(data: bytes) -> DescribedFile:
     parts = list(_fields(data))
     name = "".join(_text(value) for number, value in parts if number == 1)
     return DescribedFile(name, tuple(_text(value) for n, value in parts if n == 3), data)

@@ -69,7 +69,7 @@ def given_schema(column: str, text: str, message: str | None) -> ResolvedSchema:
     """
     try:
         data = _given_bytes(text)
-        name = _chosen(parse_descriptor_set(data), message, column, needs_one=True)
+        name = _message_name(parse_descriptor_set(data), message, column, needs_one=True)
     except ProtobufSchemaError as cause:
         msg = f"{column}Schema is not a usable Protobuf schema: {cause}"
         raise OptionsError((msg,)) from cause
@@ -88,8 +88,8 @@ def registered_schema(
     if all(not is_proto_text(content) for _, content in texts):
         data = descriptor_set([_from_base64(content) for _, content in texts])
     else:
-        data = _compiled(text, dict(imports))
-    name = _chosen(parse_descriptor_set(data), message, column, needs_one=False)
+        data = _compile(text, dict(imports))
+    name = _message_name(parse_descriptor_set(data), message, column, needs_one=False)
     return ResolvedSchema(base64.b64encode(data).decode(), name)
 
 
@@ -115,7 +115,7 @@ def is_proto_text(text: str) -> bool:
 
 def _given_bytes(text: str) -> bytes:
     if is_proto_text(text):
-        return _compiled(text, {})
+        return _compile(text, {})
     # Base64 has no dot, and the names of descriptor files have one by convention.
     if "." in text or text.startswith("file:"):
         return _file(Path(text.removeprefix("file://").removeprefix("file:")))
@@ -131,15 +131,15 @@ def _file(path: Path) -> bytes:
     except OSError as cause:
         msg = f"the file '{path}' cannot be read on the driver ({cause.strerror})"
         raise ProtobufSchemaError(msg) from cause
-    return _compiled(data.decode(), {}) if path.suffix == ".proto" else data
+    return _compile(data.decode(), {}) if path.suffix == ".proto" else data
 
 
-def _compiled(text: str, imports: Mapping[str, str]) -> bytes:
-    return _compiled_once(text, tuple(imports.items()))
+def _compile(text: str, imports: Mapping[str, str]) -> bytes:
+    return _compile_once(text, tuple(imports.items()))
 
 
 @lru_cache(maxsize=16)
-def _compiled_once(text: str, imports: tuple[tuple[str, str], ...]) -> bytes:
+def _compile_once(text: str, imports: tuple[tuple[str, str], ...]) -> bytes:
     # Imported here because it is rarely needed and imports many modules. A stream's writer asks for
     # the same schema in each micro-batch.
     from pyspark_pykafka.formats.protoc import compile_proto
@@ -158,7 +158,9 @@ def _from_base64(text: str) -> bytes:
         raise ProtobufSchemaError(msg) from cause
 
 
-def _chosen(schema: ProtobufSchema, message: str | None, column: str, *, needs_one: bool) -> str:
+def _message_name(
+    schema: ProtobufSchema, message: str | None, column: str, *, needs_one: bool
+) -> str:
     names = [root.name for root in schema.roots]
     if message is not None:
         schema.message(message)

@@ -36,13 +36,13 @@ def compile_proto(text: str, imports: Mapping[str, str]) -> bytes:
         raise ProtobufSchemaError(msg)
     with tempfile.TemporaryDirectory(prefix="pykafka-proto-") as name:
         folder = Path(name)
-        own = _own_name(imports)
-        for path, content in ((own, text), *imports.items()):
+        file_name = _unused_file_name(imports)
+        for path, content in ((file_name, text), *imports.items()):
             _write(folder / "files", path, content)
-        return _compiled(folder, own)
+        return _run_protoc(folder, file_name)
 
 
-def _own_name(imports: Mapping[str, str]) -> str:
+def _unused_file_name(imports: Mapping[str, str]) -> str:
     name = "schema.proto"
     while name in imports:
         name = f"_{name}"
@@ -59,7 +59,7 @@ def _write(folder: Path, path: str, content: str) -> None:
     target.write_text(content, encoding="utf-8")
 
 
-def _compiled(folder: Path, name: str) -> bytes:
+def _run_protoc(folder: Path, name: str) -> bytes:
     output = folder / "set"
     command = [
         *(sys.executable, "-m", "grpc_tools.protoc", f"-I{folder / 'files'}"),

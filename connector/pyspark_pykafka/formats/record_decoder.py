@@ -201,13 +201,13 @@ class _RecordDecoder:
         decoded = {name: column.take() for name, column in self._columns.items()}
         arrays = [self._array(field, decoded) for field in self._format.schema]
         rows = pa.RecordBatch.from_arrays(arrays, schema=self._format.schema)
-        if (mask := self._kept(decoded)) is not None:
+        if (mask := self._kept_rows(decoded)) is not None:
             rows = rows.filter(mask)
         self._parts, self._part_bytes, self._rows = [], 0, 0
         self._errors, self._raw = {}, {}
         return rows
 
-    def _kept(self, decoded: dict[str, pa.Array]) -> pa.Array | None:
+    def _kept_rows(self, decoded: dict[str, pa.Array]) -> pa.Array | None:
         """
         Return a mask without the rows of dead letters and tombstones, or None if all rows are kept.
         """
@@ -231,7 +231,7 @@ class _RecordDecoder:
         if source is not None:
             return joined([part.column(source) for part in self._parts], field.type)
         if self._format.policy.action == "rescue" and field.name in {"_error", "_raw"}:
-            return self._rescued(self._errors if field.name == "_error" else self._raw, field)
+            return self._rescue_column(self._errors if field.name == "_error" else self._raw, field)
         if self._format.rescues_unknown_fields:
             # The last field of the value, after the fields of the user's schema.
             value = decoded["value"]
@@ -243,7 +243,9 @@ class _RecordDecoder:
             return decoded[field.name]
         return decoded["key"] if field.name == "_key" else decoded["value"].field(field.name)
 
-    def _rescued(self, values: dict[int, str] | dict[int, bytes], field: pa.Field) -> pa.Array:
+    def _rescue_column(
+        self, values: dict[int, str] | dict[int, bytes], field: pa.Field
+    ) -> pa.Array:
         if not values:
             return pa.nulls(self._rows, field.type)
         return pa.array([values.get(row) for row in range(self._rows)], field.type)

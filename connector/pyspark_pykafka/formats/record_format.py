@@ -144,7 +144,7 @@ def record_format(
             if field.name in sources or field.name not in known_columns
         ]
     )
-    mistakes += _rescue_mistakes(options, schema) + _repeated(schema)
+    mistakes += _rescue_mistakes(options, schema) + _repeated_mistakes(schema)
     mistakes += _unknown_field_mistakes(options, schema, typed)
     if own.names or not typed:
         mistakes += _record_mistakes(own, include_headers=include_headers)
@@ -319,7 +319,7 @@ def _unknown_field_mistakes(
     return mistakes
 
 
-def _repeated(schema: pa.Schema) -> list[str]:
+def _repeated_mistakes(schema: pa.Schema) -> list[str]:
     twice = {name for name in schema.names if schema.names.count(name) > 1}
     return [f"the schema has the column '{name}' twice" for name in sorted(twice)]
 

@@ -21,13 +21,15 @@ if TYPE_CHECKING:
     from pyspark_pykafka.registry.schemas import RegisteredSchema
 
     #: Registers a schema under a subject, or looks it up there.
-    Ask = Callable[[str, Schema], RegisteredSchema]
+    SchemaRequest = Callable[[str, Schema], RegisteredSchema]
 
 # Registries provide the files in these folders.
 _KNOWN_FILES = ("google/protobuf/", "google/type/", "confluent/")
 
 
-def ask_for_files(text: str, subject: str, ask: Ask, look_up: Ask) -> RegisteredSchema:
+def register_files(
+    text: str, subject: str, request: SchemaRequest, look_up: SchemaRequest
+) -> RegisteredSchema:
     """
     Register or look up the last file of descriptors, after its imports.
 
@@ -40,7 +42,7 @@ def ask_for_files(text: str, subject: str, ask: Ask, look_up: Ask) -> Registered
         if file.name.startswith(_KNOWN_FILES):
             continue
         schema = _schema(file.data, _direct(file.imports, references))
-        registered = ask(file.name, schema)
+        registered = request(file.name, schema)
         # Older registries do not return the version of a schema that is registered.
         version = (
             registered.version if registered.version >= 0 else look_up(file.name, schema).version
@@ -49,7 +51,7 @@ def ask_for_files(text: str, subject: str, ask: Ask, look_up: Ask) -> Registered
             msg = f"the schema registry's response for subject '{file.name}' has no version"
             raise SchemaRegistryError(msg)
         references[file.name] = (SchemaReference(file.name, file.name, version),)
-    return ask(subject, _schema(own.data, _direct(own.imports, references)))
+    return request(subject, _schema(own.data, _direct(own.imports, references)))
 
 
 def _imported(own: DescribedFile, others: Sequence[DescribedFile]) -> list[DescribedFile]:

@@ -46,7 +46,7 @@ def with_registered_schemas(
     options = with_given_schemas(options)
     if options.registry is None:
         return options
-    found: dict[str, str | None] = dict(options.schemas)
+    schemas: dict[str, str | None] = dict(options.schemas)
     messages: dict[str, str | None] = dict(options.messages)
     for column, kind in options.encodings.items():
         needed = kind in {"avro", "protobuf"} or (kind == "json" and gives_columns)
@@ -55,17 +55,17 @@ def with_registered_schemas(
             subject = subject_name(column, options.subjects[column], strategy)
             version = options.subjects[column].version
             form = "serialized" if kind == "protobuf" else ""
-            registered = _ask(registry, column, subject, version, form)
+            registered = _request_schema(registry, column, subject, version, form)
             if kind == "protobuf":
                 name = messages[column] or options.subjects[column].record_name
-                found[column], messages[column] = _protobuf(column, subject, registered, name)
+                schemas[column], messages[column] = _protobuf(column, subject, registered, name)
             else:
                 is_envelope = kind != options.by_column[column]
-                found[column] = _text(column, kind, subject, registered, is_envelope=is_envelope)
+                schemas[column] = _text(column, kind, subject, registered, is_envelope=is_envelope)
     return replace(
         options,
-        key_schema=found["key"],
-        value_schema=found["value"],
+        key_schema=schemas["key"],
+        value_schema=schemas["value"],
         key_message=messages["key"],
         value_message=messages["value"],
     )
@@ -115,7 +115,7 @@ def subject_name(column: str, subject: SubjectOptions, strategy: Strategy) -> st
     return f"{topic}-{suffix}"
 
 
-def _ask(
+def _request_schema(
     registry: SchemaRegistry, column: str, subject: str, version: int | None, form: str
 ) -> RegisteredSchema:
     try:
@@ -212,13 +212,13 @@ class WriterSchemas:
 
         registered = self._registered(name, "PROTOBUF")
         try:
-            found = at_path(registered_names(registered.schema.text), path)
+            names = at_path(registered_names(registered.schema.text), path)
         except ValueError as cause:
             msg = f"the schema with {name} cannot be used: {cause}"
             raise UnusableSchemaError(msg) from cause
-        if message not in found:
+        if message not in names:
             place = ".".join(map(str, path))
-            other = f"'{min(found)}'" if found else "none"
+            other = f"'{min(names)}'" if names else "none"
             msg = f"its message, at {place} in the schema with {name}, is {other}, not '{message}'"
             raise UnusableSchemaError(msg)
 
@@ -226,7 +226,7 @@ class WriterSchemas:
         if name.kind == "invalid":
             raise UnusableSchemaError(name.value)
         try:
-            registered = self._ask(name)
+            registered = self._request_schema(name)
         except SchemaRegistryError as cause:
             # A registry without GUIDs rejects each of them. The record is bad; the read goes on.
             if type(cause) is SchemaRegistryError and name.kind == "id":
@@ -237,7 +237,7 @@ class WriterSchemas:
             raise UnusableSchemaError(msg)
         return registered
 
-    def _ask(self, name: SchemaName) -> RegisteredSchema:
+    def _request_schema(self, name: SchemaName) -> RegisteredSchema:
         if name.kind == "guid":
             return self._registry.schema_by_guid(str(name.value))
         number = int(name.value)

@@ -18,7 +18,7 @@ from pyspark_pykafka.formats.avro_references import inline
 from pyspark_pykafka.formats.avro_schema import AvroSchemaError, parse_avro
 from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
 from pyspark_pykafka.formats.protobuf_schemas import registered_schema
-from pyspark_pykafka.formats.registered_messages import ask_for_files, message_index
+from pyspark_pykafka.formats.registered_messages import message_index, register_files
 from pyspark_pykafka.formats.write_format import schema_mistakes
 from pyspark_pykafka.registry.client import schema_registry
 from pyspark_pykafka.registry.errors import SchemaNotFoundError, SchemaRegistryError
@@ -57,7 +57,7 @@ def with_registered_schemas(
     for column in format_.columns:
         subject = subjects[column.name]
         try:
-            columns.append(_registered(registry, column, options, subject))
+            columns.append(_register_or_look_up(registry, column, options, subject))
         except (AuthenticationError, AuthorizationError, TlsError) as error:
             msg = f"{error}; the request was for the subject '{subject}'"
             raise type(error)(msg) from error
@@ -103,7 +103,7 @@ def _record_name(column: WrittenColumn, options: EncodedColumnOptions) -> str:
     return parse_avro(column.schema).name
 
 
-def _registered(
+def _register_or_look_up(
     registry: SchemaRegistry, column: WrittenColumn, options: EncodingOptions, subject: str
 ) -> WrittenColumn:
     column_options = options.by_column[column.name]
@@ -118,11 +118,11 @@ def _registered(
         if mistakes := schema_mistakes(column):
             raise OptionsError(tuple(mistakes))
     else:
-        ask = registry.register if options.auto_register else registry.look_up
+        request = registry.register if options.auto_register else registry.look_up
         if column.format == "protobuf":
-            registered = ask_for_files(column.schema, subject, ask, registry.look_up)
+            registered = register_files(column.schema, subject, request, registry.look_up)
         else:
-            registered = ask(subject, Schema(column.schema, _KINDS[column.format]))
+            registered = request(subject, Schema(column.schema, _KINDS[column.format]))
     index = b""
     if column.format == "protobuf":
         index = message_index(column.name, column.schema, column.message)

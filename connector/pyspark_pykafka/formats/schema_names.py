@@ -119,7 +119,7 @@ class SchemaNames:
                 keys = [self._key(read(value)) for value in values_seen]
                 row_keys = pa.array(keys, pa.int64()).take(encoded.indices)
                 parts.append((parents.filter(mask).cast(pa.int64()), row_keys.fill_null(0)))
-        return _merged(parts) if parts else None
+        return _merge(parts) if parts else None
 
     def _key(self, name: SchemaName) -> int:
         if name not in self._keys:
@@ -129,7 +129,7 @@ class SchemaNames:
         return self._keys[name]
 
 
-def _merged(parts: Sequence[tuple[pa.Array, pa.Array]]) -> tuple[pa.Buffer, pa.Buffer]:
+def _merge(parts: Sequence[tuple[pa.Array, pa.Array]]) -> tuple[pa.Buffer, pa.Buffer]:
     rows = pa.concat_arrays([rows for rows, _ in parts])
     keys = pa.concat_arrays([keys for _, keys in parts])
     if len(parts) > 1:

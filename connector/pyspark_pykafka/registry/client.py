@@ -147,8 +147,8 @@ class SchemaRegistry:
         Raises :class:`SchemaNotFoundError` if the subject does not exist or lacks the schema.
         """
         request = Request("POST", f"/subjects/{path_part(subject)}", schema_body(schema))
-        found = self._object(request, f"the schema in subject '{subject}'")
-        return self._own(schema, found, subject)
+        document = self._request_object(request, f"the schema in subject '{subject}'")
+        return self._to_registered(schema, document, subject)
 
     def register(self, subject: str, schema: Schema) -> RegisteredSchema:
         """
@@ -159,16 +159,18 @@ class SchemaRegistry:
         :class:`IncompatibleSchemaError` if the registry rejects it as invalid or incompatible.
         """
         request = Request("POST", f"/subjects/{path_part(subject)}/versions", schema_body(schema))
-        found = self._object(request, f"the schema in subject '{subject}'")
-        return self._own(schema, found, subject)
+        document = self._request_object(request, f"the schema in subject '{subject}'")
+        return self._to_registered(schema, document, subject)
 
-    def _own(self, schema: Schema, found: dict[str, Any], subject: str) -> RegisteredSchema:
+    def _to_registered(
+        self, schema: Schema, document: dict[str, Any], subject: str
+    ) -> RegisteredSchema:
         return RegisteredSchema(
             schema,
-            read_number(found, "id"),
-            str(found.get("guid") or ""),
+            read_number(document, "id"),
+            str(document.get("guid") or ""),
             subject,
-            read_number(found, "version"),
+            read_number(document, "version"),
             self._imports(schema),
         )
 
@@ -186,10 +188,10 @@ class SchemaRegistry:
             fetched = self._fetch(path, what, form)
         except SchemaNotFoundError as missing:
             with self._lock:
-                _keep(self._unknown, key, (self._now(), missing))
+                _cache_entry(self._unknown, key, (self._now(), missing))
             raise
         with self._lock:
-            _keep(self._known, key, fetched)
+            _cache_entry(self._known, key, fetched)
             self._unknown.pop(key, None)
         return fetched
 
@@ -199,22 +201,24 @@ class SchemaRegistry:
         response = self._response(request, what, apicurio_url if own_api else registry_url)
         if own_api:
             return self._apicurio_schema(path, what, response)
-        found = response.document
-        if not isinstance(found, dict) or not isinstance(found.get("schema"), str):
+        document = response.document
+        if not isinstance(document, dict) or not isinstance(document.get("schema"), str):
             msg = (
                 f"the schema registry's response for {what} has no schema; check "
                 "schema.registry.url"
             )
             raise SchemaRegistryError(msg)
         schema = Schema(
-            found["schema"], read_kind(found.get("schemaType"), what), read_references(found)
+            document["schema"],
+            read_kind(document.get("schemaType"), what),
+            read_references(document),
         )
         return RegisteredSchema(
             schema,
-            read_number(found, "id"),
-            str(found.get("guid") or ""),
-            str(found.get("subject") or ""),
-            read_number(found, "version"),
+            read_number(document, "id"),
+            str(document.get("guid") or ""),
+            str(document.get("subject") or ""),
+            read_number(document, "version"),
             self._imports(schema, form),
         )
 
@@ -228,15 +232,15 @@ class SchemaRegistry:
         schema = Schema(response.text, read_kind(kind, what), references)
         return RegisteredSchema(schema, int(path.rpartition("/")[2]), imports=self._imports(schema))
 
-    def _object(self, request: Request, what: str) -> dict[str, Any]:
-        found = self._response(request, what, registry_url).document
-        if not isinstance(found, dict):
+    def _request_object(self, request: Request, what: str) -> dict[str, Any]:
+        document = self._response(request, what, registry_url).document
+        if not isinstance(document, dict):
             msg = (
                 f"the schema registry's response for {what} is not a JSON object; check "
                 "schema.registry.url"
             )
             raise SchemaRegistryError(msg)
-        return found
+        return document
 
     def _response(self, request: Request, what: str, rebase: Callable[[str], str]) -> Response:
         response = self._transport.send(request, lambda r: not is_missing(r), rebase)
@@ -248,9 +252,9 @@ class SchemaRegistry:
         """
         Return the schemas that a schema refers to, in dependency order; a cycle is an error.
         """
-        found: dict[tuple[str, int], tuple[str, Schema]] = {}
-        self._collect(schema, found, (), form)
-        return tuple(found.values())
+        imports: dict[tuple[str, int], tuple[str, Schema]] = {}
+        self._collect(schema, imports, (), form)
+        return tuple(imports.values())
 
     def _collect(
         self,
@@ -270,25 +274,27 @@ class SchemaRegistry:
                     f"{_MAX_IMPORTS}"
                 )
                 raise InvalidSchemaError(msg)
-            referred = self._bare(reference, form)
+            referred = self._fetch_referenced(reference, form)
             self._collect(referred, imports, (*path, key), form)
             imports[key] = (reference.name, referred)
 
-    def _bare(self, reference: SchemaReference, form: str) -> Schema:
+    def _fetch_referenced(self, reference: SchemaReference, form: str) -> Schema:
         """
         Return a schema that another one refers to, without resolving its own references.
         """
         what = f"{reference.subject} version {reference.version}"
         path = f"/subjects/{path_part(reference.subject)}/versions/{reference.version}"
-        found = self._object(Request("GET", in_form(path, form)), what)
-        if not isinstance(found.get("schema"), str):
+        document = self._request_object(Request("GET", in_form(path, form)), what)
+        if not isinstance(document.get("schema"), str):
             msg = (
                 f"the schema registry's response for {what} has no schema; check "
                 "schema.registry.url"
             )
             raise SchemaRegistryError(msg)
         return Schema(
-            found["schema"], read_kind(found.get("schemaType"), what), read_references(found)
+            document["schema"],
+            read_kind(document.get("schemaType"), what),
+            read_references(document),
         )
 
 
@@ -296,19 +302,19 @@ def schema_registry(options: RegistryOptions) -> SchemaRegistry:
     """
     Return this process's client for a registry; all tasks of a worker share its cache.
     """
-    return _shared(options)
+    return _shared_client(options)
 
 
 @lru_cache(maxsize=16)
-def _shared(options: RegistryOptions) -> SchemaRegistry:
+def _shared_client(options: RegistryOptions) -> SchemaRegistry:
     return SchemaRegistry(RegistryTransport(options))
 
 
 # If a thread holds a client's lock during a fork, the child process would wait for it forever.
-os.register_at_fork(after_in_child=_shared.cache_clear)
+os.register_at_fork(after_in_child=_shared_client.cache_clear)
 
 
-def _keep(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:
+def _cache_entry(cache: OrderedDict[Any, Any], key: Any, value: Any) -> None:
     cache[key] = value
     cache.move_to_end(key)
     if len(cache) > MAX_CACHED:

@@ -97,17 +97,17 @@ class HttpClient:
         for _ in range(_MAX_REDIRECTS + 1):
             response = self._round_trip(url, request, deadline)
             if response.status not in _REDIRECTS:
-                return _checked(base, request, response)
+                return _check_status(base, request, response)
             target = urljoin(url, response.headers.get("location", ""))
             if _origin(target) != _origin(url):
                 # Credentials must not go to a host that the user has not named.
                 msg = (
-                    f"{_shown(base)} redirects to another server, {_shown(target)}; set "
+                    f"{_server_url(base)} redirects to another server, {_server_url(target)}; set "
                     "schema.registry.url to that server if it is the registry"
                 )
                 raise SchemaRegistryError(msg, response.status)
             url = target
-        msg = f"{_shown(base)} redirects more than {_MAX_REDIRECTS} times"
+        msg = f"{_server_url(base)} redirects more than {_MAX_REDIRECTS} times"
         raise SchemaRegistryError(msg)
 
     def _round_trip(self, url: str, request: Request, deadline: Deadline) -> Response:
@@ -115,16 +115,16 @@ class HttpClient:
         limit = deadline.within(seconds)
         connection = _connect(url, self._options, max(limit.remaining(), MIN_SECONDS))
         try:
-            return _receive(_sent(connection, url, request, self._headers()), connection, limit)
+            return _receive(_send(connection, url, request, self._headers()), connection, limit)
         except ssl.SSLCertVerificationError as cause:
             msg = (
-                f"the certificate of the schema registry {_shown(url)} is not trusted: "
+                f"the certificate of the schema registry {_server_url(url)} is not trusted: "
                 f"{cause.verify_message}; check schema.registry.ssl.ca.location and the host's name"
             )
             raise TlsError(msg) from cause
         except (OSError, http.client.HTTPException) as cause:
             reason = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
-            msg = f"{_shown(url)}: {reason}"
+            msg = f"{_server_url(url)}: {reason}"
             raise RegistryUnavailableError(msg) from cause
         finally:
             connection.close()
@@ -175,7 +175,7 @@ def tls_context(options: RegistryOptions) -> ssl.SSLContext:
     return context
 
 
-def _sent(
+def _send(
     connection: http.client.HTTPConnection, url: str, request: Request, headers: dict[str, str]
 ) -> http.client.HTTPResponse:
     parts = urlsplit(url)
@@ -213,23 +213,23 @@ def _receive(
     return Response(response.status, body.decode(errors="replace"), document, headers)
 
 
-def _checked(base: str, request: Request, response: Response) -> Response:
+def _check_status(base: str, request: Request, response: Response) -> Response:
     status = response.status
     if status >= 500 or status in _TRANSIENT:
-        msg = f"{_shown(base)}: HTTP {status}, {response.message}"
+        msg = f"{_server_url(base)}: HTTP {status}, {response.message}"
         raise RegistryUnavailableError(msg)
     if status == 401:
         msg = (
-            f"the schema registry {_shown(base)} rejects the credentials; check "
+            f"the schema registry {_server_url(base)} rejects the credentials; check "
             "schema.registry.basic.auth.user.info or schema.registry.bearer.auth.token"
         )
         raise AuthenticationError(msg)
     if status == 403:
-        msg = f"the schema registry {_shown(base)} does not permit this user's request"
+        msg = f"the schema registry {_server_url(base)} does not permit this user's request"
         raise AuthorizationError(msg)
     if status == 200 and request.expects_json and response.document is None:
         # The response is a proxy's page, or was cut off.
-        msg = f"{_shown(base)}: its response is not JSON"
+        msg = f"{_server_url(base)}: its response is not JSON"
         raise RegistryUnavailableError(msg)
     return response
 
@@ -240,7 +240,7 @@ def _origin(url: str) -> tuple[str, str, int]:
     return parts.scheme, parts.hostname or "", parts.port or default
 
 
-def _shown(url: str) -> str:
+def _server_url(url: str) -> str:
     """
     Return the URL of a server: scheme, host and port only.
     """

@@ -37,8 +37,10 @@ def is_missing(response: Response) -> bool:
         return False
     if response.error_code in _NOT_FOUND:
         return True
-    found = response.document
-    return isinstance(found, dict) and str(found.get("name", "")).endswith("NotFoundException")
+    document = response.document
+    return isinstance(document, dict) and str(document.get("name", "")).endswith(
+        "NotFoundException"
+    )
 
 
 def failed_request_error(response: Response, what: str) -> SchemaRegistryError:
@@ -104,13 +106,13 @@ def schema_body(schema: Schema) -> dict[str, Any]:
     return body
 
 
-def read_references(found: dict[str, Any]) -> tuple[SchemaReference, ...]:
+def read_references(document: dict[str, Any]) -> tuple[SchemaReference, ...]:
     """
     Return the references in a response with a schema.
 
     Raises :class:`InvalidSchemaError` if they cannot be read.
     """
-    listed = found.get("references") or ()
+    listed = document.get("references") or ()
     try:
         return tuple(
             SchemaReference(str(r["name"]), str(r["subject"]), int(r["version"])) for r in listed
@@ -133,9 +135,9 @@ def read_kind(name: Any, what: str) -> Any:
     return kind
 
 
-def read_number(found: dict[str, Any], name: str) -> int:
+def read_number(document: dict[str, Any], name: str) -> int:
     """
     Return an integer field of a response, or -1 if it is missing or not an integer.
     """
-    value = found.get(name)
+    value = document.get(name)
     return int(value) if isinstance(value, int | str) and str(value).isdigit() else -1

@@ -46,13 +46,13 @@ class RegistryTransport:
     def send(
         self,
         request: Request,
-        is_answer: Callable[[Response], bool] = lambda _: True,
+        is_accepted: Callable[[Response], bool] = lambda _: True,
         rebase: Callable[[str], str] = str,
     ) -> Response:
         """
         Return the registry's response, of any status below 500.
 
-        A response for which ``is_answer`` is false is returned only if no URL has a better one.
+        A response for which ``is_accepted`` is false is returned only if no URL has a better one.
         ``rebase`` maps a URL of the options to the URL of another API of the same registry.
 
         Raises :class:`RegistryUnavailableError` if no URL responds before the deadline, and
@@ -69,17 +69,17 @@ class RegistryTransport:
                 deadline.pause(MIN_SECONDS)
                 raise last
             try:
-                return self._any_answer(request, is_answer, rebase, deadline)
+                return self._send_to_any_url(request, is_accepted, rebase, deadline)
             except RegistryUnavailableError as failure:
                 last = failure
                 raise
 
         return retry_until(attempt, deadline, backoff)
 
-    def _any_answer(
+    def _send_to_any_url(
         self,
         request: Request,
-        is_answer: Callable[[Response], bool],
+        is_accepted: Callable[[Response], bool],
         rebase: Callable[[str], str],
         deadline: Deadline,
     ) -> Response:
@@ -94,7 +94,7 @@ class RegistryTransport:
             except RegistryUnavailableError as failure:
                 failures.append(str(failure))
                 continue
-            if is_answer(response):
+            if is_accepted(response):
                 self._preferred = number % count
                 return response
             second_best = second_best or response
