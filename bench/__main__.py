@@ -87,7 +87,7 @@ def _measurements(
     if "planning" in plan.parts:
         yield from measure_planning(spark, kafka, plan.planning, plan.rounds)
     if "typed" in plan.parts:
-        yield from measure_typed(spark, kafka, plan.rounds, plan.records)
+        yield from measure_typed(spark, kafka, plan.formats, plan.rounds, plan.records)
     if "audit" in plan.parts:
         for size, sink in AUDITED:
             yield measure_audit(spark, kafka, size, sink, plan.rounds)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 CODECS = ("none", "lz4", "zstd", "snappy", "gzip")
 MODES = ("batch", "stream")
+FORMATS = ("json", "avro")
 PARTS = (
     *("throughput", "writes", "typed", "latency", "planning", "first", "memory", "audit"),
     "commits",
@@ -54,6 +55,7 @@ class Plan:
     seconds: float
     memory_bytes: int
     records: int | None
+    formats: tuple[str, ...]
 
 
 def parse(arguments: Sequence[str], name: str) -> Plan:
@@ -83,6 +85,7 @@ def parse(arguments: Sequence[str], name: str) -> Plan:
         seconds=options.seconds,
         memory_bytes=int(options.memory_gb * 1024**3),
         records=options.records,
+        formats=options.formats or FORMATS,
     )
 
 
@@ -106,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--writers", type=_choices(tuple(WRITERS)), help="comma-separated: " + ",".join(WRITERS))
     add("--rounds", type=_positive, help="timed reads or writes of each contender in each case")
     add("--records", type=_positive, help="records of a topic, for every size")
+    add("--formats", type=_choices(FORMATS), help="of typed topics: " + ",".join(FORMATS))
     add("--cores", type=_positive, default=2, help="Spark's cores; default: 2")
     add("--conf", type=_setting, action="append", default=[], help="a Spark setting, as name=value")
     add("--planning", type=_numbers, default=(1000, 5000), help="partitions in the part planning")

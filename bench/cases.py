@@ -88,20 +88,22 @@ WRITERS = {
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
     """
-    The content of a topic: ``records`` values of ``size`` bytes.
+    The content of a topic: ``records`` values of ``size`` bytes, of text or in ``format``.
     """
 
     size: int
     codec: str
     partitions: int
     records: int
+    format: str = ""
 
     @property
     def name(self) -> str:
         """
         The topic's name.
         """
-        return f"bench-{self.size}-{self.codec}-{self.partitions}"
+        name = f"bench-{self.size}-{self.codec}-{self.partitions}"
+        return f"{name}-{self.format}" if self.format else name
 
 
 @dataclass(frozen=True, slots=True)

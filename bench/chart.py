@@ -26,7 +26,7 @@ PANELS = {
     "Batch": ("batch",),
     "Streaming (availableNow), the whole query": ("stream",),
     "Streaming, the micro-batches alone": ("trigger",),
-    "JSON values as columns": ("typed",),
+    "Values as columns": ("typed",),
     "Writing a batch": ("write",),
     "Latency, planning, first batch": ("latency", "planning", "first"),
 }
@@ -39,6 +39,7 @@ COLOURS = {
     "pykafka": "#1f77b4",
     "typed": "#1f77b4",
     "pykafka-from_json": "#17becf",
+    "pykafka-from_avro": "#9edae5",
     "registered": "#17becf",
     "librdkafka": "#ff9f40",
     "ceiling": "#c4c9cf",
@@ -99,7 +100,7 @@ def _panel(axes: Axes, title: str, measurements: Sequence[Measurement]) -> None:
 
 def _label(measurement: Measurement) -> str:
     words = measurement.name.split("-")
-    parts = words if measurement.kind in {"latency", "planning", "first"} else words[1:]
+    parts = words if measurement.kind in {"latency", "planning", "first", "typed"} else words[1:]
     return "\n".join(word for word in parts if word != "trigger")
 
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
-from pyspark_pykafka.testing import find_java, spark_connector_jars
+from pyspark_pykafka.testing import fetch_jars, find_java, spark_connector_jars
+from pyspark_pykafka.testing.jars import cache_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from py4j.java_gateway import JVMView
 
 ROOT = Path(__file__).resolve().parents[1]
+
+#: Has from_avro; everything else that it needs comes with pyspark.
+SPARK_AVRO = "org.apache.spark:spark-avro_2.13:4.2.0"
 
 SETTINGS = {
     "spark.driver.bindAddress": "127.0.0.1",
@@ -36,7 +40,7 @@ SETTINGS = {
 @contextmanager
 def running_spark(cores: int, conf: Mapping[str, str]) -> Iterator[SparkSession]:
     """
-    Yield a session with ``cores`` cores and the JVM connector, and stop it at the end.
+    Yield a session with ``cores`` cores, the JVM connector and from_avro, and stop it at the end.
 
     ``conf`` has further settings, which override ours.
     """
@@ -46,7 +50,8 @@ def running_spark(cores: int, conf: Mapping[str, str]) -> Iterator[SparkSession]
     # Workers import the ceiling from here, in any working directory.
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
     builder = SparkSession.builder.appName("pykafka-bench").master(f"local[{cores}]")
-    builder = builder.config("spark.jars", ",".join(map(str, spark_connector_jars())))
+    jars = [*spark_connector_jars(), *spark_avro_jars()]
+    builder = builder.config("spark.jars", ",".join(map(str, jars)))
     with TemporaryDirectory() as folder:
         builder = builder.config("spark.sql.warehouse.dir", folder)
         for name, setting in {**SETTINGS, **conf}.items():
@@ -56,6 +61,13 @@ def running_spark(cores: int, conf: Mapping[str, str]) -> Iterator[SparkSession]
             yield spark
         finally:
             spark.stop()
+
+
+def spark_avro_jars() -> list[Path]:
+    """
+    Return the jar of Spark's Avro functions, downloaded on first use.
+    """
+    return fetch_jars([SPARK_AVRO], cache_folder() / "spark-avro-4.2.0")
 
 
 def jvm_pid(spark: SparkSession) -> int:

@@ -1,133 +1,167 @@
 """
-Measures reads of JSON values as typed columns, by pykafka and by Spark's from_json on raw values.
+Measures reads of JSON and Avro values as typed columns, by pykafka and by Spark's functions on raw
+values.
 """
 
 from __future__ import annotations
 
-import json
-import random
 from collections import defaultdict
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark.sql import functions as F  # noqa: N812 (how Spark's users know it)
+from pyspark.sql.avro.functions import from_avro
 
 from bench.cases import JVM, PYKAFKA, Case, TopicSpec, records_of, shuffled_rounds
+from bench.documents import FIELDS, FIVE, PREFIX, SCHEMA_ID, avro_schema, documents
 from bench.figures import check_records
 from bench.load import loaded_topic
 from bench.measurement import Measurement, Series
 from bench.processes import Cpu
 from bench.reads import checksum_of, options_for, read_frame
+from bench.registry import running_registry
 from bench.session import collect_garbage, jvm_pid
 from bench.throughput import WrongReadError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from pyspark_pykafka.testing import KafkaCluster
 
-TYPED, FROM_JSON = "typed", "pykafka-from_json"
-NAMES = [JVM.name, FROM_JSON, TYPED]
+TYPED = "typed"
 SIZE = 1024
-SAMPLES = 997
-#: Twenty fields of a document: numbers, texts of 70 characters, and one that half of the documents
-#: lack.
-FIELDS = {
-    **{f"long{i}": "BIGINT" for i in range(6)},
-    **{f"double{i}": "DOUBLE" for i in range(4)},
-    **{f"text{i}": "STRING" for i in range(9)},
-    "optional": "BIGINT",
-}
-FIVE = ("long0", "double1", "text2", "long5", "optional")
-_TEXT_LENGTH = 70
-_LETTERS = "etaoinshrdlucmfwypvbgkqjxz "
 
 
-def documents() -> list[bytes]:
+@dataclass(frozen=True, slots=True)
+class TypedCase:
     """
-    Return different JSON documents of about 1 KB, identical in every run.
+    Some fields of one topic, whose values are in ``format``: `json` or `avro`.
     """
-    generator = random.Random(SIZE)  # noqa: S311 (data must be reproducible)
-    return [_document(generator, with_optional=bool(i % 2)) for i in range(SAMPLES)]
 
+    format: str
+    names: tuple[str, ...]
+    topic: TopicSpec
 
-def _document(generator: random.Random, *, with_optional: bool) -> bytes:
-    document: dict[str, int | float | str] = {}
-    for name, kind in FIELDS.items():
-        if kind == "BIGINT":
-            document[name] = generator.randrange(10**12)
-        elif kind == "DOUBLE":
-            document[name] = generator.random() * 1000
-        else:
-            document[name] = "".join(generator.choices(_LETTERS, k=_TEXT_LENGTH))
-    if not with_optional:
-        del document["optional"]
-    return json.dumps(document, separators=(",", ":")).encode()
+    @property
+    def name(self) -> str:
+        """
+        The name, such as `avro-1KB-5-fields`.
+        """
+        return f"{self.format}-1KB-{len(self.names)}-fields"
+
+    @property
+    def contenders(self) -> list[str]:
+        """
+        The JVM connector and pykafka with Spark's function, and pykafka's own decoder.
+        """
+        return [JVM.name, f"pykafka-from_{self.format}", TYPED]
+
+    @property
+    def ddl(self) -> str:
+        """
+        The Spark types of the fields.
+        """
+        return ", ".join(f"{name} {FIELDS[name]}" for name in self.names)
+
+    def typed_options(self, registry: str) -> dict[str, str]:
+        """
+        Return the options with which pykafka decodes the values.
+        """
+        options = {"valueFormat": self.format, "flatten": "true"}
+        return options if self.format == "json" else {**options, "schema.registry.url": registry}
 
 
 def measure_typed(
-    spark: SparkSession, kafka: KafkaCluster, rounds: int, records: int | None
+    spark: SparkSession,
+    kafka: KafkaCluster,
+    formats: Sequence[str],
+    rounds: int,
+    records: int | None,
 ) -> Iterator[Measurement]:
     """
-    Read five fields, then all, after checking that all contenders read the same values.
+    Read five fields, then all, of each format, after checking that all contenders read the same.
     """
-    topic = TopicSpec(SIZE, "none", 2, records or records_of(SIZE))
-    with loaded_topic(spark, kafka, topic, documents()):
-        for names in (FIVE, tuple(FIELDS)):
-            yield _measure(spark, kafka.bootstrap, topic, names, rounds)
+    with running_registry(avro_schema(FIELDS), SCHEMA_ID) as registry:
+        typed = TypedBench(spark, kafka.bootstrap, registry, rounds)
+        for kind in formats:
+            topic = TopicSpec(SIZE, "none", 2, records or records_of(SIZE), kind)
+            with loaded_topic(spark, kafka, topic, documents(kind)):
+                for names in (FIVE, tuple(FIELDS)):
+                    yield typed.measure(TypedCase(kind, names, topic))
 
 
-def _measure(
-    spark: SparkSession, bootstrap: str, topic: TopicSpec, names: tuple[str, ...], rounds: int
-) -> Measurement:
-    seconds: defaultdict[str, list[float]] = defaultdict(list)
-    cpu_seconds: defaultdict[str, list[float]] = defaultdict(list)
-    _verify(spark, bootstrap, topic, names)
-    case = f"json-1KB-{len(names)}-fields"
-    for order in shuffled_rounds(NAMES, rounds, seed=case):
-        for name in order:
-            collect_garbage(spark)
-            with Cpu(jvm_pid(spark)) as cpu:
-                load = partial(typed_frame, spark, name, bootstrap, topic, names)
-                read = read_frame(spark, load)
-            check_records(f"{name} in {case}", topic.records, read.records)
-            seconds[name].append(read.seconds)
-            cpu_seconds[name].append(cpu.seconds)
-    series = {name: Series(tuple(seconds[name]), tuple(cpu_seconds[name])) for name in NAMES}
-    return Measurement(case, "typed", series, topic.records, asdict(topic))
-
-
-def _verify(spark: SparkSession, bootstrap: str, topic: TopicSpec, names: tuple[str, ...]) -> None:
+@dataclass(frozen=True, slots=True)
+class TypedBench:
     """
-    Raise :class:`WrongReadError` if a contender reads different values; this also warms up.
+    The environment of reads of typed topics.
     """
-    sums = {
-        name: checksum_of(typed_frame(spark, name, bootstrap, topic, names), names)
-        for name in NAMES
-    }
-    check_records("the checksum", topic.records, sums[JVM.name][0])
-    wrong = [name for name in NAMES if sums[name] != sums[JVM.name]]
+
+    spark: SparkSession
+    bootstrap: str
+    registry: str
+    rounds: int
+
+    def measure(self, case: TypedCase) -> Measurement:
+        """
+        Verify and warm up all contenders, then time the rounds.
+        """
+        self.verify(case)
+        seconds: defaultdict[str, list[float]] = defaultdict(list)
+        cpu_seconds: defaultdict[str, list[float]] = defaultdict(list)
+        for order in shuffled_rounds(case.contenders, self.rounds, seed=case.name):
+            for name in order:
+                collect_garbage(self.spark)
+                with Cpu(jvm_pid(self.spark)) as cpu:
+                    read = read_frame(self.spark, partial(self.frame, case, name))
+                check_records(f"{name} in {case.name}", case.topic.records, read.records)
+                seconds[name].append(read.seconds)
+                cpu_seconds[name].append(cpu.seconds)
+        series = {
+            name: Series(tuple(seconds[name]), tuple(cpu_seconds[name])) for name in case.contenders
+        }
+        return Measurement(case.name, "typed", series, case.topic.records, asdict(case.topic))
+
+    def verify(self, case: TypedCase) -> None:
+        """
+        Raise :class:`WrongReadError` if a contender reads different values; this also warms up.
+        """
+        sums = {name: checksum_of(self.frame(case, name), case.names) for name in case.contenders}
+        check_same_values(sums, case)
+
+    def frame(self, case: TypedCase, name: str) -> DataFrame:
+        """
+        Return the fields of the values as a contender reads them.
+        """
+        contender = JVM if name == JVM.name else PYKAFKA
+        options = options_for(contender, Case("batch", case.topic), self.bootstrap)
+        reader = self.spark.read.format(contender.format).options(**options)
+        if name == TYPED:
+            return reader.options(**case.typed_options(self.registry)).schema(case.ddl).load()
+        if contender is PYKAFKA:
+            reader = reader.schema("value STRING" if case.format == "json" else "value BINARY")
+        return reader.load().select(decoded_value(case).alias("value")).select("value.*")
+
+
+def check_same_values(sums: Mapping[str, tuple[int, int]], case: TypedCase) -> None:
+    """
+    Raise :class:`WrongReadError` if a contender's checksum is not that of the JVM connector.
+    """
+    check_records("the checksum", case.topic.records, sums[JVM.name][0])
+    wrong = [name for name in sums if sums[name] != sums[JVM.name]]
     if wrong:
-        msg = f"{', '.join(wrong)} and the JVM connector read different values of {topic.name}"
+        msg = f"{', '.join(wrong)} and the JVM connector read different values of {case.topic.name}"
         raise WrongReadError(msg)
 
 
-def typed_frame(
-    spark: SparkSession, name: str, bootstrap: str, topic: TopicSpec, names: tuple[str, ...]
-) -> DataFrame:
+def decoded_value(case: TypedCase) -> Column:
     """
-    Return the fields of the values as a contender reads them.
+    Return the struct that Spark's function decodes from the column `value`.
     """
-    ddl = ", ".join(f"{field} {FIELDS[field]}" for field in names)
-    contender = JVM if name == JVM.name else PYKAFKA
-    options = options_for(contender, Case("batch", topic), bootstrap)
-    reader = spark.read.format(contender.format).options(**options)
-    if name == TYPED:
-        reader = reader.options(valueFormat="json", flatten="true")
-        return reader.schema(ddl).load()
-    raw = (reader.schema("value STRING") if name == FROM_JSON else reader).load()
-    value = F.from_json(F.col("value").cast("string"), ddl)
-    return raw.select(value.alias("value")).select("value.*")
+    if case.format == "json":
+        return F.from_json(F.col("value").cast("string"), case.ddl)
+    # Spark has no client of a registry. With a reader's schema it skips the other fields.
+    body = F.expr(f"substring(value, {len(PREFIX) + 1})")
+    return from_avro(body, avro_schema(FIELDS), {"avroSchema": avro_schema(case.names)})

@@ -1,0 +1,116 @@
+"""
+Generates the values of typed topics: the same kind of records as JSON and as Avro.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    Record = dict[str, int | float | str]
+
+SEED = 1024
+SAMPLES = 997
+#: Twenty fields of a record: numbers, texts, and one that half of the records lack.
+FIELDS = {
+    **{f"long{i}": "BIGINT" for i in range(6)},
+    **{f"double{i}": "DOUBLE" for i in range(4)},
+    **{f"text{i}": "STRING" for i in range(9)},
+    "optional": "BIGINT",
+}
+FIVE = ("long0", "double1", "text2", "long5", "optional")
+#: The characters of a text, with which a value has about 1 KB.
+TEXT_LENGTHS = {"json": 70, "avro": 103}
+#: The schema's id, and the prefix of each Avro value (Confluent's wire format).
+SCHEMA_ID = 1
+PREFIX = struct.pack(">bi", 0, SCHEMA_ID)
+_LETTERS = "etaoinshrdlucmfwypvbgkqjxz "
+_AVRO_TYPES = {"BIGINT": "long", "DOUBLE": "double", "STRING": "string"}
+_DOUBLE = struct.Struct("<d")
+
+
+def documents(kind: str) -> list[bytes]:
+    """
+    Return different values of about 1 KB, identical in every run; ``kind`` is `json` or `avro`.
+    """
+    return [_ENCODERS[kind](record) for record in records(TEXT_LENGTHS[kind])]
+
+
+def records(text_length: int) -> list[Record]:
+    """
+    Return the records that the values encode.
+    """
+    generator = random.Random(SEED)  # noqa: S311 (data must be reproducible)
+    return [_record(generator, text_length, has_optional=bool(i % 2)) for i in range(SAMPLES)]
+
+
+def avro_schema(names: Iterable[str]) -> str:
+    """
+    Return the Avro schema of some of the fields.
+    """
+    fields = [_avro_field(name) for name in names]
+    return json.dumps({"type": "record", "name": "Document", "fields": fields})
+
+
+def _record(generator: random.Random, text_length: int, *, has_optional: bool) -> Record:
+    record: Record = {}
+    for name, kind in FIELDS.items():
+        if kind == "BIGINT":
+            record[name] = generator.randrange(10**12)
+        elif kind == "DOUBLE":
+            record[name] = generator.random() * 1000
+        else:
+            record[name] = "".join(generator.choices(_LETTERS, k=text_length))
+    if not has_optional:
+        del record["optional"]
+    return record
+
+
+def _avro_field(name: str) -> dict[str, str | list[str] | None]:
+    kind = _AVRO_TYPES[FIELDS[name]]
+    if name == "optional":
+        return {"name": name, "type": ["null", kind], "default": None}
+    return {"name": name, "type": kind}
+
+
+def _json(record: Record) -> bytes:
+    return json.dumps(record, separators=(",", ":")).encode()
+
+
+def _avro(record: Record) -> bytes:
+    encoded = bytearray(PREFIX)
+    for name in FIELDS:
+        if name == "optional":
+            encoded += _long(name in record)
+        if name in record:
+            encoded += _avro_value(record[name])
+    return bytes(encoded)
+
+
+def _avro_value(value: float | str) -> bytes:
+    if isinstance(value, int):
+        return _long(value)
+    if isinstance(value, float):
+        return _DOUBLE.pack(value)
+    return _long(len(value.encode())) + value.encode()
+
+
+def _long(value: int) -> bytes:
+    """
+    Return a zigzag varint.
+    """
+    bits = value << 1 if value >= 0 else (-value << 1) - 1
+    encoded = bytearray()
+    while bits >= 0x80:
+        encoded.append(bits & 0x7F | 0x80)
+        bits >>= 7
+    encoded.append(bits)
+    return bytes(encoded)
+
+
+_ENCODERS: dict[str, Callable[[Record], bytes]] = {"json": _json, "avro": _avro}
