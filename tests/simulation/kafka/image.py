@@ -5,6 +5,7 @@ The cluster's metadata: the controllers' decisions, and each broker's knowledge 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -85,7 +86,11 @@ class Image:
         return topic.partitions[partition.number]
 
     def topic_of(self, topic_id: UUID) -> TopicState | None:
-        return next((t for t in self.topics.values() if t.topic_id == topic_id), None)
+        return self._by_id.get(topic_id)
+
+    @cached_property
+    def _by_id(self) -> Mapping[UUID, TopicState]:
+        return {topic.topic_id: topic for topic in self.topics.values()}
 
     def with_partition(self, partition: Partition, state: PartitionState) -> Image:
         topic = self.topics[partition.topic]

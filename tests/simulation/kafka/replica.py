@@ -69,8 +69,9 @@ class Replica:
             self.notify()
 
     def notify(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        self._waiting += [done for done in waiting if not done()]
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            self._waiting += [done for done in waiting if not done()]
 
     def stop(self) -> None:
         """
@@ -141,8 +142,9 @@ class Replica:
         """
         Raise the high watermark to the lowest log end of the in-sync replicas.
         """
-        world = self.node.world
-        if not self.leads or len(self.isr) < self.min_isr or world.now() < self.holds_until:
+        if self.log.end <= self.high_watermark or not self.leads or len(self.isr) < self.min_isr:
+            return
+        if self.node.world.now() < self.holds_until:
             return
         ends = [self._followers[n].end if n in self._followers else 0 for n in self._others()]
         reached = min([*ends, self.log.end])

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 _SIZE = struct.Struct(">i")
 _LATENCY_SECONDS = 5e-4
+#: What ``poll`` reports without being asked.
+_ALWAYS = select.POLLERR | select.POLLHUP | select.POLLNVAL
 
 
 class Server(Protocol):
@@ -543,20 +545,25 @@ class Poll:
         Return the events, waiting for the first of them.
         """
         events = self._events()
-        if events:
+        if events or milliseconds == 0:
             return events
+
+        def is_ready() -> bool:
+            nonlocal events
+            events = self._events()
+            return bool(events)
+
         seconds = None if milliseconds is None or milliseconds < 0 else milliseconds / 1000
         watched = [self._sockets.of(number) for number in self._registered]
         signals = [item.changed for item in watched if item is not None]
-        self._sockets.world.present.wait(self._events, seconds, *signals)
-        return self._events()
+        self._sockets.world.present.wait(is_ready, seconds, *signals)
+        return events
 
     def _events(self) -> list[tuple[int, int]]:
-        always = select.POLLERR | select.POLLHUP | select.POLLNVAL
         ready = []
         for number, flags in self._registered.items():
             item = self._sockets.of(number)
-            events = select.POLLNVAL if item is None else item.events() & (flags | always)
+            events = select.POLLNVAL if item is None else item.events() & (flags | _ALWAYS)
             if events:
                 ready.append((number, events))
         return ready
