@@ -45,7 +45,7 @@ def blocks_of(page: str) -> list[Block]:
 @dataclass
 class PageReader:
     """
-    A reader with one Python session, one shell, the broker of the test and a folder of their own.
+    A reader with one Python session, one shell, the broker of the test and a new folder.
     """
 
     bootstrap: str

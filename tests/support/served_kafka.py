@@ -31,7 +31,7 @@ _NOT_READY = {14, 15, 16}
 
 class SimulatedAccess(ServedCluster, KafkaAccess):
     """
-    A simulated cluster with the methods that tests use of a real one.
+    A simulated cluster with those methods of a real cluster that tests use.
     """
 
     client_config: Mapping[str, Any] = {}

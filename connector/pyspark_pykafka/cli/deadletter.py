@@ -130,7 +130,11 @@ def _add_all(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_to(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--to", metavar="TOPIC", help="default: the source topic of each record")
+    parser.add_argument(
+        "--to",
+        metavar="TOPIC",
+        help="the topic to send to; default: the source topic of each record",
+    )
 
 
 _ACTIONS = (

@@ -216,23 +216,32 @@ def _cell(data: Any, convert: Callable[[bytes], str]) -> str:
 
 def _add_peek_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", required=True)
-    parser.add_argument("--partition", type=int, help="default: all")
+    parser.add_argument("--partition", type=int, help="the partition to read; default: all")
     start = parser.add_mutually_exclusive_group()
     start.add_argument(
         "--from",
         dest="from_position",
         type=position,
         metavar="POSITION",
-        help="an offset, --from='-10 minutes', --from=-100, or a time with a zone",
+        help="the start: an offset, --from='-10 minutes', --from=-100, or a time with a zone",
     )
-    start.add_argument("--from-offset", type=int, metavar="N", help="default: the log's start")
+    start.add_argument(
+        "--from-offset",
+        type=int,
+        metavar="N",
+        help="the first offset to show; default: the log's start",
+    )
     start.add_argument(
         "--from-time", type=_instant, metavar="TIME", help="such as 2026-11-24T09:00:00+01:00"
     )
     start.add_argument("--from-end", action="store_true", help="only new records; with --follow")
     start.add_argument("--last", type=int, metavar="N", help="the last N offsets of each partition")
     parser.add_argument(
-        "--max", type=int, default=_MAX_RECORDS, metavar="N", help="without --follow; default: 10"
+        "--max",
+        type=int,
+        default=_MAX_RECORDS,
+        metavar="N",
+        help="the number of records, without --follow; default: 10",
     )
     parser.add_argument("--follow", action="store_true", help="show new records until Ctrl-C")
     parser.add_argument("--hex", action="store_true", help="show keys and values in hexadecimal")

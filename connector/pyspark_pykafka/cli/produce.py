@@ -93,7 +93,9 @@ def _add_produce_arguments(parser: argparse.ArgumentParser) -> None:
         "--key-separator", metavar="TEXT", help="the text between each key and its value"
     )
     parser.add_argument("--null", action="store_true", help="write null values, as tombstones")
-    parser.add_argument("--partition", type=int, help="default: chosen by the key")
+    parser.add_argument(
+        "--partition", type=int, help="the partition to write to; default: chosen by the key"
+    )
     add_settings(parser, "--header", "a header of all records; may be repeated", _header)
     add_brokers(parser)
     add_json(parser)

@@ -189,7 +189,10 @@ def _add_replay_arguments(parser: argparse.ArgumentParser) -> None:
         help="the start: --from='-2 hours', a time with a zone, an offset, earliest",
     )
     parser.add_argument(
-        "--topic", action="append", default=[], help="default: all topics of the store"
+        "--topic",
+        action="append",
+        default=[],
+        help="a topic to read again; default: all topics of the store",
     )
     add_store_arguments(parser, required=False)
     add_execute(parser)

@@ -142,7 +142,10 @@ def _count(text: str) -> int:
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument(
-        "--column", choices=("value", "key"), default="value", help="default: value"
+        "--column",
+        choices=("value", "key"),
+        default="value",
+        help="the column with the JSON; default: value",
     )
     parser.add_argument(
         "--from",

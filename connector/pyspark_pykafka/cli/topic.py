@@ -110,12 +110,14 @@ def _add_creation(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--if-not-exists", action="store_true", help="leave an existing topic as it is"
     )
-    parser.add_argument("--partitions", type=_count, default=1, help="default: 1")
+    parser.add_argument(
+        "--partitions", type=_count, default=1, help="number of partitions; default: 1"
+    )
     parser.add_argument(
         "--replication-factor",
         type=_count,
         default=_BROKER_DEFAULT,
-        help="default: that of the brokers",
+        help="replicas of each partition; default: the brokers' default.replication.factor",
     )
     add_settings(
         parser,

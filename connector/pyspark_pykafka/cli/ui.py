@@ -46,7 +46,9 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--port", type=int, default=_PORT, help=f"0 chooses a free one; default: {_PORT}"
     )
-    parser.add_argument("--host", default="127.0.0.1", help="default: 127.0.0.1")
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="address to listen on; default: 127.0.0.1"
+    )
     parser.add_argument(
         "--seconds",
         type=seconds,

@@ -125,7 +125,7 @@ def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
         "--replication-factor",
         type=_number(1, 32_767),
         default=_BROKER_DEFAULT,
-        help="default: the brokers' default.replication.factor",
+        help="replicas of each topic; default: the brokers' default.replication.factor",
     )
     parser.add_argument(
         "--seconds", type=_number(1, 86_400), default=60, help="how long to write; default: 60"

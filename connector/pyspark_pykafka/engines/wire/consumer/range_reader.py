@@ -217,9 +217,9 @@ class _RangeReader:
         """
         Distinguish a log that ends before the range from a response that only has no records.
 
-        A response without records does not show that there are none below the end of the log: a
-        quota, slow remote storage (KIP-405) and a newly elected leader all cause one. Offsets are
-        skipped only if a record batch or the log start shows that they have no records.
+        A response without records does not prove that the log has none before its end: a quota,
+        slow remote storage (KIP-405) and a newly elected leader all cause such a response. Offsets
+        are skipped only if a record batch or the log start shows that they have no records.
         """
         # Invariants R7 and R8: no offset is skipped here; a hole ends at the next record batch.
         self.empty_responses += 1

@@ -19,7 +19,7 @@ def explain_empty_fetch(fetched: FetchResult, position: int) -> str:
         return (
             f"broker {fetched.node} leads the partition and names broker "
             f"{fetched.preferred_replica} as the replica to read from, which has no records there; "
-            "is that replica in sync? Without kafka.client.rack the leader is read"
+            "is that replica in sync? Without kafka.client.rack, tasks read from the leader"
         )
     if fetched.is_throttled:
         return (
@@ -39,7 +39,7 @@ def explain_empty_fetch(fetched: FetchResult, position: int) -> str:
         f"broker {fetched.node}, which leads the partition, returns no records below its high "
         f"watermark {fetched.high_watermark} (offsets up to {fetched.visible_end} are readable). "
         "Is the topic in tiered storage? Then the brokers' quota for remote reads may be used up "
-        "(remote.log.manager.fetch.max.bytes.per.second), or remote storage be slower than "
+        "(remote.log.manager.fetch.max.bytes.per.second), or remote storage may be slower than "
         "remote.fetch.max.wait.ms. If the records at the end of the log were compacted away, "
         "one new record in the partition lets the read continue"
     )
