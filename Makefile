@@ -76,12 +76,13 @@ bench: $(READY)  ## measure against the JVM connector: an hour or more, on a mac
 bench-quick: $(READY)  ## measure batch reads of 100 B and 1 KB in three minutes; prints ratios
 	@$(RUN) python -m bench --quick $(ARGS)
 
-fuzz: $(READY)  ## spoil record batches, JSON, Avro and Protobuf for a minute each, looking for a crash; FUZZ_SECONDS for more
+fuzz: $(READY)  ## spoil record batches, JSON, Avro, Protobuf and written values for a minute each; FUZZ_SECONDS for more
 	@$(BIN)/python -m pip install --quiet --editable '.[fuzz]'
 	@$(BIN)/python -m fuzz.fuzz_records -max_total_time=$(FUZZ_SECONDS) $(ARGS)
 	@$(BIN)/python -m fuzz.fuzz_json -max_total_time=$(FUZZ_SECONDS) $(ARGS)
 	@$(BIN)/python -m fuzz.fuzz_avro -max_total_time=$(FUZZ_SECONDS) $(ARGS)
 	@$(BIN)/python -m fuzz.fuzz_protobuf -max_total_time=$(FUZZ_SECONDS) $(ARGS)
+	@$(BIN)/python -m fuzz.fuzz_encoder -max_total_time=$(FUZZ_SECONDS) $(ARGS)
 
 docs: $(READY)  ## build the documentation into site/; broken links, and anything loaded from outside, are errors
 	@PYTHONPATH=scripts NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet

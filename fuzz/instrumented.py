@@ -1,5 +1,5 @@
 """
-Compiles a decoder with coverage instrumentation for the fuzzer.
+Compiles a decoder or encoder with coverage instrumentation for the fuzzer.
 """
 
 from __future__ import annotations
@@ -12,16 +12,17 @@ import sysconfig
 from pathlib import Path
 
 HERE = Path(__file__).parent
-#: The decoders, by their modules' names.
+#: The decoders and the encoder of values, by their modules' names.
 RECORDS = "pyspark_pykafka.engines.wire.records._decoder"
 JSON = "pyspark_pykafka.formats._json"
 AVRO = "pyspark_pykafka.formats._avro"
 PROTOBUF = "pyspark_pykafka.formats._protobuf"
+ENCODER = "pyspark_pykafka.formats._value_encoder"
 
 
 def build(name: str, folder: Path) -> Path:
     """
-    Compile a decoder into a folder and return the library.
+    Compile a module into a folder and return the library.
 
     ``CC`` is the compiler, and ``CFLAGS`` has further options such as sanitizers.
     """
@@ -42,7 +43,7 @@ def build(name: str, folder: Path) -> Path:
 
 def load(name: str, library: Path) -> None:
     """
-    Import a decoder from a library instead of the installed one.
+    Import a module from a library instead of the installed one.
     """
     spec = importlib.util.spec_from_file_location(name, library)
     assert spec is not None

@@ -74,6 +74,8 @@ class _Matching:
             output = _MAP if schema.kind == "map" else _ARRAY
             children = self._items(path, kind, column, schema)
             return EncoderPlan(path, expected, number, output, column, children=children)
+        if "" in schema.symbols:
+            self.mistakes.append(f"the enum of '{path}' has an empty symbol; remove it")
         output, mistake = _simple_output(kind, schema)
         if mistake:
             self.mistakes.append(f"'{path}' is {spark_name(kind)}, but Avro's {expected} {mistake}")

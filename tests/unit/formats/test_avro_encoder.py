@@ -247,6 +247,11 @@ def test_unions_of_several_types() -> None:
             "has the scale 0",
         ),
         ([("id", pa.int32())], record(("id", ["null", "string", "bytes"])), "no branch of its"),
+        (
+            [("id", pa.string())],
+            record(("id", {"type": "enum", "name": "E", "symbols": ["A", ""]})),
+            "the enum of 'value.id' has an empty symbol; remove it",
+        ),
     ],
 )
 def test_columns_without_a_place_in_the_schema(kind: Any, schema: Any, text: str) -> None:
