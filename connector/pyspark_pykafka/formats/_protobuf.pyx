@@ -59,7 +59,8 @@ cdef enum:
     FOUR_BYTES = 5
 
 cdef enum:
-    MAX_GROUPS = 100
+    # Levels of messages and groups below the value, as in Protobuf's own library.
+    MAX_DEPTH = 100
     MAX_TABLE = 1024
     # The maximum length of the path of message indexes at the start of a record.
     MAX_PATH = 8
@@ -211,12 +212,14 @@ cdef int skip(Parser* parser, uint32_t number, int wire_type) noexcept nogil:
 
 
 cdef int skip_group(Parser* parser, uint32_t number) noexcept nogil:
-    cdef uint32_t[MAX_GROUPS] groups
+    cdef uint32_t[MAX_DEPTH] groups
     cdef const uint8_t* start
     cdef int depth = 1
     cdef int wire_type
     cdef int status
     groups[0] = number
+    if parser.depth >= MAX_DEPTH:
+        return malformed(parser, TOO_DEEP)
     while depth:
         if parser.at >= parser.end:
             return ended(parser)
@@ -230,7 +233,7 @@ cdef int skip_group(Parser* parser, uint32_t number) noexcept nogil:
                 parser.at = start
                 return malformed(parser, UNEXPECTED)
         elif wire_type == GROUP:
-            if depth == MAX_GROUPS:
+            if parser.depth + depth >= MAX_DEPTH:
                 parser.at = start
                 return malformed(parser, TOO_DEEP)
             groups[depth] = number
@@ -380,10 +383,14 @@ cdef int decode_part(
         if status:
             return status
         parser.end = parser.at + size
-    if field.kind == T_TIME:
+    parser.depth += 1
+    if parser.depth > MAX_DEPTH:
+        status = malformed(parser, TOO_DEEP)
+    elif field.kind == T_TIME:
         status = decode_time(parser, field, node, row, group, start)
     else:
         status = decode_message(parser, field.message, row, group)
+    parser.depth -= 1
     parser.end = end
     if status > UNFIT or field.kind == T_TIME:
         return status
@@ -625,7 +632,9 @@ cdef int add_entry(Parser* parser, Field* field, Entry* entry) noexcept nogil:
     cdef int status
     parser.at = entry.start
     parser.end = entry.end
+    parser.depth += 1
     status = decode_message(parser, field.message, row, 0)
+    parser.depth -= 1
     parser.end = end
     return status if status else finish(parser, field.message, row)
 
@@ -1109,6 +1118,7 @@ cdef class ProtobufDecoder(ColumnDecoder):
         cdef Py_ssize_t row = self.root.rows
         cdef int status = OK
         begin_record(parser)
+        parser.depth = 0
         if self.id_bytes:
             status = self.find_schema()
         if status == OK:

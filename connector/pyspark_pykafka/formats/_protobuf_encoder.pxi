@@ -4,6 +4,11 @@
 # OMITS_NULL and OMITS_ZERO. ``branch`` is the index of the previous field of the same oneof, or -1.
 # A message with a symbol is a group; the symbol is its end tag.
 
+# The limits of Timestamp, the years 1 to 9999, and of Duration in both directions.
+cdef int64_t FIRST_TIMESTAMP = -<int64_t>62135596800000000
+cdef int64_t LAST_TIMESTAMP = <int64_t>253402300799999999
+cdef int64_t LONGEST_DURATION = <int64_t>315576000000999999
+
 
 cdef inline bint all_zero(const uint8_t* at, size_t size) noexcept nogil:
     cdef size_t i
@@ -94,11 +99,17 @@ cdef int pb_time(State* state, const Node* node, int64_t value) noexcept nogil:
     """
     cdef int64_t seconds = value // 1000000
     cdef int64_t nanos = value % 1000000 * 1000
+    cdef bint is_timestamp = node.output == P_TIMESTAMP
     cdef size_t start
-    cdef int status = reserve(state, 32)
+    cdef int status
+    if value < (FIRST_TIMESTAMP if is_timestamp else -LONGEST_DURATION):
+        return unfit(state, node, OUT_OF_RANGE)
+    if value > (LAST_TIMESTAMP if is_timestamp else LONGEST_DURATION):
+        return unfit(state, node, OUT_OF_RANGE)
+    status = reserve(state, 32)
     if status:
         return status
-    if node.output == P_TIMESTAMP and nanos < 0:
+    if is_timestamp and nanos < 0:
         seconds -= 1
         nanos += 1000000000
     if not node.symbol_count:

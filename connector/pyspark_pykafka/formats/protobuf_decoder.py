@@ -35,7 +35,7 @@ class ProtobufColumn(DecodedColumn):
         2: "it ends too early, or contains a size that exceeds it",
         5: "a string that is not UTF-8",
         6: "a number of more than ten bytes",
-        7: "more than 100 nested groups",
+        7: "more than 100 levels of messages and groups",
         9: "too large for half of maxFetchMemory",
         11: "a number out of range",
         14: "it does not begin with a schema id and a message index",

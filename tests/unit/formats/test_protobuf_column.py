@@ -22,11 +22,15 @@ from fuzz.protobuf_mutations import (
     with_imports,
 )
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf.message import DecodeError
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.support.random_choices import RandomChoices
 
 from pyspark_pykafka.formats.bad_records import BadRecordPolicy, BadValue
 from pyspark_pykafka.formats.protobuf_decoder import ProtobufColumn
 from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
+from pyspark_pykafka.formats.protobuf_descriptors import varint
 from pyspark_pykafka.formats.protobuf_plan import message_plan
 from pyspark_pykafka.formats.protobuf_schemas import parsed_schema
 from pyspark_pykafka.formats.protobuf_types import protobuf_ddl
@@ -328,7 +332,7 @@ def test_fields_that_do_not_fit(record: bytes, changes: dict[str, Any], message:
         (b"\x08\x01\x0c", "value is not valid Protobuf: an invalid tag, or the end of a group"),
         (b"\x7b\x08\x01", "value is not valid Protobuf: it ends too early"),
         (b"\x7b\x8c\x01", "value is not valid Protobuf: an invalid tag, or the end of a group"),
-        (b"\x7b" * 101 + b"\x7c" * 101, "more than 100 nested groups, at byte 100"),
+        (b"\x7b" * 101 + b"\x7c" * 101, "more than 100 levels of messages and groups, at byte 100"),
         (b"\xff" * 11, "value is not valid Protobuf: a number of more than ten bytes, at byte 0"),
     ],
 )
@@ -341,6 +345,73 @@ def test_bad_records_are_named(record: bytes, message: str) -> None:
     assert bad.row == 0
     assert message.replace("group, at byte 0", "group that has not begun, at byte 0") in bad.reason
     assert values == [dict.fromkeys(NOTHING), NOTHING | {"a": 1}]
+
+
+def recursive(levels: int) -> Described:
+    """
+    Return a message ``M`` that may have itself as a part, and a type of so many levels.
+    """
+    file = new_file("proto3")
+    part = file.message_type.add(name="M")
+    part.field.add(name="x", number=2, label=1, type=FIELD.TYPE_INT64)
+    part.field.add(name="m", number=1, label=1, type=FIELD.TYPE_MESSAGE, type_name=".shop.M")
+    kind = pa.struct([("x", pa.int64())])
+    for _ in range(levels):
+        kind = pa.struct([("x", pa.int64()), ("m", kind)])
+    return Described(with_imports(file), "shop.M", kind)
+
+
+@pytest.mark.parametrize("levels", [0, 1, 50, 98])
+@pytest.mark.parametrize("depth", [99, 100, 101])
+def test_deep_records(levels: int, depth: int) -> None:
+    """
+    Messages, and unknown groups in them, are as deep as Protobuf's own library reads them.
+    """
+    described = recursive(levels)
+    groups = depth - levels
+    record = b"\x1b" * groups + b"\x1c" * groups + b"\x10\x07"
+    for _ in range(levels):
+        record = b"\x0a" + varint(len(record)) + record
+
+    values, bad = decoded(described, record, b"\x10\x01")
+
+    if depth > 100:
+        with pytest.raises(DecodeError):
+            message_class(described).FromString(record)
+        assert "more than 100 levels of messages and groups" in bad[0].reason
+    else:
+        assert expected(message_class(described).FromString(record), described.kind) == values[0]
+        assert bad == []
+    assert values[1]["x"] == 1
+
+
+@given(
+    st.sampled_from([(pa.timestamp("us", tz="UTC"), "Timestamp"), (pa.duration("us"), "Duration")]),
+    st.integers(-(2**63), 2**63 - 1) | st.integers(-(10**13), 10**13),
+    st.integers(-(2**31), 2**31 - 1),
+)
+def test_times_beyond_the_limits(named: tuple[pa.DataType, str], seconds: int, nanos: int) -> None:
+    """
+    A time that Protobuf's own library reads is read, also beyond its limits, if its microseconds
+    have 64 bits; if not, it does not fit.
+    """
+    kind, name = named
+    part = {"type": FIELD.TYPE_MESSAGE, "type_name": f".google.protobuf.{name}"}
+    described = message(("f", 1, part), kind=pa.struct([("f", kind)]))
+    record: Any = message_class(described)()
+    record.f.seconds, record.f.nanos = seconds, nanos
+    column = ProtobufColumn("value", described.kind, described.schema, ROOM, LENIENT)
+
+    column.decode(pa.array([record.SerializeToString()], pa.binary()), 0, 1)
+
+    (micros,) = column.take().field("f").cast(pa.int64()).to_pylist()
+    bad = column.take_bad()
+    if micros is None:
+        assert abs(seconds) > 9_223_372_030_000
+        assert "a number out of range" in bad[0].reason
+    else:
+        assert micros == seconds * 10**6 + nanos // 1000
+        assert bad == []
 
 
 def nested() -> Described:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from fuzz.protobuf_mutations import Described, any_message, with_imports
-from google.protobuf import descriptor_pb2
+from google.protobuf import descriptor_pb2, duration_pb2, timestamp_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.arrow_forms import any_form
@@ -102,6 +102,48 @@ def test_equal_to_protobuf(seed: int) -> None:
     for row, text in zip(rows[1:-1], texts[:-1], strict=True):
         read = kind.FromString(text)
         assert expected(read, any_shape.kind) == with_maps(row, any_shape.kind)
+
+
+TIME_SCHEMAS = {
+    name: described(f"message M {{ google.protobuf.{name} f = 1; }}", pa.struct([])).schema
+    for name in ("Timestamp", "Duration")
+}
+SECOND = 10**6
+# The limits of Timestamp, in microseconds, and that of Duration in both directions.
+FIRST, LAST = -62135596800 * SECOND, 253402300800 * SECOND - 1
+LONGEST = 315576000001 * SECOND - 1
+MICROS = st.integers(-(2**63), 2**63 - 1) | st.sampled_from(
+    [edge + step for edge in (FIRST, LAST, LONGEST, -LONGEST, 0) for step in (-1, 0, 1, SECOND)]
+)
+
+
+@given(MICROS, st.sampled_from([("Timestamp", TIME), ("Duration", SPAN)]))
+def test_limits_of_times(micros: int, named: tuple[str, pa.DataType]) -> None:
+    """
+    A Timestamp and a Duration are written if Protobuf's own library accepts them.
+    """
+    name, kind = named
+    schema = TIME_SCHEMAS[name]
+    values = pa.StructArray.from_arrays([pa.array([micros], pa.int64()).cast(kind)], ["f"])
+    column = encoder(values.type, schema)
+    seconds, rest = divmod(abs(micros) if name == "Duration" else micros, SECOND)
+    sign = -1 if micros < 0 and name == "Duration" else 1
+    message = {"Timestamp": timestamp_pb2.Timestamp, "Duration": duration_pb2.Duration}[name](
+        seconds=sign * seconds, nanos=sign * rest * 1000
+    )
+
+    try:
+        message.ToJsonString()
+    except ValueError:
+        with pytest.raises(EncodingError) as caught:
+            column.encode(values, 0, 1, ROOM)
+        assert (
+            column.describe(caught.value) == f"value.f is out of range for google.protobuf.{name}"
+        )
+        return
+    (text,) = column.encode(values, 0, 1, ROOM).to_pylist()
+    content = message.SerializeToString()
+    assert text == b"\x0a" + bytes([len(content)]) + content
 
 
 FIELDS = """
