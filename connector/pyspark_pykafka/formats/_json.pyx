@@ -118,7 +118,7 @@ cdef struct Lookup:
     Slot[SLOTS] slots
     uint32_t mask
     int32_t* table
-    # The STRING that gets the unknown fields, or NULL.
+    # The STRING at the top that gets the unknown fields, or NULL.
     Node* rescued
 
 
@@ -1270,18 +1270,96 @@ cdef inline int decode_item(
     return next_item(parser, closing, ended)
 
 
+# Fields without a place are rescued as a JSON object, which has the objects, arrays and maps that
+# they are in. Each of these is written before its content, and cut off again if there is none.
+
+
+cdef inline Node* rescued_by(Node* node) noexcept nogil:
+    """
+    Return the STRING that gets the fields without a place in a type, or NULL.
+    """
+    while node.kind == LIST or node.kind == MAP:
+        node = &node.children[node.child_count - 1]
+    return (<Lookup*>node.lookup).rescued if node.kind == STRUCT else NULL
+
+
+cdef int rescue_start(
+    Parser* parser, Node* rescued, uint8_t opening, bint is_first, const uint8_t* start
+) noexcept nogil:
+    """
+    Append a bracket or a comma, and the text from ``start`` on, which ends here.
+    """
+    cdef size_t size = parser.at - start
+    cdef int status = reserve(parser, &rescued.data, size + 1)
+    if status:
+        return status
+    rescued.data.start[rescued.data.used] = opening if is_first else 44
+    memcpy(rescued.data.start + rescued.data.used + 1, start, size)
+    rescued.data.used += size + 1
+    return OK
+
+
+cdef int rescue_text(
+    Parser* parser, Node* rescued, const char* text, size_t size
+) noexcept nogil:
+    cdef int status = reserve(parser, &rescued.data, size)
+    if status:
+        return status
+    memcpy(rescued.data.start + rescued.data.used, text, size)
+    rescued.data.used += size
+    return OK
+
+
+cdef int decode_elements(
+    Parser* parser, Node* child, Node* rescued, bint* fits, bint ended
+) noexcept nogil:
+    """
+    Decode the elements of a list whose objects may have fields without a place.
+
+    The array of these has an element for each of the list, so that their paths are the same.
+    """
+    cdef size_t start = rescued.data.used
+    cdef size_t before
+    cdef bint rescues = False
+    cdef bint is_first = True
+    cdef int status
+    while not ended:
+        status = rescue_start(parser, rescued, 91, is_first, parser.at)
+        if status:
+            return status
+        is_first = False
+        before = rescued.data.used
+        status = decode_item(parser, child, 93, fits, &ended)
+        if status:
+            return status
+        if rescued.data.used > before:
+            rescues = True
+        else:
+            status = rescue_text(parser, rescued, b"[]" if child.kind == LIST else b"{}", 2)
+        if status:
+            return status
+    if rescues and fits[0]:
+        return rescue_text(parser, rescued, b"]", 1)
+    rescued.data.used = start
+    return OK
+
+
 cdef int decode_list(Parser* parser, Node* node) noexcept nogil:
     cdef Node* child = node.children
+    cdef Node* rescued = rescued_by(child)
     cdef Py_ssize_t first = child.rows
     cdef bint fits = True
     cdef bint ended
     cdef int status = enter(parser, 93, &ended)
     if status:
         return status
-    while not ended:
+    if rescued != NULL:
+        status = decode_elements(parser, child, rescued, &fits, ended)
+        ended = True
+    while status == OK and not ended:
         status = decode_item(parser, child, 93, &fits, &ended)
-        if status:
-            return status
+    if status:
+        return status
     parser.depth -= 1
     if not fits:
         cut(child, first)
@@ -1293,6 +1371,11 @@ cdef int decode_list(Parser* parser, Node* node) noexcept nogil:
 cdef int decode_map(Parser* parser, Node* node) noexcept nogil:
     cdef Node* keys = node.children
     cdef Node* values = &node.children[1]
+    cdef Node* rescued = rescued_by(values)
+    cdef size_t start = rescued.data.used if rescued != NULL else 0
+    cdef size_t before, inside
+    cdef const uint8_t* name
+    cdef bint rescues = False
     cdef Py_ssize_t first = keys.rows
     cdef bint fits = True
     cdef bint ended
@@ -1302,6 +1385,7 @@ cdef int decode_map(Parser* parser, Node* node) noexcept nogil:
     while not ended:
         if parser.at >= parser.end or parser.at[0] != 34:
             return unexpected(parser)
+        name = parser.at
         if fits:
             status = decode_string(parser, keys)
             if status == UNFIT:
@@ -1311,16 +1395,31 @@ cdef int decode_map(Parser* parser, Node* node) noexcept nogil:
             status = skip_colon(parser)
         else:
             status = skip_key(parser)
+        if status == OK and rescued != NULL:
+            before = rescued.data.used
+            status = rescue_start(parser, rescued, 123, not rescues, name)
+            inside = rescued.data.used
         if status:
             return status
         status = decode_item(parser, values, 125, &fits, &ended)
         if status:
             return status
+        if rescued != NULL:
+            if rescued.data.used > inside:
+                rescues = True
+            else:
+                rescued.data.used = before
     parser.depth -= 1
     if not fits:
+        if rescued != NULL:
+            rescued.data.used = start
         cut(keys, first)
         cut(values, first)
         return UNFIT
+    if rescues:
+        status = rescue_text(parser, rescued, b"}", 1)
+        if status:
+            return status
     status = add_end(parser, node, keys.rows)
     return status if status else add_valid(parser, node, 1)
 
@@ -1398,20 +1497,24 @@ cdef inline int read_field(Parser* parser, Node* node, int* slot, int32_t* child
     return OK
 
 
-cdef int rescue_field(
-    Parser* parser, Node* rescued, const uint8_t* start, bint is_first
+cdef int decode_rescuing(
+    Parser* parser, Node* field, Node* rescued, const uint8_t* name, bint* rescues
 ) noexcept nogil:
     """
-    Append an unknown field's text, which ends at the parser, to the row's object of such fields.
+    Decode a field whose objects may have unknown fields.
     """
-    cdef size_t size = parser.at - start
-    cdef int status = reserve(parser, &rescued.data, size + 1)
+    cdef size_t before = rescued.data.used
+    cdef size_t inside
+    cdef int status = rescue_start(parser, rescued, 123, not rescues[0], name)
     if status:
         return status
-    rescued.data.start[rescued.data.used] = 123 if is_first else 44
-    memcpy(rescued.data.start + rescued.data.used + 1, start, size)
-    rescued.data.used += size + 1
-    return OK
+    inside = rescued.data.used
+    status = decode_value(parser, field)
+    if rescued.data.used > inside and status == OK:
+        rescues[0] = True
+    else:
+        rescued.data.used = before
+    return status
 
 
 cdef int decode_struct(Parser* parser, Node* node) noexcept nogil:
@@ -1441,14 +1544,17 @@ cdef int decode_struct(Parser* parser, Node* node) noexcept nogil:
         if child < 0:
             status = skip_value(parser)
             if status == OK and rescued != NULL:
-                status = rescue_field(parser, rescued, start, not rescues)
+                status = rescue_start(parser, rescued, 123, not rescues, start)
                 rescues = True
         else:
             field = &node.children[child]
             if field.rows > row:
                 # The last of several fields with one name wins.
                 cut(field, row)
-            status = decode_value(parser, field)
+            if rescued != NULL and rescued_by(field) != NULL:
+                status = decode_rescuing(parser, field, rescued, start, &rescues)
+            else:
+                status = decode_value(parser, field)
             if status == UNFIT:
                 status = add_null(parser, field)
         if status:
@@ -1458,7 +1564,11 @@ cdef int decode_struct(Parser* parser, Node* node) noexcept nogil:
             return status
     parser.depth -= 1
     if rescues:
-        status = add_bytes(parser, rescued, b"}", 1)
+        if rescued == &node.children[node.child_count - 1]:
+            # The value itself, which ends the text of this row.
+            status = add_bytes(parser, rescued, b"}", 1)
+        else:
+            status = rescue_text(parser, rescued, b"}", 1)
         if status:
             return status
     return fill_missing(parser, node, row)
@@ -1486,21 +1596,23 @@ cdef int decode_record(Parser* parser, Node* root) noexcept nogil:
     return add_default(parser, root)
 
 
-cdef int build_lookup(Node* node, bint rescues=False) except -1:
+cdef int build_lookup(Node* node, Node* rescued=NULL) except -1:
     """
     Build the table of each struct in a type, in one block with its slots.
 
-    With ``rescues`` the last field of the struct gets the unknown fields.
+    ``rescued`` gets the unknown fields of all structs; it is the last field of one of them.
     """
-    cdef int fields = node.child_count - rescues
+    cdef int fields = node.child_count
     cdef uint32_t room = 4
     cdef uint32_t at
     cdef Lookup* lookup
     cdef int i
     for i in range(node.child_count):
-        build_lookup(&node.children[i])
+        build_lookup(&node.children[i], rescued)
     if node.kind != STRUCT:
         return 0
+    if rescued != NULL and fields and rescued == &node.children[fields - 1]:
+        fields -= 1
     while room < 2 * <uint32_t>node.child_count:
         room *= 2
     lookup = <Lookup*>calloc(1, sizeof(Lookup) + room * sizeof(int32_t))
@@ -1510,8 +1622,7 @@ cdef int build_lookup(Node* node, bint rescues=False) except -1:
     lookup.mask = room - 1
     lookup.table = <int32_t*>(lookup + 1)
     memset(lookup.table, 0xFF, room * sizeof(int32_t))
-    if rescues:
-        lookup.rescued = &node.children[fields]
+    lookup.rescued = rescued
     for i in range(fields):
         at = hash_bytes(node.children[i].name, node.children[i].name_size) & lookup.mask
         while lookup.table[at] >= 0:
@@ -1524,7 +1635,7 @@ cdef int build_lookup(Node* node, bint rescues=False) except -1:
 cdef class JsonDecoder(ColumnDecoder):
     """
     Decodes JSON texts. With ``rescues`` the plan is a struct, whose last field gets the unknown
-    fields of each text, as the text of a JSON object.
+    fields of each text, at any depth, as the text of a JSON object.
     """
 
     def __cinit__(
@@ -1537,7 +1648,9 @@ cdef class JsonDecoder(ColumnDecoder):
             or self.root.children[self.root.child_count - 1].kind != STRING
         ):
             raise ValueError("a plan has no field for unknown fields")
-        build_lookup(&self.root, rescues)
+        build_lookup(
+            &self.root, &self.root.children[self.root.child_count - 1] if rescues else NULL
+        )
 
     cdef int append_record(self) noexcept nogil:
         cdef Parser* parser = &self.parser

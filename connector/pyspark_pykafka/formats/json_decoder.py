@@ -29,7 +29,8 @@ class JsonColumn(DecodedColumn):
     The column that JSON texts are decoded into; it is full at ``max_bytes``.
 
     Each text may be preceded by a zero byte and a schema id of ``id_bytes`` bytes; 0 means no id.
-    With ``rescues``, the last field of the type gets the unknown fields, as a JSON object.
+    With ``rescues``, the last field of the type gets the unknown fields at any depth, as a JSON
+    object.
     """
 
     format_name = "JSON"

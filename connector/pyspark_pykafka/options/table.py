@@ -428,9 +428,9 @@ ON_BAD_RECORD: Option[OnBadRecord] = Option(
 ON_UNKNOWN_FIELD: Option[Literal["skip", "rescue"]] = Option(
     "onUnknownField",
     one_of("skip", "rescue"),
-    "What to do with the fields of a JSON value that the schema does not name: `skip` them; or "
-    "`rescue`, add the column `_rescued` with a JSON object of them. Requires `valueFormat` "
-    "`json`.",
+    "What to do with the fields of a JSON value, at any depth, that the schema does not name: "
+    "`skip` them; or `rescue`, add the column `_rescued` with a JSON object of them. Requires "
+    "`valueFormat` `json`.",
     Scope.READ,
     default="skip",
 )

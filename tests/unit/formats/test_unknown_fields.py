@@ -22,6 +22,17 @@ if TYPE_CHECKING:
 RESCUE = FormatOptions("json", rescues_unknown_fields=True)
 VALUE = pa.struct([("a", pa.int64()), ("b", pa.struct([("x", pa.int64())]))])
 TEXT = pa.string()
+PART = pa.struct([("x", pa.int64()), ("text", TEXT)])
+NESTED = pa.struct(
+    [
+        ("one", PART),
+        ("many", pa.list_(PART)),
+        ("lists", pa.list_(pa.list_(PART))),
+        ("named", pa.map_(TEXT, PART)),
+        ("deep", pa.struct([("many", pa.list_(pa.map_(TEXT, pa.list_(PART))))])),
+        ("plain", pa.list_(pa.int64())),
+    ]
+)
 
 
 def decoded_rows(
@@ -45,8 +56,12 @@ def decoded_rows(
             *(b'{"c" : [1, {"d": "\\u00e9"}], "a": 1, "e":null }', {"a": 1, "b": None}),
             '{"c" : [1, {"d": "\\u00e9"}],"e":null}',
         ),
-        # Only the top level: nested fields of a known field are not rescued.
-        (b'{"b":{"x":1,"y":2}}', {"a": None, "b": {"x": 1}}, None),
+        (b'{"b":{"x":1,"y":2}}', {"a": None, "b": {"x": 1}}, '{"b":{"y":2}}'),
+        (b'{"b":{"x":1}, "c":3}', {"a": None, "b": {"x": 1}}, '{"c":3}'),
+        (b'{"b" : {"y":2}, "c":3}', {"a": None, "b": {"x": None}}, '{"b" : {"y":2},"c":3}'),
+        # The last of several objects with one name is decoded, and what each leaves is rescued.
+        (b'{"b":{"y":1},"b":{"x":2}}', {"a": None, "b": {"x": 2}}, '{"b":{"y":1}}'),
+        (b'{"b":7,"a":1}', {"a": 1, "b": None}, None),
         (b'{"_rescued":1}', {"a": None, "b": None}, '{"_rescued":1}'),
         (b"{}", {"a": None, "b": None}, None),
         (b"null", None, None),
@@ -69,6 +84,123 @@ def test_fields_are_rescued(text: bytes | None, value: Any, rescued: str | None)
 
     assert row == {"value": value, "_rescued": rescued, "offset": 101}
     assert [before["_rescued"], after["_rescued"]] == ['{"z":0}', '{"z":1}']
+
+
+@pytest.mark.parametrize(
+    ("text", "rescued"),
+    [
+        (b'{"many":[{"x":1},{"y":[2]},{}]}', '{"many":[{},{"y":[2]},{}]}'),
+        (b'{"many":[null, {"y":2}]}', '{"many":[{},{"y":2}]}'),
+        (b'{"many":[{"x":1},{"x":2}]}', None),
+        (b'{"lists":[[],[{"y":1}], null]}', '{"lists":[[],[{"y":1}],[]]}'),
+        (b'{"named":{"k":{"x":1},"\\u00e9":{"y":2}}}', '{"named":{"\\u00e9":{"y":2}}}'),
+        (
+            b'{"deep":{"many":[{},{"k":[{"x":1,"y":2}]}],"z":3}}',
+            '{"deep":{"many":[{},{"k":[{"y":2}]}],"z":3}}',
+        ),
+        # A list or map that does not fit is NULL, and leaves nothing.
+        (b'{"many":[{"y":1},7],"z":2}', '{"z":2}'),
+        (b'{"named":{"k":{"y":1},"l":7},"z":2}', '{"z":2}'),
+        # A STRING has the text of any value.
+        (b'{"one":{"text":{"y":1}}}', None),
+    ],
+)
+def test_nested_fields_keep_their_path(text: bytes, rescued: str | None) -> None:
+    """
+    What nested objects leave is in the objects, arrays and maps that it comes from.
+    """
+    options = FormatOptions("json", on_bad_record="null", rescues_unknown_fields=True)
+    record = format_of(options, ("value", NESTED), ("_rescued", TEXT))
+
+    before, row, after = found(record, [b'{"one":{"z":0}}', text, b'{"many":[{"z":1}]}'])
+
+    assert row["_rescued"] == rescued
+    assert [before["_rescued"], after["_rescued"]] == ['{"one":{"z":0}}', '{"many":[{"z":1}]}']
+
+
+def value_of(kind: pa.DataType, generator: random.Random) -> Any:
+    """
+    Return JSON for a type, with further fields in its objects, and rarely of another kind.
+    """
+    if generator.random() < 0.05:
+        return generator.choice([None, 7, "text", {}, []])
+    count = generator.randrange(4)
+    if pa.types.is_struct(kind):
+        names = [field.name for field in kind] + ["more", "é"]
+        known = {field.name: field.type for field in kind}
+        chosen = generator.sample(names, generator.randrange(len(names) + 1))
+        return {
+            name: value_of(known[name], generator) if name in known else any_json(generator, 2)
+            for name in chosen
+        }
+    if pa.types.is_map(kind):
+        return {f"k{number}": value_of(kind.item_type, generator) for number in range(count)}
+    if pa.types.is_list(kind):
+        return [value_of(kind.value_type, generator) for _ in range(count)]
+    return "text" if kind == TEXT else generator.randrange(100)
+
+
+def fits(kind: pa.DataType, value: Any) -> bool:
+    """
+    Whether a value is not NULL because of its kind: an object fits, whatever its fields are.
+    """
+    if value is None or kind == TEXT:
+        return True
+    if pa.types.is_struct(kind):
+        return isinstance(value, dict)
+    if pa.types.is_map(kind):
+        return isinstance(value, dict) and all(fits(kind.item_type, v) for v in value.values())
+    if pa.types.is_list(kind):
+        return isinstance(value, list) and all(fits(kind.value_type, v) for v in value)
+    return isinstance(value, int)
+
+
+def unknown(kind: pa.DataType, value: Any) -> Any:
+    """
+    Return what a type leaves of a value, or None if that is nothing.
+    """
+    if value is None or not fits(kind, value):
+        return None
+    if pa.types.is_struct(kind):
+        known = {field.name: field.type for field in kind}
+        rest = {n: unknown(known[n], v) if n in known else v for n, v in value.items()}
+        return {n: v for n, v in rest.items() if v is not None or n not in known} or None
+    if pa.types.is_map(kind):
+        rest = {n: unknown(kind.item_type, v) for n, v in value.items()}
+        return {n: v for n, v in rest.items() if v is not None} or None
+    if pa.types.is_list(kind):
+        parts = [unknown(kind.value_type, item) for item in value]
+        empty: Any = [] if pa.types.is_list(kind.value_type) else {}
+        some = any(part is not None for part in parts)
+        return [empty if part is None else part for part in parts] if some else None
+    return None
+
+
+@pytest.mark.parametrize("flatten", [False, True])
+def test_any_nested_objects(*, flatten: bool) -> None:
+    """
+    For any values, in batches of any size, what is rescued is what a plain recursion leaves, and it
+    is not longer than the value.
+    """
+    generator = random.Random(6)
+    columns = [*NESTED] if flatten else [pa.field("value", NESTED)]
+    options = FormatOptions(
+        "json", on_bad_record="null", flatten=flatten, rescues_unknown_fields=True
+    )
+    record = format_of(options, *((f.name, f.type) for f in columns), ("_rescued", TEXT))
+    rescued = 0
+    for _ in range(200):
+        objects = [value_of(NESTED, generator) for _ in range(generator.randint(1, 12))]
+        texts: list[bytes | None] = [
+            json.dumps(value, separators=(",", ":"), ensure_ascii=generator.random() < 0.5).encode()
+            for value in objects
+        ]
+        for row, value, text in zip(found(record, texts, (3, 0, 2)), objects, texts, strict=True):
+            assert (row["_rescued"] and json.loads(row["_rescued"])) == unknown(NESTED, value)
+            if row["_rescued"]:
+                rescued += 1
+                assert len(row["_rescued"].encode()) <= len(text or b"")
+    assert rescued > 300
 
 
 def any_json(generator: random.Random, depth: int = 0) -> Any:
