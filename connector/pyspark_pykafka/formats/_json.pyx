@@ -1270,13 +1270,13 @@ cdef inline int decode_item(
     return next_item(parser, closing, ended)
 
 
-# Fields without a place are rescued as a JSON object, which has the objects, arrays and maps that
+# Unknown fields are rescued as a JSON object, which has the objects, arrays and maps that
 # they are in. Each of these is written before its content, and cut off again if there is none.
 
 
 cdef inline Node* rescued_by(Node* node) noexcept nogil:
     """
-    Return the STRING that gets the fields without a place in a type, or NULL.
+    Return the STRING that gets the unknown fields of a type, or NULL.
     """
     while node.kind == LIST or node.kind == MAP:
         node = &node.children[node.child_count - 1]
@@ -1314,7 +1314,7 @@ cdef int decode_elements(
     Parser* parser, Node* child, Node* rescued, bint* fits, bint ended
 ) noexcept nogil:
     """
-    Decode the elements of a list whose objects may have fields without a place.
+    Decode the elements of a list whose objects may have unknown fields.
 
     The array of these has an element for each of the list, so that their paths are the same.
     """

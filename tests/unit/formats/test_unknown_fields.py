@@ -74,7 +74,7 @@ def decoded_rows(
 )
 def test_fields_are_rescued(text: bytes | None, value: Any, rescued: str | None) -> None:
     """
-    The fields without a place are one JSON object, with their text unchanged; NULL if there are
+    The unknown fields are one JSON object, with their text unchanged; NULL if there are
     none, or if the value is not an object.
     """
     options = FormatOptions("json", on_bad_record="null", rescues_unknown_fields=True)
@@ -112,7 +112,7 @@ def test_nested_fields_keep_their_path(text: bytes, rescued: str | None) -> None
     options = FormatOptions("json", on_bad_record="null", rescues_unknown_fields=True)
     record = format_of(options, ("value", NESTED), ("_rescued", TEXT))
 
-    before, row, after = found(record, [b'{"one":{"z":0}}', text, b'{"many":[{"z":1}]}'])
+    before, row, after = decoded_rows(record, [b'{"one":{"z":0}}', text, b'{"many":[{"z":1}]}'])
 
     assert row["_rescued"] == rescued
     assert [before["_rescued"], after["_rescued"]] == ['{"one":{"z":0}}', '{"many":[{"z":1}]}']
@@ -195,7 +195,9 @@ def test_any_nested_objects(*, flatten: bool) -> None:
             json.dumps(value, separators=(",", ":"), ensure_ascii=generator.random() < 0.5).encode()
             for value in objects
         ]
-        for row, value, text in zip(found(record, texts, (3, 0, 2)), objects, texts, strict=True):
+        for row, value, text in zip(
+            decoded_rows(record, texts, (3, 0, 2)), objects, texts, strict=True
+        ):
             assert (row["_rescued"] and json.loads(row["_rescued"])) == unknown(NESTED, value)
             if row["_rescued"]:
                 rescued += 1
