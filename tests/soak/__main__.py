@@ -161,7 +161,6 @@ class Soak:
             "broken": self.broken,
             "footprints": self.footprints,
             "query_starts": self.starts,
-            "leaks": self.leaks,
         }
 
     def summary(self) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.results import read_runs, summarize
 from tests.soak.charts import RESOURCES, TIMELINE, draw
 from tests.soak.rounds import DRAIN_SECONDS
-from tests.soak.verdicts import ANOMALY, CLEAN, ENOUGH_SAMPLES, VOID
+from tests.soak.verdicts import ANOMALY, CLEAN, ENOUGH_SAMPLES, VOID, check_footprint
 from tests.soak.workloads import MIN_ROWS
 
 if TYPE_CHECKING:
@@ -260,13 +260,18 @@ def _resources(soak: Sequence[SoakRun]) -> Iterator[str]:
     if not judged:
         yield "That is too little for a verdict.\n"
         return
-    grown = [f"{name} {text}" for run in judged for name, text in run["leaks"].items()]
+    grown = [
+        f"{name} {text}"
+        for run in judged
+        for name, text in check_footprint(run["footprints"], run["query_starts"]).items()
+    ]
     if grown:
         yield f"It has grown: {'; '.join(grown)}.\n"
         return
     yield (
-        "Nothing grew beyond what Spark itself keeps for each start of a query: a thread for each "
-        "start of a Python source or of `foreachBatch`, and the connection to it.\n"
+        "Nothing grew beyond what Spark 4.2 itself leaks at each start of a query: three files and "
+        "a thread of the JVM for each Python source, also for one that does nothing, and a file "
+        "and a thread of both processes for `foreachBatch`.\n"
     )
 
 

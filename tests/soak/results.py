@@ -8,6 +8,7 @@ from collections import Counter
 from typing import Any
 
 from bench.versions import machine, versions
+from tests.soak.verdicts import check_footprint
 
 
 def environment() -> dict[str, Any]:
@@ -25,8 +26,9 @@ def totals(document: dict[str, Any]) -> str:
     outcomes = Counter(workload["outcome"] for workload in workloads)
     faults = sum(len(each["faults"]) for each in document["rounds"])
     records = sum(workload["records"] for workload in workloads)
+    leaks = check_footprint(document["footprints"], document["query_starts"])
     return (
         f"{len(document['rounds'])} rounds, {records} records, {faults} faults; "
         f"verdicts: {dict(outcomes)}; broken rounds: {len(document['broken'])}; "
-        f"leaks: {document['leaks'] or 'none'}"
+        f"leaks: {leaks or 'none'}"
     )

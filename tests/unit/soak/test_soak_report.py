@@ -77,7 +77,6 @@ def soak() -> dict[str, Any]:
         "broken": [],
         "footprints": [dict.fromkeys(ROOM, 10)] * 3,
         "query_starts": [0, 8, 16],
-        "leaks": {},
     }
 
 
@@ -129,9 +128,10 @@ def test_page_shows_a_leak(soak: dict[str, Any]) -> None:
     """
     Resources that grew are named.
     """
-    page = render([{**soak, "leaks": {"threads": "grew by 99, limit 20"}}], [])
+    grown = [{**dict.fromkeys(ROOM, 10), "threads": 10 + 33 * index} for index in range(4)]
+    page = render([{**soak, "footprints": grown, "query_starts": [0, 8, 16, 24]}], [])
 
-    assert "It has grown: threads grew by 99, limit 20." in page
+    assert "It has grown: threads grew by 99, limit 44: [10, 43, 76, 109]." in page
 
 
 def test_page_shows_the_simulation(soak: dict[str, Any]) -> None:
