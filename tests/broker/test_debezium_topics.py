@@ -74,15 +74,15 @@ def test_changed_rows(
     query = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start()
     assert query.awaitTermination(60)
 
-    for found in (spark.read.format("pykafka").options(**options).load().collect(), rows):
-        assert [(r._offset, r._op, r.id, r.name, r._ts is None) for r in found] == [
+    for changed_rows in (spark.read.format("pykafka").options(**options).load().collect(), rows):
+        assert [(r._offset, r._op, r.id, r.name, r._ts is None) for r in changed_rows] == [
             (0, "r", 1, "ann", False),
             (1, "u", 1, "bob", False),
             (2, "d", 1, "bob", False),
             (4, "t", None, None, False),
             (5, None, None, None, True),
         ]
-        assert found[4]._error.startswith("value is not a change event of Debezium")
+        assert changed_rows[4]._error.startswith("value is not a change event of Debezium")
 
 
 def test_changes_are_applied_after_a_shuffle_and_a_restart(
@@ -149,6 +149,6 @@ def test_examples_of_the_page(
         text = example.replace("broker:9092", customers["kafka.bootstrap.servers"])
         text = text.replace('"customers")', f"\"{name}\").option('endingOffsets', '{ends}')")
         exec(text, {"spark": spark})  # noqa: S102 (our own page)
-    shown = capsys.readouterr().out
-    assert "|  d|   1| bob|" in shown
-    assert "| ann| bob|" in shown
+    output = capsys.readouterr().out
+    assert "|  d|   1| bob|" in output
+    assert "| ann| bob|" in output

@@ -263,9 +263,9 @@ def test_dead_letters(
     assert [(letter.key, letter.value, letter.timestamp) for letter in letters] == [
         (source.key, source.value, source.timestamp) for source in sources[1:3] * 2
     ]
-    shown = dead_letters.command("list", capsys)
-    assert [letter["why"]["batch"] for letter in shown] == ["0", "0", "-1", "-1"]
-    assert "value.id must be BIGINT, but is a string" in shown[0]["why"]["error.message"]
+    listed = dead_letters.command("list", capsys)
+    assert [letter["why"]["batch"] for letter in listed] == ["0", "0", "-1", "-1"]
+    assert "value.id must be BIGINT, but is a string" in listed[0]["why"]["error.message"]
     replayed = dead_letters.command("replay", capsys, "--execute")
     assert replayed == {"recordsByTopic": {orders.options["subscribe"]: 4}, "executed": True}
     again = dead_letters.cluster.consume(orders.options["subscribe"])[len(MIXED) :]

@@ -123,12 +123,12 @@ def test_version_and_subject(registry: FakeRegistry) -> None:
     old, new = registry.add("shop.Order", OLD), registry.add("shop.Order", NEW)
     values: list[bytes | None] = [framed(old, b"\x02"), framed(new, b"\x04\x02x")]
     where = SubjectOptions(version=1, strategy="RecordNameStrategy", record_name="shop.Order")
-    found = rows(formats(registry, value_subject=where), values)
-    assert found[0] == ({"id": 1}, None)
+    values_and_errors = rows(formats(registry, value_subject=where), values)
+    assert values_and_errors[0] == ({"id": 1}, None)
     # A long is no int: the writer's new schema breaks the compatibility of the reader's old one.
-    assert found[1][0] == {"id": None}
+    assert values_and_errors[1][0] == {"id": None}
     assert "value.id must be INT, but is a value that does not match the reader's schema" in str(
-        found[1][1]
+        values_and_errors[1][1]
     )
 
 

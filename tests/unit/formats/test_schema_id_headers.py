@@ -195,5 +195,5 @@ def test_ids_of_read_records_in_any_form() -> None:
 
 
 def keys_of(headers: pa.Array) -> list[list[int]] | None:
-    found = SchemaNames("value").keys(headers)
-    return None if found is None else [memoryview(part).cast("q").tolist() for part in found]
+    keys = SchemaNames("value").keys(headers)
+    return None if keys is None else [memoryview(part).cast("q").tolist() for part in keys]

@@ -248,8 +248,8 @@ def test_old_brokers_are_not_checked(versions: dict[int, tuple[int, int]]) -> No
     """
     Before Kafka 2.3 clients may not send the request, and before 2.1 metadata have no epochs.
     """
-    known = {**Behaviour().versions, **versions}
-    with StubCluster(Led(epoch=5, kept=600, versions=known)) as stubs:
+    supported = {**Behaviour().versions, **versions}
+    with StubCluster(Led(epoch=5, kept=600, versions=supported)) as stubs:
         assert read(stubs, planned(3)) == list(range(1000))
         assert epoch_requests(stubs) == 0
 
@@ -277,8 +277,8 @@ def test_older_epoch_without_topic_ids_is_accepted() -> None:
     """
     On brokers before 2.8 an older epoch may be that of a recreated topic, which is read.
     """
-    known = {**Behaviour().versions, METADATA: (4, 9)}
-    with StubCluster(Led(epoch=2, versions=known)) as stubs:
+    supported = {**Behaviour().versions, METADATA: (4, 9)}
+    with StubCluster(Led(epoch=2, versions=supported)) as stubs:
         assert read(stubs, planned(3)) == list(range(1000))
         assert epoch_requests(stubs) == 0
 
@@ -320,8 +320,8 @@ def test_driver_leaves_out_old_brokers(
     """
     Before 2.3 brokers lack the request for epochs, and before 2.1 end offsets have no epochs.
     """
-    known = {**Behaviour().versions, OFFSET_FOR_LEADER_EPOCH: (2, 2), LIST_OFFSETS: (2, 3)}
-    with StubCluster(Led(epoch=5, versions=known)) as stubs:
+    supported = {**Behaviour().versions, OFFSET_FOR_LEADER_EPOCH: (2, 2), LIST_OFFSETS: (2, 3)}
+    with StubCluster(Led(epoch=5, versions=supported)) as stubs:
         driver = broker(stubs)
         assert driver.offsets_for_leader_epochs({T0: 3}) == {}
         assert driver.log_ends([T0]) == ({T0: 1000}, {})

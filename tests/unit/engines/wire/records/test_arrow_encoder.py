@@ -328,9 +328,9 @@ def test_rows_without_a_key_use_the_sticky_partitioner() -> None:
     rows = [{"value": b"x" * 90} for _ in range(100)]
     out = [(tp.partition, payload.count) for tp, payload in encoder.batches(arrow(rows))]
 
-    chosen = [partition for partition, _ in out]
-    assert set(chosen) == {1, 3}
-    assert all(a != b for a, b in itertools.pairwise(chosen))
+    numbers = [partition for partition, _ in out]
+    assert set(numbers) == {1, 3}
+    assert all(a != b for a, b in itertools.pairwise(numbers))
     assert requested == ["t"]
 
 
