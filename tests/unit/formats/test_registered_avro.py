@@ -125,7 +125,7 @@ def test_version_and_subject(registry: FakeRegistry) -> None:
     where = SubjectOptions(version=1, strategy="RecordNameStrategy", record_name="shop.Order")
     values_and_errors = rows(formats(registry, value_subject=where), values)
     assert values_and_errors[0] == ({"id": 1}, None)
-    # A long is no int: the writer's new schema breaks the compatibility of the reader's old one.
+    # A long is not an int: the writer's new schema is incompatible with the reader's old one.
     assert values_and_errors[1][0] == {"id": None}
     assert "value.id must be INT, but is a value that does not match the reader's schema" in str(
         values_and_errors[1][1]

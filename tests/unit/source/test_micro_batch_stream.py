@@ -232,7 +232,7 @@ def test_unsubscribed_topic_is_no_data_loss(
     cluster: Cluster, change: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    A topic that the options no longer subscribe to is logged, but is no data loss.
+    A topic that the options no longer subscribe to is logged, but is not data loss.
     """
     cluster.create_topic("u", 4)
     process = query(cluster, subscribe="t,u")

@@ -251,7 +251,7 @@ def test_topic_without_an_id_counts_as_the_same() -> None:
 
 def test_unsubscribed_topic_is_no_data_loss() -> None:
     """
-    A topic that the options no longer subscribe to is listed, but is no data loss.
+    A topic that the options no longer subscribe to is listed, but is not data loss.
     """
     other = TopicPartition("other", 0)
 
