@@ -146,11 +146,11 @@ class _Matching:
         for number, (_, branch) in enumerate(schema.fields):
             if branch.kind == "null":
                 continue
-            tried = _Matching([])
-            plan = tried.plan(path, kind, column, branch)
-            if not tried.mistakes:
+            attempt = _Matching([])
+            plan = attempt.plan(path, kind, column, branch)
+            if not attempt.mistakes:
                 return _in_union(plan, null, number)
-            rejected += tried.mistakes
+            rejected += attempt.mistakes
         one = len(schema.branches) == 1
         other = f"'{path}' is {spark_name(kind)}, but no branch of its union has that type"
         self.mistakes.extend(rejected if one else [other])
@@ -164,8 +164,8 @@ class _Matching:
         branches = [pair for pair in enumerate(schema.fields) if pair[1][1].kind != "null"]
         children = []
         for at, (number, (_, branch)) in enumerate(branches):
-            if (found := columns.pop(f"member{at}", None)) is not None:
-                plan = self.plan(f"{path}.member{at}", *found, branch)
+            if (member := columns.pop(f"member{at}", None)) is not None:
+                plan = self.plan(f"{path}.member{at}", *member, branch)
                 children.append(_in_union(plan, NO_BRANCH, number))
         self.mistakes.extend(
             f"'{path}.{name}' is not in the Avro schema; its union has {len(branches)} branches"

@@ -83,8 +83,8 @@ def with_given_schemas(options: FormatOptions) -> FormatOptions:
         if kind == "protobuf" and text is not None:
             from pyspark_pykafka.formats.protobuf_schemas import given_schema
 
-            given = given_schema(column, text, options.messages[column])
-            changes |= {f"{column}_schema": given.text, f"{column}_message": given.message}
+            schema = given_schema(column, text, options.messages[column])
+            changes |= {f"{column}_schema": schema.text, f"{column}_message": schema.message}
     return replace(options, **changes) if changes else options  # type: ignore[arg-type]
 
 

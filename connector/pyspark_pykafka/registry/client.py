@@ -127,8 +127,8 @@ class SchemaRegistry:
         The result is not cached (``GET /subjects/{subject}/versions/latest``). Raises
         :class:`SchemaNotFoundError` if there is no such subject.
         """
-        what = f"subject '{subject}'"
-        return self._fetch(f"/subjects/{path_part(subject)}/versions/latest", what, form)
+        resource = f"subject '{subject}'"
+        return self._fetch(f"/subjects/{path_part(subject)}/versions/latest", resource, form)
 
     def version(self, subject: str, version: int, *, form: str = "") -> RegisteredSchema:
         """
@@ -175,7 +175,7 @@ class SchemaRegistry:
         )
 
     def _cached(
-        self, key: tuple[Any, ...], path: str, what: str, form: str = ""
+        self, key: tuple[Any, ...], path: str, resource: str, form: str = ""
     ) -> RegisteredSchema:
         with self._lock:
             if (cached := self._known.get(key)) is not None:
@@ -185,7 +185,7 @@ class SchemaRegistry:
             if error is not None and self._now() - since < UNKNOWN_SECONDS:
                 raise error.with_traceback(None)
         try:
-            fetched = self._fetch(path, what, form)
+            fetched = self._fetch(path, resource, form)
         except SchemaNotFoundError as missing:
             with self._lock:
                 _cache_entry(self._unknown, key, (self._now(), missing))
@@ -195,22 +195,22 @@ class SchemaRegistry:
             self._unknown.pop(key, None)
         return fetched
 
-    def _fetch(self, path: str, what: str, form: str = "") -> RegisteredSchema:
+    def _fetch(self, path: str, resource: str, form: str = "") -> RegisteredSchema:
         own_api = path.startswith("/ids/")
         request = Request("GET", in_form(path, form), expects_json=not own_api)
-        response = self._response(request, what, apicurio_url if own_api else registry_url)
+        response = self._response(request, resource, apicurio_url if own_api else registry_url)
         if own_api:
-            return self._apicurio_schema(path, what, response)
+            return self._apicurio_schema(path, resource, response)
         document = response.document
         if not isinstance(document, dict) or not isinstance(document.get("schema"), str):
             msg = (
-                f"the schema registry's response for {what} has no schema; check "
+                f"the schema registry's response for {resource} has no schema; check "
                 "schema.registry.url"
             )
             raise SchemaRegistryError(msg)
         schema = Schema(
             document["schema"],
-            read_kind(document.get("schemaType"), what),
+            read_kind(document.get("schemaType"), resource),
             read_references(document),
         )
         return RegisteredSchema(
@@ -222,31 +222,33 @@ class SchemaRegistry:
             self._imports(schema, form),
         )
 
-    def _apicurio_schema(self, path: str, what: str, response: Response) -> RegisteredSchema:
+    def _apicurio_schema(self, path: str, resource: str, response: Response) -> RegisteredSchema:
         kind = response.headers.get("x-registry-artifacttype", "AVRO")
-        listed = self._response(Request("GET", f"{path}/references"), what, apicurio_url).document
+        listed = self._response(
+            Request("GET", f"{path}/references"), resource, apicurio_url
+        ).document
         references = tuple(
             SchemaReference(str(r["name"]), str(r["artifactId"]), read_number(r, "version"))
             for r in (listed if isinstance(listed, list) else ())
         )
-        schema = Schema(response.text, read_kind(kind, what), references)
+        schema = Schema(response.text, read_kind(kind, resource), references)
         return RegisteredSchema(schema, int(path.rpartition("/")[2]), imports=self._imports(schema))
 
-    def _request_object(self, request: Request, what: str) -> dict[str, Any]:
-        document = self._response(request, what, registry_url).document
+    def _request_object(self, request: Request, resource: str) -> dict[str, Any]:
+        document = self._response(request, resource, registry_url).document
         if not isinstance(document, dict):
             msg = (
-                f"the schema registry's response for {what} is not a JSON object; check "
+                f"the schema registry's response for {resource} is not a JSON object; check "
                 "schema.registry.url"
             )
             raise SchemaRegistryError(msg)
         return document
 
-    def _response(self, request: Request, what: str, rebase: Callable[[str], str]) -> Response:
+    def _response(self, request: Request, resource: str, rebase: Callable[[str], str]) -> Response:
         response = self._transport.send(request, lambda r: not is_missing(r), rebase)
         if 200 <= response.status < 300:
             return response
-        raise failed_request_error(response, what)
+        raise failed_request_error(response, resource)
 
     def _imports(self, schema: Schema, form: str = "") -> tuple[tuple[str, Schema], ...]:
         """
@@ -282,18 +284,18 @@ class SchemaRegistry:
         """
         Return a schema that another one refers to, without resolving its own references.
         """
-        what = f"{reference.subject} version {reference.version}"
+        resource = f"{reference.subject} version {reference.version}"
         path = f"/subjects/{path_part(reference.subject)}/versions/{reference.version}"
-        document = self._request_object(Request("GET", in_form(path, form)), what)
+        document = self._request_object(Request("GET", in_form(path, form)), resource)
         if not isinstance(document.get("schema"), str):
             msg = (
-                f"the schema registry's response for {what} has no schema; check "
+                f"the schema registry's response for {resource} has no schema; check "
                 "schema.registry.url"
             )
             raise SchemaRegistryError(msg)
         return Schema(
             document["schema"],
-            read_kind(document.get("schemaType"), what),
+            read_kind(document.get("schemaType"), resource),
             read_references(document),
         )
 

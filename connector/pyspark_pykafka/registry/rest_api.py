@@ -43,20 +43,20 @@ def is_missing(response: Response) -> bool:
     )
 
 
-def failed_request_error(response: Response, what: str) -> SchemaRegistryError:
+def failed_request_error(response: Response, resource: str) -> SchemaRegistryError:
     """
-    Return the error for an unsuccessful response; ``what`` describes the requested resource.
+    Return the error for an unsuccessful response; ``resource`` describes what was requested.
     """
     code = response.error_code or response.status
     if is_missing(response):
-        msg = f"the schema registry does not know {what}: {response.message}"
+        msg = f"the schema registry does not know {resource}: {response.message}"
         return SchemaNotFoundError(msg, code)
     if code in _REJECTED or response.status == 409:
-        msg = f"the schema registry does not accept {what}: {response.message}"
+        msg = f"the schema registry does not accept {resource}: {response.message}"
         return IncompatibleSchemaError(msg, code)
     msg = (
-        f"the schema registry responds with HTTP {response.status} for {what}: {response.message}; "
-        "check that schema.registry.url is the URL of its API"
+        f"the schema registry responds with HTTP {response.status} for {resource}: "
+        f"{response.message}; check that schema.registry.url is the URL of its API"
     )
     return SchemaRegistryError(msg, code)
 
@@ -122,7 +122,7 @@ def read_references(document: dict[str, Any]) -> tuple[SchemaReference, ...]:
         raise InvalidSchemaError(msg) from cause
 
 
-def read_kind(name: Any, what: str) -> Any:
+def read_kind(name: Any, resource: str) -> Any:
     """
     Return the type of a schema: AVRO (also if the response has none), JSON or PROTOBUF.
 
@@ -130,7 +130,7 @@ def read_kind(name: Any, what: str) -> Any:
     """
     kind = name or "AVRO"
     if kind not in _KINDS:
-        msg = f"the schema registry's schema of {what} has the type {kind!s:.50}; it must be: "
+        msg = f"the schema registry's schema of {resource} has the type {kind!s:.50}; it must be: "
         raise InvalidSchemaError(msg + ", ".join(sorted(_KINDS)))
     return kind
 

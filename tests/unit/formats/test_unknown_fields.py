@@ -127,11 +127,13 @@ def value_of(kind: pa.DataType, generator: random.Random) -> Any:
     count = generator.randrange(4)
     if pa.types.is_struct(kind):
         names = [field.name for field in kind] + ["more", "é"]
-        known = {field.name: field.type for field in kind}
-        chosen = generator.sample(names, generator.randrange(len(names) + 1))
+        types_by_name = {field.name: field.type for field in kind}
+        sample = generator.sample(names, generator.randrange(len(names) + 1))
         return {
-            name: value_of(known[name], generator) if name in known else any_json(generator, 2)
-            for name in chosen
+            name: value_of(types_by_name[name], generator)
+            if name in types_by_name
+            else any_json(generator, 2)
+            for name in sample
         }
     if pa.types.is_map(kind):
         return {f"k{number}": value_of(kind.item_type, generator) for number in range(count)}
@@ -162,9 +164,11 @@ def unknown(kind: pa.DataType, value: Any) -> Any:
     if value is None or not fits(kind, value):
         return None
     if pa.types.is_struct(kind):
-        known = {field.name: field.type for field in kind}
-        rest = {n: unknown(known[n], v) if n in known else v for n, v in value.items()}
-        return {n: v for n, v in rest.items() if v is not None or n not in known} or None
+        types_by_name = {field.name: field.type for field in kind}
+        rest = {
+            n: unknown(types_by_name[n], v) if n in types_by_name else v for n, v in value.items()
+        }
+        return {n: v for n, v in rest.items() if v is not None or n not in types_by_name} or None
     if pa.types.is_map(kind):
         rest = {n: unknown(kind.item_type, v) for n, v in value.items()}
         return {n: v for n, v in rest.items() if v is not None} or None
