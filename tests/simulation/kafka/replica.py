@@ -177,7 +177,9 @@ class Replica:
         Record a follower's log end, and add it to the in-sync replicas once it has caught up.
         """
         now = self.node.world.now()
-        state = self._followers.setdefault(follower, Follower(end, now))
+        state = self._followers.get(follower)
+        if state is None:
+            state = self._followers[follower] = Follower(end, now)
         state.end = end
         if end >= self.log.end:
             state.caught_up = now

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 _TIMEOUT_SECONDS = 5.0
 
 
-@dataclass
+@dataclass(eq=False)
 class Write:
     """
-    Values in flight to the replicas together; None deletes.
+    Values in flight to the replicas together; None deletes. Each write is equal to itself only.
     """
 
     values: dict[Any, Any]

@@ -260,10 +260,10 @@ class KafkaBatchSink:
 
 def _to_arrow(rows: Iterator[list[Row]]) -> Iterator[pa.RecordBatch]:
     for part in rows:
-        columns = {
-            "key": [row.key for row in part],
-            "value": [row.value for row in part],
-            "partition": [None] * len(part),
-            "topic": [None] * len(part),
-        }
-        yield pa.RecordBatch.from_pydict(columns, schema=_SINK_ARROW)
+        columns = [
+            pa.array([row.key for row in part], pa.binary()),
+            pa.array([row.value for row in part], pa.binary()),
+            pa.nulls(len(part), pa.int32()),
+            pa.nulls(len(part), pa.string()),
+        ]
+        yield pa.RecordBatch.from_arrays(columns, schema=_SINK_ARROW)
