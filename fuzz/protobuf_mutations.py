@@ -227,7 +227,7 @@ class _Writers:
         Decide by the last bits of an id and of the first index.
         """
         number = int(name.value) if name.kind == "id" else 0
-        if (number + path[0]) % 4 == 3:
+        if (number + sum(path[:1])) % 4 == 3:
             raise UnusableSchemaError(message)
 
 
@@ -249,9 +249,10 @@ def decode_named(records: list[bytes | None], choices: Choices) -> int:
 
 def _prefix(choices: Choices, id_bytes: int) -> bytes:
     """
-    Return the id of a schema and the path of a message; rarely cut off or in another form.
+    Return the id of a schema, and the path or Apicurio's name of a message; rarely cut off or in
+    another form.
     """
     prefix = choices.number(0, 9).to_bytes(1 + id_bytes, "big")
-    paths = (b"\x00", b"\x00", b"\x02\x02", b"\x04\x00\x06", b"\x03", b"\x80")
+    paths = (b"\x00", b"\x00", b"\x02\x02", b"\x04\x00\x06", b"\x03", b"\x80", b"\x04\x0a\x02M0")
     path = paths[choices.number(0, len(paths) - 1)]
     return (prefix if choices.number(0, 7) else choices.some_bytes(1 + id_bytes)) + path

@@ -157,7 +157,8 @@ class FakeRegistry:
         if schema is None:
             return 404, {"error_code": 404, "name": "ArtifactNotFoundException"}
         if len(parts) == 3:
-            return 200, json.loads(schema["schema"])
+            is_json = schema["schemaType"] != "PROTOBUF"
+            return 200, json.loads(schema["schema"]) if is_json else schema["schema"]
         listed = [{**r, "artifactId": r["subject"], "version": "1"} for r in schema["references"]]
         return 200, listed
 
@@ -244,12 +245,19 @@ class _Handler(BaseHTTPRequestHandler):
             self._send(401, json.dumps({"error_code": 40101, "message": "Unauthorized"}).encode())
             return
         status, document = registry.respond(self.command, path, body)
+        if status == 200 and isinstance(document, str):
+            self._send(status, document.encode(), kind="PROTOBUF")
+            return
         if status == 200 and address.query == "format=serialized" and registry.serializes:
             document = {**document, "schema": registry.serialized(document)}
         self._send(status, json.dumps(document).encode(), fault)
 
-    def _send(self, status: int, body: bytes, fault: Fault | None = None) -> None:
+    def _send(
+        self, status: int, body: bytes, fault: Fault | None = None, *, kind: str = ""
+    ) -> None:
         self.send_response(status)
+        if kind:
+            self.send_header("X-Registry-ArtifactType", kind)
         if fault is not None and fault.location:
             self.send_header("Location", fault.location)
         self.send_header("Content-Length", str(len(body)))

@@ -13,6 +13,7 @@ class ProtobufDecoder(ColumnDecoder):
         stops: bool,
         message: tuple[bool, Any],
         id_bytes: int = ...,
+        ref: bytes = ...,
         /,
     ) -> None: ...
     @property

@@ -996,23 +996,32 @@ cdef class ProtobufDecoder(ColumnDecoder):
     ``message`` is that message, as protobuf_plan.py builds it for the type of ``plan``. With
     ``id_bytes`` the values name the schema and the message that they were written with. Then
     :meth:`decode` stops where one is ``missing``, until :meth:`add_schema` has determined whether
-    its values can be decoded.
+    its values can be decoded. ``ref`` is how Apicurio's serializers name the message of this
+    decoder; it may take the place of the indexes.
     """
 
     cdef Message message
+    cdef bytes ref
     cdef Known* known
     cdef Py_ssize_t known_count
     cdef Py_ssize_t known_room
     cdef Py_ssize_t last
     cdef int path_size
     cdef int32_t[MAX_PATH] path
+    cdef const uint8_t* ref_start
+    cdef Py_ssize_t ref_size
 
-    def __init__(self, plan, size_t max_bytes, bint stops, message, int id_bytes=0):
+    def __init__(
+        self, plan, size_t max_bytes, bint stops, message, int id_bytes=0, bytes ref=b""
+    ):
         if not 0 <= id_bytes <= 8:
             raise ValueError("ids have at most 8 bytes")
         if self.root.kind != STRUCT:
             raise ValueError("a message becomes a struct")
         self.id_bytes = id_bytes
+        self.ref = ref
+        self.ref_start = self.ref
+        self.ref_size = len(ref)
         build_message(&self.message, message, &self.root)
 
     def __dealloc__(self):
@@ -1029,7 +1038,8 @@ cdef class ProtobufDecoder(ColumnDecoder):
     @property
     def missing_path(self):
         """
-        The indexes of the message in the schema that is ``missing``; none if a header names it.
+        The indexes of the message in the schema that is ``missing``; none if a header or its name
+        stands for them.
         """
         return tuple([self.path[i] for i in range(self.path_size)])
 
@@ -1097,7 +1107,12 @@ cdef class ProtobufDecoder(ColumnDecoder):
             return status
         # The keys of headers are negative; the header has the path, too.
         self.path_size = 0
-        if parser.schema >= 0:
+        if (
+            self.ref_size and parser.end - parser.at >= self.ref_size
+            and memcmp(parser.at, self.ref_start, self.ref_size) == 0
+        ):
+            parser.at += self.ref_size
+        elif parser.schema >= 0:
             status = self.read_path()
             if status:
                 return status

@@ -71,6 +71,14 @@ def at_path(messages: list[MessageNames], path: tuple[int, ...]) -> set[str]:
     return names
 
 
+def all_names(messages: list[MessageNames]) -> set[str]:
+    """
+    Return the names of messages and of all that are nested in them.
+    """
+    names = {message.name for message in messages}
+    return names.union(*(all_names(message.nested) for message in messages))
+
+
 def _tokens(text: str) -> Iterator[str]:
     for match in _TOKEN.finditer(text):
         if not match[0].startswith(("//", "/*")):

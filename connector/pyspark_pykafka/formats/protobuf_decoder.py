@@ -26,7 +26,8 @@ class ProtobufColumn(DecodedColumn):
     """
     The column that Protobuf messages are decoded into; it is full at ``max_bytes``.
 
-    With ``id_bytes`` each value begins with the id of its schema.
+    With ``id_bytes`` each value begins with the id of its schema, and names its message by indexes
+    or by ``ref``.
     """
 
     format_name = "Protobuf"
@@ -38,7 +39,8 @@ class ProtobufColumn(DecodedColumn):
         7: "more than 100 levels of messages and groups",
         9: "too large for half of maxFetchMemory",
         11: "a number out of range",
-        14: "it does not begin with a schema id and a message index",
+        14: "it does not begin with a schema id, and a message index or Apicurio's name of the "
+        "message",
     }
 
     def __init__(
@@ -50,10 +52,11 @@ class ProtobufColumn(DecodedColumn):
         policy: BadRecordPolicy,
         *,
         id_bytes: int = 0,
+        ref: bytes = b"",
     ) -> None:
         message, _ = message_plan(parsed_schema(schema.text), schema.message, kind, name)
         self._protobuf = ProtobufDecoder(
-            plan(name, kind), max_bytes, policy.fails, message, id_bytes
+            plan(name, kind), max_bytes, policy.fails, message, id_bytes, ref
         )
         super().__init__(name, kind, self._protobuf)
 

@@ -1,8 +1,9 @@
 """
-Decodes Protobuf records that carry the ids of their schemas and the indexes of their messages.
+Decodes Protobuf records that carry the ids of their schemas, and the indexes or names of their
+messages.
 
-Fields are numbered, so every record is decoded by the reader's message. The id and the index only
-serve to check that a record has this message.
+Fields are numbered, so every record is decoded by the reader's message. The id, and the index or
+the name, only serve to check that a record has this message.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_pykafka.formats.protobuf_decoder import ProtobufColumn
+from pyspark_pykafka.formats.protobuf_descriptors import varint
 from pyspark_pykafka.formats.registered_avro import MAX_SCHEMAS, UNUSABLE_SCHEMA
 from pyspark_pykafka.formats.registered_schemas import UnusableSchemaError
 from pyspark_pykafka.formats.schema_names import SchemaNames
@@ -22,6 +24,16 @@ if TYPE_CHECKING:
     from pyspark_pykafka.formats.schema_names import SchemaName
 
 
+def apicurio_ref(message: str) -> bytes:
+    """
+    Return how Apicurio's serializers name a message before its bytes: the message ``Ref`` with the
+    name, without the package, in its field 1, and its size before it.
+    """
+    name = message.rpartition(".")[2].encode()
+    ref = b"\x0a" + varint(len(name)) + name
+    return varint(len(ref)) + ref
+
+
 class MessageSource(Protocol):
     """
     Checks the messages whose schema ids and indexes are in records.
@@ -29,7 +41,8 @@ class MessageSource(Protocol):
 
     def check(self, name: SchemaName, path: tuple[int, ...], message: str) -> None:
         """
-        Raise :class:`UnusableSchemaError` if the message at a path in a schema is not ``message``.
+        Raise :class:`UnusableSchemaError` if the message at a path in a schema is not ``message``,
+        or without a path, if the schema does not define it.
         """
 
 
@@ -54,7 +67,15 @@ class RegisteredProtobufColumn(ProtobufColumn):
         self._names = SchemaNames(name, has_paths=True)
         self._writers = writers
         self._unusable: dict[int, str] = {}
-        super().__init__(name, kind, schema, max_bytes, policy, id_bytes=id_bytes)
+        super().__init__(
+            name,
+            kind,
+            schema,
+            max_bytes,
+            policy,
+            id_bytes=id_bytes,
+            ref=apicurio_ref(schema.message),
+        )
 
     def decode(
         self, encoded: pa.Array, start: int, end: int, headers: pa.Array | None = None

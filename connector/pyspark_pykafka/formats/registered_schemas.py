@@ -203,19 +203,29 @@ class WriterSchemas:
 
     def check(self, name: SchemaName, path: tuple[int, ...], message: str) -> None:
         """
-        Raise :class:`UnusableSchemaError` if the message at a path in a schema is not ``message``.
+        Raise :class:`UnusableSchemaError` if the message at a path in a schema is not ``message``,
+        or without a path, if the schema does not define it.
 
         Errors of the registry itself are raised unchanged, as in :meth:`find`.
         """
-        from pyspark_pykafka.formats.proto_text import at_path
+        from pyspark_pykafka.formats.proto_text import all_names, at_path
         from pyspark_pykafka.formats.protobuf_schemas import registered_names
 
         registered = self._registered(name, "PROTOBUF")
         try:
-            names = at_path(registered_names(registered.schema.text), path)
+            defined = registered_names(registered.schema.text)
         except ValueError as cause:
             msg = f"the schema with {name} cannot be used: {cause}"
             raise UnusableSchemaError(msg) from cause
+        if not path:
+            if name.message not in {"", message.rpartition(".")[2]}:
+                msg = f"its message is '{name.message}', not '{message}'"
+                raise UnusableSchemaError(msg)
+            if message not in all_names(defined):
+                msg = f"the schema with {name} has no message '{message}'"
+                raise UnusableSchemaError(msg)
+            return
+        names = at_path(defined, path)
         if message not in names:
             place = ".".join(map(str, path))
             other = f"'{min(names)}'" if names else "none"

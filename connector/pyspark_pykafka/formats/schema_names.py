@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 #: The number of names that a task caches; one more empties the cache.
 MAX_NAMES = 10_000
 
+# Apicurio's headers with the name of a Protobuf message.
+_MESSAGE_HEADERS = {"value": "apicurio.protobuf.type", "key": "apicurio.protobuf.type.key"}
 _GUID_VERSION = 1
 _GUID_BYTES = 17
 
@@ -51,12 +53,14 @@ class SchemaName(NamedTuple):
     A reference to a schema: ``kind`` is ``id``, ``guid``, ``globalId``, ``contentId`` or
     ``invalid``.
 
-    ``path`` has the indexes of a Protobuf message in the schema, if the header has them.
+    ``path`` has the indexes of a Protobuf message in the schema, if the header has them, and
+    ``message`` its name without the package, if another header has it.
     """
 
     kind: str
     value: int | str
     path: tuple[int, ...] = ()
+    message: str = ""
 
     def __str__(self) -> str:
         return f"{self.kind} {self.value}"
@@ -77,6 +81,7 @@ class SchemaNames:
             global_id: lambda value: _number("globalId", value),
             content_id: lambda value: _number("contentId", value),
         }
+        self._message_header = _MESSAGE_HEADERS[column] if has_paths else ""
         self._keys: dict[SchemaName, int] = {}
         self._names: dict[int, SchemaName] = {}
         self._next = -1
@@ -119,7 +124,37 @@ class SchemaNames:
                 keys = [self._key(read(value)) for value in values_seen]
                 row_keys = pa.array(keys, pa.int64()).take(encoded.indices)
                 parts.append((parents.filter(mask).cast(pa.int64()), row_keys.fill_null(0)))
-        return _merge(parts) if parts else None
+        if not parts:
+            return None
+        of_rows, of_keys = _merge(parts)
+        if self._message_header:
+            mask = pc.fill_null(pc.equal(names, self._message_header), fill_value=False)
+            if pc.any(mask).as_py():
+                own = parents.filter(mask).cast(pa.int64()), values.filter(mask)
+                of_keys = self._with_messages(of_rows, of_keys, *own)
+        return _buffer(of_rows), _buffer(of_keys)
+
+    def _with_messages(
+        self, rows: pa.Array, keys: pa.Array, named_rows: pa.Array, names: pa.Array
+    ) -> pa.Array:
+        """
+        Return the keys of rows whose messages are named in another header.
+        """
+        import pyarrow.compute as pc
+
+        found = pc.dictionary_encode(names.take(pc.index_in(rows, value_set=named_rows)))
+        texts: list[bytes | None] = [*found.dictionary.to_pylist(), None]
+        at = pc.fill_null(found.indices.cast(pa.int64()), len(texts) - 1)
+        pairs = pc.dictionary_encode(pc.add(pc.multiply(keys, len(texts)), at))
+        unique = [divmod(pair, len(texts)) for pair in pairs.dictionary.to_pylist()]
+        made = [self._named(key, texts[number]) for key, number in unique]
+        return pa.array(made, pa.int64()).take(pairs.indices)
+
+    def _named(self, key: int, message: bytes | None) -> int:
+        name = self.name(key)
+        if message is None or name.kind not in {"globalId", "contentId"}:
+            return key
+        return self._key(name._replace(message=message.decode("utf-8", "replace")))
 
     def _key(self, name: SchemaName) -> int:
         if name not in self._keys:
@@ -129,16 +164,18 @@ class SchemaNames:
         return self._keys[name]
 
 
-def _merge(parts: Sequence[tuple[pa.Array, pa.Array]]) -> tuple[pa.Buffer, pa.Buffer]:
+def _merge(parts: Sequence[tuple[pa.Array, pa.Array]]) -> tuple[pa.Array, pa.Array]:
     rows = pa.concat_arrays([rows for rows, _ in parts])
     keys = pa.concat_arrays([keys for _, keys in parts])
     if len(parts) > 1:
         # Rare: records of several serializers. If a row has several headers, the first kind wins.
         order = pa.array(sorted(range(len(rows)), key=lambda at: (rows[at].as_py(), -at)))
         rows, keys = rows.take(order), keys.take(order)
-    size = 8 * len(rows)
-    of_rows, of_keys = (array.buffers()[1].slice(8 * array.offset, size) for array in (rows, keys))
-    return of_rows, of_keys
+    return rows, keys
+
+
+def _buffer(numbers: pa.Array) -> pa.Buffer:
+    return numbers.buffers()[1].slice(8 * numbers.offset, 8 * len(numbers))
 
 
 def _guid(value: bytes | None) -> SchemaName:

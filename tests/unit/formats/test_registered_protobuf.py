@@ -5,6 +5,7 @@ Columns of Protobuf messages that name their schemas, against a registry that an
 from __future__ import annotations
 
 import base64
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -145,8 +146,8 @@ def test_other_messages_are_bad(registry: FakeRegistry) -> None:
         "is 'com.shop.Money', not 'com.shop.Order'",
         f"the schema with id {avro} is of type AVRO, not PROTOBUF",
         "does not know id 99",
-        "it does not begin with a schema id and a message index",
-        "it does not begin with a schema id and a message index",
+        "it does not begin with a schema id, and a message index or Apicurio's name",
+        "it does not begin with a schema id, and a message index or Apicurio's name",
     ]
     assert len(bad) == len(expected)
     for (value, error), text in zip(bad, expected, strict=True):
@@ -166,6 +167,77 @@ def test_guid_and_index_in_a_header(registry: FakeRegistry) -> None:
     assert [value["id"] for value, _ in results] == [7, None, None, 7]
     assert "is 'com.shop.Refund', not" in results[1][1]
     assert "a header __..._schema_id without a message index" in results[2][1]
+
+
+def ref(name: str) -> bytes:
+    """
+    Return Apicurio's message ``Ref`` with its size: the name of a message is its field 1.
+    """
+    field = b"\x0a" + bytes([len(name)]) + name.encode()
+    return bytes([len(field)]) + field
+
+
+def of_apicurio(registry: FakeRegistry, id_bytes: int) -> FormatOptions:
+    options = formats(registry)
+    assert options.registry is not None
+    url = f"{registry.url}/apis/ccompat/v7"
+    return replace(options, registry=replace(options.registry, urls=(url,), id_bytes=id_bytes))
+
+
+@pytest.mark.parametrize("id_bytes", [4, 8])
+def test_names_of_apicurio(registry: FakeRegistry, id_bytes: int) -> None:
+    """
+    Apicurio's serializers write the name of the message before it; another name is a bad record,
+    and so is the name of a message that the schema does not have. Indexes are read beside them.
+    """
+    number = add_shop(registry)
+    other = registry.add("other", MONEY, "PROTOBUF")
+    good, *bad, last = rows(
+        of_apicurio(registry, id_bytes),
+        [
+            framed(number, ref("Order") + RECORD, id_bytes),
+            framed(number, ref("Refund") + RECORD, id_bytes),
+            framed(number, ref("Money") + RECORD, id_bytes),
+            framed(other, ref("Order") + RECORD, id_bytes),
+            framed(number, ref("Order")[:-1], id_bytes),
+            framed(number, b"\x00" + RECORD, id_bytes),
+        ],
+    )
+    assert good == last == (VALUE, "")
+    expected = [
+        "or Apicurio's name of the message",
+        "or Apicurio's name of the message",
+        f"the schema with id {other} has no message 'com.shop.Order'",
+        "or Apicurio's name of the message",
+    ]
+    for (value, error), text in zip(bad, expected, strict=True):
+        assert value == {"id": None, "price": None}
+        assert text in error
+
+
+def test_headers_of_apicurio(registry: FakeRegistry) -> None:
+    """
+    With ids in headers the name of the message is in another one, before the message too, or
+    nowhere; each name is checked.
+    """
+    number = add_shop(registry).to_bytes(8, "big")
+    kind = "apicurio.protobuf.type"
+    headers: list[Headers] = [
+        [("apicurio.value.globalId", number), (kind, b"Order")],
+        [(kind, b"Refund"), ("apicurio.value.globalId", number)],
+        [("apicurio.value.contentId", number)],
+        [("apicurio.value.contentId", number), ("a", b""), (kind, b"Order")],
+        [("apicurio.value.globalId", number), (f"{kind}.key", b"Refund")],
+        [("apicurio.value.globalId", b"1"), (kind, b"Order")],
+    ]
+    values: list[bytes | None] = [RECORD] * 6
+    values[3] = ref("Order") + RECORD
+
+    found = rows(of_apicurio(registry, 4), values, headers)
+
+    assert [value["id"] for value, _ in found] == [7, None, 7, 7, 7, None]
+    assert "its message is 'Refund', not 'com.shop.Order'" in found[1][1]
+    assert "that is not an 8-byte id" in found[5][1]
 
 
 def test_confluent_serializer(registry: FakeRegistry) -> None:
