@@ -1,5 +1,5 @@
 """
-The recipe for Delta Lake, with the jars that its command names.
+The recipes for Delta Lake and Iceberg, with the jars that their commands name.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ JOB = Path(__file__).with_name("lakehouse_job.py")
 SECONDS = 300
 TOPIC = "flights"
 #: A jar beside the one that the page names, which `--packages` finds by itself.
-DEPENDENCIES = {"delta": ["io.delta:delta-storage:4.4.0"]}
+DEPENDENCIES = {"delta": ["io.delta:delta-storage:4.4.0"], "iceberg": []}
 
 #: The versions of Spark that the jars are for.
-VERSIONS = {"delta": (4, 2)}
+VERSIONS = {"delta": (4, 2), "iceberg": (4, 1)}
 MADE_FOR_THIS_SPARK = [name for name, version in VERSIONS.items() if SPARK_VERSION[:2] == version]
 
 pytestmark = pytest.mark.soak

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
-from pyspark_pykafka.spark.compat import PASSES_START_OFFSET
 from pyspark_pykafka.testing import Record, find_java
 
 if TYPE_CHECKING:
@@ -96,9 +95,7 @@ def test_a_server_runs_what_a_client_asks_for(
     assert results["poison"] == f"ended {RECORDS - 1}"
     assert values(kafka_cluster, names["dead"]) == [POISON]
     assert results["listeners"]["ended"] == "ended"
-    # Seen on 4.0: a client's listener gets no report of the audit.
-    if PASSES_START_OFFSET:
-        assert results["listeners"]["complete"] == [True]
+    assert results["listeners"]["complete"] == [True]
     assert committed_offsets(kafka_cluster, names) == RECORDS
     assert results["supervised"] == 1
     assert "did you mean 'startingOffsets'" in results["misspelt"]
