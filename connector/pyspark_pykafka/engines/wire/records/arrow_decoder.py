@@ -5,7 +5,7 @@ Turns the compiled decoder's memory into Arrow arrays of the requested columns.
 from __future__ import annotations
 
 from array import array
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -40,6 +40,8 @@ class ArrowDecoder:
         self._schema = schema
         self._decoder = decoder
         self._constants: dict[str, pa.Array] = {}
+        # Looked up once: pyarrow makes a new object each time that a field or its type is read.
+        self._builders = [(field.name, field.type, *_BUILDERS[field.name]) for field in schema]
 
     @classmethod
     def of_range(
@@ -113,18 +115,11 @@ class ArrowDecoder:
             yield self._take()
 
     def _take(self) -> pa.RecordBatch:
-        rows, key, value, offset, time, time_type, headers = self._decoder.take()
-        columns: dict[str, Callable[[pa.Field], pa.Array]] = {
-            "key": lambda field: _variable(field.type, key),
-            "value": lambda field: _variable(field.type, value),
-            "topic": lambda _: self._constant("topic", rows),
-            "partition": lambda _: self._constant("partition", rows),
-            "offset": lambda field: _fixed(field.type, rows, offset),
-            "timestamp": lambda field: _fixed(field.type, rows, time),
-            "timestampType": lambda field: _fixed(field.type, rows, time_type),
-            "headers": lambda field: _headers(field.type, headers),
-        }
-        arrays = [columns[field.name](field) for field in self._schema]
+        rows, *columns = self._decoder.take()
+        arrays = [
+            self._constant(name, rows) if column is None else make(kind, rows, columns[column])
+            for name, kind, column, make in self._builders
+        ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
 
     def _constant(self, name: str, rows: int) -> pa.Array:
@@ -134,7 +129,8 @@ class ArrowDecoder:
         cached = self._constants.get(name)
         if cached is None or len(cached) < rows:
             make = {"topic": self._topics, "partition": self._partitions}[name]
-            cached = self._constants[name] = make(rows)
+            # A few rows more, so that a batch with slightly more rows does not need another one.
+            cached = self._constants[name] = make(rows + rows // 8)
         return cached.slice(0, rows)
 
     # Both are made of buffers: pa.scalar() and pa.array() import pandas first, which takes 0.2 s.
@@ -156,20 +152,20 @@ def _fixed(kind: pa.DataType, rows: int, memory: Buffer | None) -> pa.Array:
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(memory)], null_count=0)
 
 
-def _variable(kind: pa.DataType, column: BytesColumn | None) -> pa.Array:
+def _variable(kind: pa.DataType, rows: int, column: BytesColumn | None) -> pa.Array:
     """
     Return an array of bytes or strings; invalid UTF-8 is kept as it is.
     """
     assert column is not None
-    rows, nulls, bitmap, ends, data = column
+    _, nulls, bitmap, ends, data = column
     buffers = [_bitmap(bitmap), pa.py_buffer(ends), pa.py_buffer(data)]
     return pa.Array.from_buffers(kind, rows, buffers, null_count=nulls)
 
 
-def _headers(kind: pa.DataType, column: HeadersColumn | None) -> pa.Array:
+def _headers(kind: pa.DataType, rows: int, column: HeadersColumn | None) -> pa.Array:
     assert column is not None
-    rows, nulls, bitmap, ends, keys, values = column
-    arrays = [_header_keys(keys), _variable(pa.binary(), values)]
+    _, nulls, bitmap, ends, keys, values = column
+    arrays = [_header_keys(keys), _variable(pa.binary(), values[0], values)]
     pairs = pa.StructArray.from_arrays(arrays, fields=list(kind.value_type))
     buffers = [_bitmap(bitmap), pa.py_buffer(ends)]
     return pa.Array.from_buffers(kind, rows, buffers, null_count=nulls, children=[pairs])
@@ -179,16 +175,30 @@ def _header_keys(column: BytesColumn) -> pa.Array:
     """
     Return the keys as strings; invalid UTF-8 is replaced, as the Java client does.
     """
-    keys = _variable(pa.string(), column)
+    keys = _variable(pa.string(), column[0], column)
     # Nearly all keys are ASCII, which is cheap to check for all at once.
     if not bytes(column[-1]).isascii():
         try:
             keys.validate(full=True)
         except pa.ArrowInvalid:
-            raw = _variable(pa.binary(), column).to_pylist()
+            raw = _variable(pa.binary(), column[0], column).to_pylist()
             return pa.array([key.decode("utf-8", "replace") for key in raw], pa.string())
     return keys
 
 
 def _bitmap(memory: Buffer | None) -> pa.Buffer | None:
     return None if memory is None else pa.py_buffer(memory)
+
+
+#: The position of each column in the decoder's result, without the number of rows, and the function
+#: that builds its array; topic and partition are constants.
+_BUILDERS: dict[str, tuple[int | None, Callable[[pa.DataType, int, Any], pa.Array]]] = {
+    "key": (0, _variable),
+    "value": (1, _variable),
+    "topic": (None, _fixed),
+    "partition": (None, _fixed),
+    "offset": (2, _fixed),
+    "timestamp": (3, _fixed),
+    "timestampType": (4, _fixed),
+    "headers": (5, _headers),
+}

@@ -249,3 +249,20 @@ def test_decoder_releases_a_response() -> None:
     assert not record_decoder.fill()
     response.clear()
     assert not record_decoder.fill()
+
+
+def test_constant_columns_are_shared_by_batches() -> None:
+    """
+    Batches with slightly more rows than the first one use its topic and partition columns.
+    """
+    schema = pa.schema([pa.field(name, SOURCE_TYPES[name]) for name in ("topic", "partition")])
+    sizes = [100] * 32 + [95] * 68
+    records = [Record(offset, value=b"v" * size) for offset, size in enumerate(sizes)]
+    arrow_decoder = make_arrow_decoder(schema, 0, len(records), max_bytes=32 * 110)
+
+    first, second, *_ = arrow_decoder.batches(batch_of(*records).encode(), ())
+
+    assert first.num_rows < second.num_rows
+    for one, other in zip(first.columns, second.columns, strict=True):
+        assert one.buffers()[1].address == other.buffers()[1].address
+        assert other.to_pylist() == [other[0].as_py()] * second.num_rows
