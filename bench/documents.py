@@ -4,10 +4,13 @@ Generates the values of typed topics: the same kind of records as JSON and as Av
 
 from __future__ import annotations
 
+import io
 import json
 import random
 import struct
 from typing import TYPE_CHECKING
+
+import fastavro
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -31,7 +34,6 @@ SCHEMA_ID = 1
 PREFIX = struct.pack(">bi", 0, SCHEMA_ID)
 _LETTERS = "etaoinshrdlucmfwypvbgkqjxz "
 _AVRO_TYPES = {"BIGINT": "long", "DOUBLE": "double", "STRING": "string"}
-_DOUBLE = struct.Struct("<d")
 
 
 def documents(kind: str) -> list[bytes]:
@@ -83,34 +85,11 @@ def _json(record: Record) -> bytes:
 
 
 def _avro(record: Record) -> bytes:
-    encoded = bytearray(PREFIX)
-    for name in FIELDS:
-        if name == "optional":
-            encoded += _long(name in record)
-        if name in record:
-            encoded += _avro_value(record[name])
-    return bytes(encoded)
+    encoded = io.BytesIO()
+    encoded.write(PREFIX)
+    fastavro.schemaless_writer(encoded, _ALL_FIELDS, record)
+    return encoded.getvalue()
 
 
-def _avro_value(value: float | str) -> bytes:
-    if isinstance(value, int):
-        return _long(value)
-    if isinstance(value, float):
-        return _DOUBLE.pack(value)
-    return _long(len(value.encode())) + value.encode()
-
-
-def _long(value: int) -> bytes:
-    """
-    Return a zigzag varint.
-    """
-    bits = value << 1 if value >= 0 else (-value << 1) - 1
-    encoded = bytearray()
-    while bits >= 0x80:
-        encoded.append(bits & 0x7F | 0x80)
-        bits >>= 7
-    encoded.append(bits)
-    return bytes(encoded)
-
-
+_ALL_FIELDS = fastavro.parse_schema(json.loads(avro_schema(FIELDS)))
 _ENCODERS: dict[str, Callable[[Record], bytes]] = {"json": _json, "avro": _avro}
