@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 PAGE, PICTURES = ROOT / "docs" / "proof.md", ROOT / "docs" / "proof"
 RESULTS = Path(__file__).with_name("results")
-#: What a full soak has.
+#: The number of rounds of a full soak.
 FULL_ROUNDS = 30
 SOAK, SIMULATION = RESULTS / "soak.json", RESULTS / "simulation.json"
 
-_TEXT = """\
+_INTRODUCTION = """\
 # Proof
 
 This page is written by `make proof` from recorded results of the soak and of the simulation.
@@ -41,61 +41,62 @@ This page is written by `make proof` from recorded results of the soak and of th
 ## The soak
 
 `make soak` runs all workloads at once, on three brokers behind proxies, a ZooKeeper, and two
-drivers with two executors each (`local-cluster[2,2,1024]`), while faults strike. In each round the
-seed draws the shape of each query, the driver that runs it, and the faults. The last quarter of a
-round is quiet. Then everything is healed, writing ends, and every query has {drain} s to write what
-is left.
+drivers with two executors each (`local-cluster[2,2,1024]`), while it causes faults. The seed
+determines the shape of each query, the driver that runs it, and the faults of each round. The last
+quarter of a round has no faults. Then everything is repaired, producers stop, and every query has
+{drain} s to write the remaining records.
 """
 
 _WORKLOADS = """\
 ### Verdicts
 
-A verdict is *clean* if nothing was lost, nothing was there twice, no aborted record was read, and
-nothing hung. Of `at-least-once`, a repeated row must come from another task attempt of the same
-micro-batch. A round in which a workload moved fewer than {least} records is *void*, and so is one
-in which the soak itself could not go on.
+A verdict is *clean* if no record was lost or duplicated, no aborted record was read, and no query
+hung. In `at-least-once` a row may be repeated, but only by another task attempt of the same
+micro-batch. A verdict is *void* if the workload moved fewer than {min_rows} records in the round,
+or if the soak itself failed.
 """
 
-_CHANGING = """\
-In `changing-log` the topic is deleted and created again, gets partitions, or loses its last records
-in an unclean election, and the query runs with `failOnDataLoss=false`: records that were written to
-a replica which then lost the election may be missing; no other record may be.
+_CHANGING_LOG = """\
+In `changing-log` the topic is deleted and recreated, gets more partitions, or loses its last records
+in an unclean leader election, and the query runs with `failOnDataLoss=false`. Records that were
+written to a replica which then lost the election may be missing, but no others.
 """
 
-_NOT_SHOWN = """\
+_NOT_PROMISED = """\
 ## What is not promised
 
-- The soak runs on one machine. Its links fail by proxies, and its disks do not fail: a full disk is
-  a small file system in memory, and a *slow broker* is a process that is stopped nine tenths of the
-  time.
-- A clock jump shifts `time.time()` of the Python processes of drivers and executors. The clocks of
-  the JVMs stay.
-- At least once, records may be there twice. Exactly once holds for readers with
+- The soak runs on one machine. Proxies simulate network faults, and disks do not fail: a *full disk*
+  is a small file system in memory, and a *slow broker* is a process that is stopped nine tenths of
+  the time.
+- A *clock jump* shifts `time.time()` in the Python processes of drivers and executors. The clocks of
+  the JVMs do not change.
+- At-least-once writes may duplicate records. Exactly-once holds for readers with
   `isolation.level=read_committed`.
 - Records that the brokers lose are lost: with fewer than two in-sync replicas, or after an unclean
   election.
 - TLS, SASL, quotas, tiered storage and the `librdkafka` engine are not part of the soak; the
-  [test suite](guarantees.md) has them.
-- Other shapes of queries, other sinks, longer runs. `pykafka verify` shows [your own
+  [test suite](guarantees.md) covers them.
+- Other query shapes, other sinks and longer runs are not covered. `pykafka verify` tests [your own
   cluster](verify.md).
 """
 
 
 def render(soak: Sequence[SoakRun], simulation: Sequence[Run]) -> str:
     """
-    Return the page; the simulation's results are those of `python -m tests.simulation --results`.
+    Return the page's Markdown, from the soak's runs and from those that
+    ``python -m tests.simulation --results`` recorded.
     """
     parts = [
-        _TEXT.format(drain=f"{DRAIN_SECONDS:g}"),
+        _INTRODUCTION.format(drain=f"{DRAIN_SECONDS:g}"),
         _table(("", ""), _soak_rows(soak)),
         f"![Throughput, lag and faults of all runs](proof/{TIMELINE})\n",
         "Throughput counts each row of each micro-batch; lag is the sum over all queries.\n",
-        _WORKLOADS.format(least=MIN_ROWS),
+        _WORKLOADS.format(min_rows=MIN_ROWS),
         _table(
             ("Workload", "Rounds", "Clean", "Anomaly", "Void", "Records", "Repeats", "Restarts"),
             _workload_rows(soak),
         ),
-        _CHANGING,
+        _CHANGING_LOG,
         *(line for run in soak for line in _anomalies(run)),
         "### Query shapes\n",
         _table(("Workload", "Shapes, and in how many rounds"), _shape_rows(soak)),
@@ -107,7 +108,7 @@ def render(soak: Sequence[SoakRun], simulation: Sequence[Run]) -> str:
         f"![Threads, files and memory of the driver](proof/{RESOURCES})\n",
         "## The simulation\n",
         *_simulation(simulation),
-        _NOT_SHOWN,
+        _NOT_PROMISED,
     ]
     return "\n".join(parts)
 
@@ -122,7 +123,7 @@ def read_soak(path: Path) -> list[SoakRun]:
 
 def add_soak(recorded: Iterable[SoakRun], new: SoakRun) -> list[SoakRun]:
     """
-    Return the runs in their order with a new one, which may be recorded already.
+    Return the runs in the order of their start, with a new one that replaces its earlier recording.
     """
     others = [run for run in recorded if run["start"] != new["start"]]
     return sorted([*others, new], key=lambda run: float(run["start"]))
@@ -156,12 +157,12 @@ def _soak_rows(soak: Sequence[SoakRun]) -> Iterator[tuple[str, object]]:
         yield name, "; ".join(dict.fromkeys(texts))
     rounds = _rounds(soak)
     broken = sum(len(run["broken"]) for run in soak)
-    yield "Rounds", f"{len(rounds)}; {broken} more were broken off"
+    yield "Rounds", f"{len(rounds)} complete, {broken} incomplete"
     if len(rounds) < FULL_ROUNDS:
         yield "", f"**This is less than a full soak**, which has {FULL_ROUNDS} rounds"
     loads = [each["load"] for each in rounds if "load" in each]
     if loads:
-        yield "Load", f"averages from {min(loads):.0f} to {max(loads):.0f}, other work included"
+        yield "Load", f"averages from {min(loads):.0f} to {max(loads):.0f}, including other work"
     yield "Written", f"{sum(each['written'] for each in rounds):,} acknowledged records"
     workloads = [w for each in rounds for w in each["workloads"]]
     yield "Checked", f"{sum(w['records'] for w in workloads):,} records, once for each workload"
@@ -246,19 +247,18 @@ def _fault_rows(soak: Sequence[SoakRun]) -> Iterator[tuple[str, int]]:
 def _impossible(soak: Sequence[SoakRun]) -> Iterator[str]:
     kinds = dict.fromkeys(kind for run in soak for kind in run["impossible_faults"])
     if kinds:
-        yield f"Not possible on that machine: {', '.join(kinds)}.\n"
+        yield f"Faults that were not possible on that machine: {', '.join(kinds)}.\n"
 
 
 def _resources(soak: Sequence[SoakRun]) -> Iterator[str]:
     counts = [len(run["footprints"]) for run in soak]
-    times = ["once" if count == 1 else f"{count} times" for count in counts]
     yield (
-        "One driver is never killed. Between rounds it is measured, after a garbage collection in "
-        f"its Python and its JVM: {' and '.join(times)}.\n"
+        "One driver is never killed. It is measured between rounds, after a garbage collection in its "
+        f"Python process and its JVM. Measurements in each run: {', '.join(map(str, counts))}.\n"
     )
     judged = [run for run in soak if len(run["footprints"]) >= ENOUGH_SAMPLES]
     if not judged:
-        yield "That is too little for a verdict.\n"
+        yield "These are too few for a verdict.\n"
         return
     grown = [
         f"{name} {text}"
@@ -266,12 +266,12 @@ def _resources(soak: Sequence[SoakRun]) -> Iterator[str]:
         for name, text in check_footprint(run["footprints"], run["query_starts"]).items()
     ]
     if grown:
-        yield f"It has grown: {'; '.join(grown)}.\n"
+        yield f"These have grown: {'; '.join(grown)}.\n"
         return
     yield (
-        "Nothing grew beyond what Spark 4.2 itself leaks at each start of a query: three files and "
-        "a thread of the JVM for each Python source, also for one that does nothing, and a file "
-        "and a thread of both processes for `foreachBatch`.\n"
+        "Nothing grew beyond what Spark 4.2 itself leaks at each start of a query. In the JVM these "
+        "are three files and a thread for each Python source, even for one that does nothing; for "
+        "`foreachBatch`, a file and a thread in each of the two processes.\n"
     )
 
 
@@ -281,8 +281,8 @@ def _simulation(runs: Sequence[Run]) -> Iterator[str]:
         return
     summaries = summarize(runs)
     commits = ", ".join(dict.fromkeys(name for each in summaries for name in each.commits))
-    yield f"The histories of [the simulation](simulation.md), at commit {commits}.\n"
-    head = ("Workload", "Seeds", "Which", "Records", "Faults", "Failed")
+    yield f"Histories that [the simulation](simulation.md) checked, at commit {commits}.\n"
+    head = ("Workload", "Histories", "Seeds", "Records", "Faults", "Failed")
     yield _table(head, (_simulation_row(each) for each in summaries))
 
 
@@ -294,7 +294,7 @@ def _simulation_row(summary: Summary) -> tuple[object, ...]:
 
 def main() -> None:
     """
-    Add results to those in the tree if they are named, and write the page from all.
+    Record the results in the named file, if there is one, and write the page from all results.
     """
     parser = argparse.ArgumentParser(prog="python -m tests.soak.report", description=__doc__)
     parser.add_argument("results", nargs="?", type=Path, help="a new file of results")

@@ -89,7 +89,7 @@ def test_page_shows_verdicts_and_faults(soak: dict[str, Any]) -> None:
     assert "| `exactly-once` | 2 | 1 | 1 | 0 | 2,000 | 0 | 4 |" in page
     assert "| broker killed | 2 |" in page
     assert "Seed 7, round 1, `exactly-once` (join): **lost**: `1 in all`" in page
-    assert "Not possible on that machine: disk full." in page
+    assert "Faults that were not possible on that machine: disk full." in page
     assert "No results of `make simulate`" in page
     assert "Nothing grew" in page
     assert "**This is less than a full soak**" in page
@@ -120,8 +120,8 @@ def test_few_measurements_are_no_verdict(soak: dict[str, Any]) -> None:
     """
     page = render([{**soak, "footprints": [dict.fromkeys(ROOM, 10)] * 2}], [])
 
-    assert ": 2 times." in page
-    assert "That is too little for a verdict." in page
+    assert "Measurements in each run: 2." in page
+    assert "These are too few for a verdict." in page
 
 
 def test_page_shows_a_leak(soak: dict[str, Any]) -> None:
@@ -131,7 +131,7 @@ def test_page_shows_a_leak(soak: dict[str, Any]) -> None:
     grown = [{**dict.fromkeys(ROOM, 10), "threads": 10 + 33 * index} for index in range(4)]
     page = render([{**soak, "footprints": grown, "query_starts": [0, 8, 16, 24]}], [])
 
-    assert "It has grown: threads grew by 99, limit 44: [10, 43, 76, 109]." in page
+    assert "These have grown: threads grew by 99, limit 44: [10, 43, 76, 109]." in page
 
 
 def test_page_shows_the_simulation(soak: dict[str, Any]) -> None:
@@ -160,7 +160,7 @@ def test_runs_add_up_to_a_full_soak(soak: dict[str, Any]) -> None:
 
     assert [run["seed"] for run in runs] == [7, 8]
     assert "This is less than a full soak" not in page
-    assert f"| Rounds | {FULL_ROUNDS}; 0 more were broken off |" in page
+    assert f"| Rounds | {FULL_ROUNDS} complete, 0 incomplete |" in page
     assert "seed 8, commit 1: 28 rounds, 120 s" in page
 
 
