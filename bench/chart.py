@@ -67,8 +67,8 @@ def draw(results: Results) -> list[Path]:
     max_groups = max(len(bars) for bars in panels.values())
     figure = Figure((2 + INCHES_PER_GROUP * max(max_groups, MIN_GROUPS), 1 + 3.4 * len(panels)))
     FigureCanvasAgg(figure)
-    for at, (title, bars) in enumerate(panels.items(), start=1):
-        _panel(figure.add_subplot(len(panels), 1, at), title, bars)
+    for index, (title, bars) in enumerate(panels.items(), start=1):
+        _panel(figure.add_subplot(len(panels), 1, index), title, bars)
     figure.suptitle(_heading(results), fontsize=9, wrap=True)
     figure.tight_layout(rect=(0, 0, 1, 0.99))
     paths = [results.path.with_suffix(suffix) for suffix in (".png", ".svg")]
@@ -108,8 +108,8 @@ def _bars(
     axes: Axes, reader: str, measurements: Sequence[Measurement], shift: float, width: float
 ) -> None:
     positioned: list[tuple[float, Any]] = [
-        (at + shift, measurement.speedup(reader))
-        for at, measurement in enumerate(measurements)
+        (index + shift, measurement.speedup(reader))
+        for index, measurement in enumerate(measurements)
         if reader in measurement.series and BASE in measurement.series
     ]
     medians = [ratio.median for _, ratio in positioned]

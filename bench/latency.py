@@ -63,7 +63,7 @@ class Arrivals:
         rows = frame.select("value").collect()
         now = time.time()
         produced = [int(row.value) / 1e9 for row in rows]
-        self.seen += [(at, now - at) for at in produced]
+        self.seen += [(produced_at, now - produced_at) for produced_at in produced]
         self.newest = max([self.newest, *produced])
 
     def close(self) -> None:
@@ -79,7 +79,7 @@ class Arrivals:
         """
         Return the latencies of the records produced in that time, however late they arrived.
         """
-        return [latency for at, latency in self.seen if start <= at < end]
+        return [latency for produced_at, latency in self.seen if start <= produced_at < end]
 
 
 def measure_latency(

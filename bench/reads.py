@@ -158,7 +158,7 @@ def _value(node: JavaObject, values: JavaObject) -> int:
 
 
 def _each(sequence: JavaObject) -> list[Any]:
-    return [sequence.apply(at) for at in range(sequence.size())]
+    return [sequence.apply(number) for number in range(sequence.size())]
 
 
 def _last_execution(spark: SparkSession) -> int:

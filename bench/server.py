@@ -28,14 +28,14 @@ def running_broker() -> Iterator[KafkaCluster]:
     Yield a running broker, and remove it with its data at the end.
     """
     kafka = KafkaCluster(config={"num.network.threads": 3, "num.io.threads": 8})
-    before = os.environ.get("_JAVA_OPTIONS")
+    previous_options = os.environ.get("_JAVA_OPTIONS")
     os.environ["_JAVA_OPTIONS"] = JAVA_OPTIONS
     try:
         kafka.start()
     finally:
         del os.environ["_JAVA_OPTIONS"]
-        if before is not None:
-            os.environ["_JAVA_OPTIONS"] = before
+        if previous_options is not None:
+            os.environ["_JAVA_OPTIONS"] = previous_options
     try:
         yield kafka
     finally:
@@ -60,6 +60,6 @@ def delete_topic(kafka: KafkaCluster, topic: str) -> None:
     """
     Delete a topic to free disk space.
     """
-    # Without a reference, the admin client would be closed with its requests.
+    # Keep a reference: without one, the admin client would be closed before its request is done.
     admin = kafka.admin()
     admin.delete_topics([topic])[topic].result(SECONDS)

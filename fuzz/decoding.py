@@ -24,10 +24,10 @@ def decode_all(
     Return the number of good records, and the last array of decoded rows.
     """
     encoded = exact_array(records)
-    at = rows = 0
+    position = rows = 0
     bad = set()
-    while at < len(encoded):
-        at = column.decode(encoded, at, len(encoded))
+    while position < len(encoded):
+        position = column.decode(encoded, position, len(encoded))
         assert column.nbytes <= max_bytes
         bad |= {value.row for value in column.take_bad()}
         part = column.take()

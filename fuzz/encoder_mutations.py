@@ -5,6 +5,7 @@ Arrow arrays of arbitrary values and offsets, and the invariants that the encode
 from __future__ import annotations
 
 import ctypes
+import itertools
 import json
 from typing import TYPE_CHECKING, Any
 
@@ -83,9 +84,9 @@ def _elements(
 
 
 def _ends(sizes: list[int], choices: Choices, first: int | None = None) -> tuple[pa.Buffer, int]:
-    at = choices.number(0, 2) if first is None else first
-    ends = [at, *(at := at + size for size in sizes)]
-    return _exact(b"".join(end.to_bytes(4, "little") for end in ends)), at
+    start = choices.number(0, 2) if first is None else first
+    ends = list(itertools.accumulate(sizes, initial=start))
+    return _exact(b"".join(end.to_bytes(4, "little") for end in ends)), start
 
 
 def _text(choices: Choices) -> bytes:
@@ -171,22 +172,22 @@ def _encoded(column: EncodedColumn, values: pa.Array, choices: Choices) -> list[
     Return the texts of the rows before the first that cannot be encoded.
     """
     texts: list[bytes | None] = []
-    at, end = 0, len(values)
-    while at < end:
+    start, end = 0, len(values)
+    while start < end:
         try:
-            part = column.encode(values, at, end, (1, 40, MAX_BYTES)[choices.number(0, 2)])
+            part = column.encode(values, start, end, (1, 40, MAX_BYTES)[choices.number(0, 2)])
         except EncodingError as error:
             reason = column.describe(error)
             assert reason.startswith("value"), reason
             first_bad = error.row
             part = None
         if part is None:
-            assert at <= first_bad < end
+            assert start <= first_bad < end
             end = first_bad
             continue
         part.validate(full=True)
-        assert 0 < len(part) <= end - at
-        assert part.is_null().to_pylist() == values[at : at + len(part)].is_null().to_pylist()
+        assert 0 < len(part) <= end - start
+        assert part.is_null().to_pylist() == values[start : start + len(part)].is_null().to_pylist()
         texts += part.to_pylist()
-        at += len(part)
+        start += len(part)
     return texts

@@ -67,12 +67,12 @@ def mutated(text: bytes, choices: Choices) -> bytes:
     """
     changed = bytearray(text)
     for _ in range(choices.number(0, 3)):
-        at = choices.number(0, len(changed))
-        end = min(len(changed), at + choices.number(0, 4))
-        changed[at:end] = (
+        position = choices.number(0, len(changed))
+        end = min(len(changed), position + choices.number(0, 4))
+        changed[position:end] = (
             choices.some_bytes(4)
             if choices.number(0, 1)
-            else bytes(changed[at:end]) * choices.number(0, 9)
+            else bytes(changed[position:end]) * choices.number(0, 9)
         )
     return bytes(changed)
 

@@ -125,18 +125,20 @@ def mutated(batch: bytes, choices: Choices) -> bytes:
 
 
 def _mutate(batch: bytearray, first: int, choices: Choices) -> None:
-    at = choices.number(first, len(batch) - 1)
+    position = choices.number(first, len(batch) - 1)
     kind = choices.number(0, 4)
     if kind == 0:
-        batch[at] ^= 1 << choices.number(0, 7)
+        batch[position] ^= 1 << choices.number(0, 7)
     elif kind == 1:
-        batch[at] = choices.number(0, 255)
+        batch[position] = choices.number(0, 255)
     elif kind == 2:
-        batch[at : at + choices.number(0, 2)] = _VARINTS[choices.number(0, len(_VARINTS) - 1)]
+        batch[position : position + choices.number(0, 2)] = _VARINTS[
+            choices.number(0, len(_VARINTS) - 1)
+        ]
     elif kind == 3:
-        batch[at:at] = choices.some_bytes(12)
+        batch[position:position] = choices.some_bytes(12)
     else:
-        del batch[at : at + choices.number(1, 8)]
+        del batch[position : position + choices.number(1, 8)]
 
 
 def decode_mutated(

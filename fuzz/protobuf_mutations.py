@@ -124,13 +124,13 @@ def with_imports(*files: Any) -> Any:
 def _message(file: Any, choices: Choices, depth: int) -> tuple[str, pa.DataType]:
     message = file.message_type.add(name=f"M{len(file.message_type)}")
     columns: list[tuple[str, pa.DataType]] = []
-    for at in range(choices.number(1, 5)):
+    for index in range(choices.number(1, 5)):
         # A number of two bytes, and one beyond the table of numbers.
-        number = (at + 1, 20 * at + 1, 2000 * at + 1)[choices.number(0, 2) if at else 0]
+        number = (index + 1, 20 * index + 1, 2000 * index + 1)[choices.number(0, 2) if index else 0]
         number = max([number, *(f.number + 1 for f in message.field)])
-        field = message.field.add(name=f"f{at}", number=number, label=_FIELD.LABEL_OPTIONAL)
+        field = message.field.add(name=f"f{index}", number=number, label=_FIELD.LABEL_OPTIONAL)
         kind = _shape(file, message, field, choices, depth)
-        if at == 0 or choices.number(0, 3):
+        if index == 0 or choices.number(0, 3):
             columns.append((field.name, kind))
     return message.name, pa.struct(columns)
 
@@ -161,12 +161,12 @@ def _shape(file: Any, message: Any, field: Any, choices: Choices, depth: int) ->
 
 
 def _single(file: Any, field: Any, choices: Choices, depth: int) -> pa.DataType:
-    at = choices.number(0, len(_SIMPLE) + 8)
-    if at >= len(_SIMPLE) and depth < _MAX_DEPTH:
+    choice = choices.number(0, len(_SIMPLE) + 8)
+    if choice >= len(_SIMPLE) and depth < _MAX_DEPTH:
         name, kind = _message(file, choices, depth + 1)
         field.type, field.type_name = _FIELD.TYPE_MESSAGE, f".shop.{name}"
         return kind
-    field.type, name, kind = _SIMPLE[at % len(_SIMPLE)]
+    field.type, name, kind = _SIMPLE[choice % len(_SIMPLE)]
     if name:
         field.type_name = name
     return kind

@@ -92,15 +92,17 @@ def _columns(labels: dict[str, str], arrows: list[tuple[str, str, str, str]]) ->
     names = list(labels)
     x: dict[str, float] = {}
     for index, name in enumerate(names):
-        at = _MARGIN + _width(labels[name]) / 2
+        x_position = _MARGIN + _width(labels[name]) / 2
         for other in names[:index]:
             fits = (_width(labels[other]) + _width(labels[name])) / 2 + _GAP
             texts = [_width(text) for a, _, b, text in arrows if {a, b} == {other, name}]
-            at = max(at, x[other] + max([fits if other == names[index - 1] else 0, *texts]))
+            x_position = max(
+                x_position, x[other] + max([fits if other == names[index - 1] else 0, *texts])
+            )
         # A text at an arrow to oneself is to the right of its line.
         before = names[index - 1] if index else None
         own = [_width(text) for a, _, b, text in arrows if a == b == before]
-        x[name] = max([at, *(x[before] + _SELF_WIDTH + width for width in own if before)])
+        x[name] = max([x_position, *(x[before] + _SELF_WIDTH + width for width in own if before)])
     return x
 
 
@@ -142,10 +144,10 @@ def _draw_line(drawing: _Drawing, line: str) -> None:
 def _picture(drawing: _Drawing, labels: dict[str, str]) -> str:
     heads = []
     for name, label in labels.items():
-        at, width = drawing.x[name], _width(label)
-        heads.append(f'<path class="life" d="M{at:g} {_MARGIN + _BOX}V{drawing.y:g}"/>')
-        heads.append(_box(at - width / 2, _MARGIN, width, _BOX, 'class="head"'))
-        middle = f'x="{at:g}" y="{_MARGIN + 20}" text-anchor="middle"'
+        x_position, width = drawing.x[name], _width(label)
+        heads.append(f'<path class="life" d="M{x_position:g} {_MARGIN + _BOX}V{drawing.y:g}"/>')
+        heads.append(_box(x_position - width / 2, _MARGIN, width, _BOX, 'class="head"'))
+        middle = f'x="{x_position:g}" y="{_MARGIN + 20}" text-anchor="middle"'
         heads.append(f"<text {middle}>{escape(label)}</text>")
     size = f'viewBox="0 0 {drawing.width:g} {drawing.y:g}" style="max-width:{drawing.width:g}px"'
     marker = (

@@ -23,7 +23,9 @@ def settings(block: Block) -> dict[str, str]:
     Return the settings of the command `pyspark` in a block.
     """
     words = shlex.split(block.text.replace("\\\n", " "))
-    return dict(words[at + 1].split("=", 1) for at, word in enumerate(words) if word == "--conf")
+    return dict(
+        words[index + 1].split("=", 1) for index, word in enumerate(words) if word == "--conf"
+    )
 
 
 def run(bootstrap: str, folder: str, lakehouse: str, jars: list[str]) -> dict[str, Any]:

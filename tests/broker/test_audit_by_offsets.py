@@ -138,8 +138,10 @@ def test_ids_are_those_of_spark(spark: SparkSession, name: str) -> None:
 
     for column, include_topic in enumerate([True, False]):
         checksums = [
-            checksum_of_range(TopicPartition(name, at % 2), at, at + 1, include_topic=include_topic)
-            for at in range(2**33, 2**33 + 4_000)
+            checksum_of_range(
+                TopicPartition(name, number % 2), number, number + 1, include_topic=include_topic
+            )
+            for number in range(2**33, 2**33 + 4_000)
         ]
         assert sum(checksum.sum for checksum in checksums) == sums[column]
 

@@ -48,13 +48,13 @@ def numbers() -> type[DataSource]:
             return {"next": 0}
 
         def read(self, start: dict[str, int]) -> tuple[Iterator[tuple[int]], dict[str, int]]:
-            at = start["next"]
-            return iter([(at,)]), {"next": at + 1}
+            offset = start["next"]
+            return iter([(offset,)]), {"next": offset + 1}
 
         def readBetweenOffsets(  # noqa: N802 (Spark's name)
             self, start: dict[str, int], end: dict[str, int]
         ) -> Iterator[tuple[int]]:
-            return ((at,) for at in range(start["next"], end["next"]))
+            return ((number,) for number in range(start["next"], end["next"]))
 
     class Numbers(DataSource):
         @classmethod

@@ -87,8 +87,8 @@ def all_kinds(codec: str, partitions: int = 3) -> list[Record]:
         tuple((f"h{i}", b"%d" % i) for i in range(20)),
     ]
     return [
-        Record(value, key, at % partitions, 1_700_000_000_000 - 977 * at, headers[at % 3])
-        for at, (key, value) in enumerate((k, v) for k in contents for v in contents)
+        Record(value, key, index % partitions, 1_700_000_000_000 - 977 * index, headers[index % 3])
+        for index, (key, value) in enumerate((k, v) for k in contents for v in contents)
     ]
 
 
@@ -155,12 +155,12 @@ def test_console_consumer_reads_every_codec(
     """
     name = topic(partitions=2)
     written: list[Record] = []
-    for at, codec in enumerate(CODECS):
+    for index, codec in enumerate(CODECS):
         rows = [
-            Record(b"v", f"{codec}-k".encode(), 0, 1_700_000_000_000 + at, (("a", b"1"),)),
-            Record(None, f"{codec}-tombstone".encode(), 1, 1 + at, (("a", None), ("b", b""))),
-            Record(b"", None, 1, 2 + at),
-            Record(b"%d." % at * 2000, b"", 0, 3 + at),
+            Record(b"v", f"{codec}-k".encode(), 0, 1_700_000_000_000 + index, (("a", b"1"),)),
+            Record(None, f"{codec}-tombstone".encode(), 1, 1 + index, (("a", None), ("b", b""))),
+            Record(b"", None, 1, 2 + index),
+            Record(b"%d." % index * 2000, b"", 0, 3 + index),
         ]
         write(kafka_cluster.bootstrap, [batch_of(rows)], name, compression_type=codec)
         written += rows
@@ -373,7 +373,7 @@ def test_buffer_smaller_than_the_data(
     rows = [Record(b"%07d" % i + b"." * 1000, b"k%d" % (i % 1500)) for i in range(6_000)]
     batch = batch_of(rows)
 
-    batches = [batch[at : at + 2000] for at in range(0, len(rows), 2000)]
+    batches = [batch[start : start + 2000] for start in range(0, len(rows), 2000)]
     assert write(kafka_cluster.bootstrap, batches, name, buffer_memory=262_144) == len(rows)
 
     records = kafka_cluster.consume(name)
@@ -453,9 +453,9 @@ def test_topic_column_and_option(kafka_cluster: KafkaCluster, topic: Callable[..
     column = pa.array([names[i % 2] for i in range(100)])
 
     assert write(kafka_cluster.bootstrap, [batch_of(rows, topic=column)], None) == 100
-    for at, name in enumerate(names):
+    for index, name in enumerate(names):
         values = {r.value for r in kafka_cluster.consume(name)}
-        assert values == {r.value for r in rows[at::2]}
+        assert values == {r.value for r in rows[index::2]}
 
     assert write(kafka_cluster.bootstrap, [batch_of(rows, topic=column)], names[0]) == 100
     assert len(kafka_cluster.consume(names[0])) == 150

@@ -230,7 +230,7 @@ def test_one_commit_request_per_batch() -> None:
         options = parse_stream_source(source_options)
         progress = make_progress_sink(options)
         for batch in range(4):
-            done = {TopicPartition("costs", at): batch for at in range(3)}
+            done = {TopicPartition("costs", number): batch for number in range(3)}
             for _ in range(3):
                 progress.record_completed(StreamOffset(done, query=QueryIdentity("q", batch)))
             wait_until(partial(missing_offsets, options, batch), SECONDS)

@@ -111,7 +111,7 @@ def test_show(place: tuple[str, list[str]], run: Callable[..., str]) -> None:
         [name, "0", "2", "4", "q", "1", "on", "x", "3"],
         [name, "1", "1", "4", "q", "1", "on", "x", "-"],
     ]
-    assert [(at["topic"], at["partition"], at["offset"]) for at in records] == [
+    assert [(record["topic"], record["partition"], record["offset"]) for record in records] == [
         (name, 0, 2),
         (name, 1, 1),
     ]
@@ -214,7 +214,7 @@ def test_lag_in_seconds(
     report = json.loads(run("lag", *arguments, "--json"))
     behind = [line.split()[5:] for line in run("lag", *arguments).splitlines()[1:4]]
 
-    first, second, third = (at["seconds"] for at in report["partitions"])
+    first, second, third = (record["seconds"] for record in report["partitions"])
     assert 3600 <= first == report["seconds"]
     assert (second, third) == (0.0, 0.0)
     assert [words[1] for words in behind] == ["h", "s", "s"]

@@ -43,14 +43,14 @@ def faults(recorded: Sequence[Moment], completed: Sequence[Moment]) -> list[str]
     Return the faults of a recorded history, given the history of completed offsets.
     """
     violations = []
-    for (_, before), (at, after) in itertools.pairwise(recorded):
+    for (_, before), (seconds, after) in itertools.pairwise(recorded):
         if any(b < a for a, b in zip(before, after, strict=True)):
-            violations.append(f"went back from {before} to {after} at {at:.3f}")
-    for at, offsets in recorded:
-        done = [ends for moment, ends in completed if moment <= at]
+            violations.append(f"went back from {before} to {after} at {seconds:.3f}")
+    for seconds, offsets in recorded:
+        done = [ends for moment, ends in completed if moment <= seconds]
         allowed = [max(ends) for ends in zip(*done, strict=True)] or [0] * len(offsets)
         if any(offset > maximum for offset, maximum in zip(offsets, allowed, strict=True)):
-            violations.append(f"{offsets} at {at:.3f}, and only {allowed} was complete")
+            violations.append(f"{offsets} at {seconds:.3f}, and only {allowed} was complete")
     return violations
 
 

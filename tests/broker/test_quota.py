@@ -110,7 +110,7 @@ def test_a_throttled_writer_waits(
     """
     caplog.set_level(logging.INFO, "pyspark_pykafka")
     name = topic()
-    batches = [producing.batch_of(RECORDS[at : at + 100]) for at in range(0, COUNT, 100)]
+    batches = [producing.batch_of(RECORDS[start : start + 100]) for start in range(0, COUNT, 100)]
     client = limited("producer_byte_rate", f"slow-writer-{engine}")
 
     began = time.monotonic()

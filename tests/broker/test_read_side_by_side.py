@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.side_by_side
 
-Agreed = "Callable[..., list[Row]]"
 T0 = 1_700_000_000_000
 
 
@@ -40,11 +39,11 @@ def filled(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> str:
     return name
 
 
-def offsets(topic: str, *of: int) -> str:
+def offsets(topic: str, *values: int) -> str:
     """
     Return the JSON with an offset (or a timestamp) for each partition of a topic.
     """
-    return json.dumps({topic: {str(p): o for p, o in enumerate(of)}})
+    return json.dumps({topic: {str(p): value for p, value in enumerate(values)}})
 
 
 def test_defaults(filled: str, agreed: Callable[..., list[Row]]) -> None:
@@ -362,9 +361,9 @@ def test_both_connectors_refuse(
     """
     Options that the JVM connector refuses are refused by pykafka as well (R16, S37, M30, O07).
     """
-    rejected = {k: v.replace("%s", filled) for k, v in options.items()}
-    if options and "assign" not in rejected:
-        rejected.setdefault("subscribe", filled)
+    refused = {k: v.replace("%s", filled) for k, v in options.items()}
+    if options and "assign" not in refused:
+        refused.setdefault("subscribe", filled)
     for connector in ("kafka", "pykafka"):
         with pytest.raises(Exception, match=r"\w"):
-            load(connector, **rejected).count()
+            load(connector, **refused).count()

@@ -76,8 +76,8 @@ def renewing() -> Iterator[ProxiedCluster]:
         create_scram_users(cluster.kafka)
         cluster.kafka.create_topic("slow", 1)
         # Small batches, so that there are many fetches.
-        for at in range(0, COUNT, 50):
-            cluster.kafka.produce("slow", [Record(value) for value in VALUES[at : at + 50]])
+        for start in range(0, COUNT, 50):
+            cluster.kafka.produce("slow", [Record(value) for value in VALUES[start : start + 50]])
         yield cluster
 
 
@@ -164,7 +164,7 @@ def check_busy_writer(cluster: ProxiedCluster, topic: str, seconds: float) -> No
     def batches() -> Iterator[pa.RecordBatch]:
         number = 0
         while time.monotonic() < end:
-            records = [Record(b"%d." % at + b"x" * 200) for at in range(number, number + 200)]
+            records = [Record(b"%d." % index + b"x" * 200) for index in range(number, number + 200)]
             yield producing.batch_of(records)
             number += 200
 

@@ -72,8 +72,8 @@ def commit(kafka_cluster: KafkaCluster) -> Callable[[str, str, dict[int, int]], 
 
     def commit_offsets(group: str, topic: str, offsets: dict[int, int]) -> None:
         consumer = Consumer({"bootstrap.servers": kafka_cluster.bootstrap, "group.id": group})
-        at = [TopicPartition(topic, p, offset) for p, offset in offsets.items()]
-        consumer.commit(offsets=at, asynchronous=False)
+        positions = [TopicPartition(topic, p, offset) for p, offset in offsets.items()]
+        consumer.commit(offsets=positions, asynchronous=False)
         consumer.close()
 
     return commit_offsets

@@ -82,7 +82,10 @@ def test_a_topic_lives_from_create_to_delete(run: Run) -> None:
     deleted = run("topic", "delete", unique, "--execute")
 
     assert created == f"Created the topic {unique}.\n"
-    assert [(at["partition"], at["start"], at["end"]) for at in description["partitions"]] == [
+    assert [
+        (partition["partition"], partition["start"], partition["end"])
+        for partition in description["partitions"]
+    ] == [
         (0, 0, 0),
         (1, 0, 0),
         (2, 0, 0),

@@ -236,7 +236,7 @@ def test_a_failed_write_is_aborted_at_once(sink: Sink) -> None:
     def good_then_bad() -> Iterator[pa.RecordBatch]:
         limit = Deadline.after(SECONDS)
         while not sink.written() and not limit.expired:
-            yield rows(*[b"%d" % at * 1_000 for at in range(2_000)])
+            yield rows(*[b"%d" % number * 1_000 for number in range(2_000)])
         yield bad
 
     with pytest.raises(RecordError, match="partition 7"):
@@ -460,7 +460,7 @@ def test_many_records_in_one_transaction(sink: Sink, kafka_cluster: KafkaCluster
     A transaction of several requests and batches, larger than the buffer, is visible whole or not
     at all.
     """
-    values = [b"%06d" % at + b"x" * 200 for at in range(20_000)]
+    values = [b"%06d" % number + b"x" * 200 for number in range(20_000)]
     kafka = KafkaSettings.of(
         {
             "bootstrap.servers": kafka_cluster.bootstrap,

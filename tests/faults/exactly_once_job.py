@@ -77,8 +77,8 @@ def with_fault(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """
     task = TaskContext.get()
     assert task is not None
-    for at, batch in enumerate(batches):
-        if at == 8 and first(task):
+    for index, batch in enumerate(batches):
+        if index == 8 and first(task):
             Path(flag).touch()
             FAULTS[fault]()
         yield batch

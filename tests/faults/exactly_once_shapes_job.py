@@ -54,8 +54,8 @@ def numbers(query: Query, topic: int = 0) -> DataFrame:
         .load()
     )
     number = F.col("value").cast("string").cast("long")
-    at = F.timestamp_seconds(number + FIRST_SECOND)
-    return read.select(number.alias("id"), F.col("key").cast("string"), at.alias("at"))
+    event_time = F.timestamp_seconds(number + FIRST_SECOND)
+    return read.select(number.alias("id"), F.col("key").cast("string"), event_time.alias("at"))
 
 
 def ids(frame: DataFrame) -> DataFrame:

@@ -137,9 +137,9 @@ def with_fault(rows: Iterator[Any], fault: dict[str, Any]) -> Iterator[Any]:
     Yield the rows of a task, with the fault after some of them are written.
     """
     moment = PAUSE_AFTER if fault["point"] == "paused" else 0
-    for at, batch in enumerate(rows):
+    for index, batch in enumerate(rows):
         yield batch
-        if at == moment:
+        if index == moment:
             Path(fault["flag"]).touch()
             hit(fault)
 

@@ -36,8 +36,8 @@ def records(numbers: Iterable[int]) -> list[Record]:
     Return the records of a topic.
     """
     return [
-        Record(str(number).encode(), key_of(number).encode(), at % PARTITIONS)
-        for at, number in enumerate(numbers)
+        Record(str(number).encode(), key_of(number).encode(), index % PARTITIONS)
+        for index, number in enumerate(numbers)
     ]
 
 
@@ -69,8 +69,8 @@ def windowed(numbers: Iterable[int]) -> Rows:
         counts[group] += 1
         last[group] = number
     return [
-        row_of({"start": start, "key": key, "count": counts[start, key], "last": at})
-        for (start, key), at in last.items()
+        row_of({"start": start, "key": key, "count": counts[start, key], "last": event})
+        for (start, key), event in last.items()
         if start + WINDOW_SECONDS <= ordered[-1]
     ]
 

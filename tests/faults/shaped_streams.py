@@ -107,7 +107,7 @@ class ShapedStream:
         """
         The topics that the query reads.
         """
-        return [f"{self.name}-{at}" for at in range(2 if self._joins else 1)]
+        return [f"{self.name}-{number}" for number in range(2 if self._joins else 1)]
 
     @property
     def output(self) -> str:
@@ -227,7 +227,7 @@ class ShapedStream:
         Return the expected rows.
         """
         if self.shape == "rate":
-            return [row_of({"id": at}) for at in range(ROWS * (self.running() + 1))]
+            return [row_of({"id": number}) for number in range(ROWS * (self.running() + 1))]
         if self.shape == "windowed":
             return shape_models.windowed(self.numbers)
         if self.shape == "complete":
@@ -278,12 +278,12 @@ class ShapedStream:
             self.cluster.kafka.produce(topic, shape_models.records(numbers))
         self._files.mkdir()
         size = ROWS // FILES
-        for at in range(FILES * self.batches):
-            rows = shape_models.each_once(self.numbers[at * size : (at + 1) * size])
-            file = self._files / f"{at:04}.json"
+        for number in range(FILES * self.batches):
+            rows = shape_models.each_once(self.numbers[number * size : (number + 1) * size])
+            file = self._files / f"{number:04}.json"
             file.write_text("\n".join(rows))
             # Spark reads them in the order of their times.
-            os.utime(file, (at + 1, at + 1))
+            os.utime(file, (number + 1, number + 1))
 
 
 @dataclass

@@ -150,7 +150,9 @@ def test_a_task_reads_to_the_new_leaders_end(
     """
     full_range = OffsetRange(P0, EARLIEST, LATEST)
     task = settings(cluster.servers(*nodes), engine, schema=VALUES)
-    offsets = [at for batch in fetch(full_range, task) for at in batch["offset"].to_pylist()]
+    offsets = [
+        offset for batch in fetch(full_range, task) for offset in batch["offset"].to_pylist()
+    ]
 
     assert offsets == list(range(BEFORE + AFTER))
 
@@ -219,7 +221,9 @@ def test_an_exactly_once_stream_through_the_cut_off_broker(
     finally:
         query.stop()
 
-    expected = [f"{'before' if at < BEFORE else 'after'}-{at}" for at in range(BEFORE + AFTER)]
+    expected = [
+        f"{'before' if number < BEFORE else 'after'}-{number}" for number in range(BEFORE + AFTER)
+    ]
     assert committed_values(cluster, "stream-exactly-once") == sorted(expected)
 
 

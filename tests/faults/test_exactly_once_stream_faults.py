@@ -88,7 +88,7 @@ class Watcher:
         config = {"bootstrap.servers": bootstrap, "group.id": "watcher", **COMMITTED}
         self._consumer = Consumer({**config, "enable.auto.commit": False})
         partitions = self._consumer.list_topics(topic, 30.0).topics[topic].partitions
-        self._consumer.assign([Position(topic, at, 0) for at in partitions])
+        self._consumer.assign([Position(topic, partition, 0) for partition in partitions])
         self._done = threading.Event()
         self.seen: list[tuple[int, bytes, int]] = []
         self._thread = threading.Thread(target=self._watch, daemon=True)
@@ -144,22 +144,22 @@ class History:
             "deliveryGuarantee": "exactly-once",
             **self.options,
         }
-        planted = [{**value, "flag": str(self.flag(at))} for at, value in enumerate(faults)]
+        planted = [{**value, "flag": str(self.flag(index))} for index, value in enumerate(faults)]
         arguments = [self.cluster.bootstrap, str(self.folder / "checkpoint")]
         arguments += [json.dumps(value) for value in (sink, planted, self.conf)]
         return start_job(JOB, arguments, self.folder / f"run-{self.runs}.log")
 
-    def flag(self, at: int) -> Path:
+    def flag(self, number: int) -> Path:
         """
         Return the file that exists once a fault of the last run has happened.
         """
-        return self.folder / f"flag-{self.runs}-{at}"
+        return self.folder / f"flag-{self.runs}-{number}"
 
-    def again(self, at: int) -> bool:
+    def again(self, number: int) -> bool:
         """
         Whether a second attempt was made in the batch of a fault of the last run.
         """
-        return Path(f"{self.flag(at)}-again").exists()
+        return Path(f"{self.flag(number)}-again").exists()
 
     def run(self, *faults: dict[str, Any]) -> int:
         """
@@ -183,7 +183,7 @@ class History:
         Run to the end, with any failures of tasks.
         """
         assert self.run(*faults) == 0, self.log()
-        assert all(self.flag(at).exists() for at in range(len(faults)))
+        assert all(self.flag(number).exists() for number in range(len(faults)))
 
     def log(self) -> str:
         """
@@ -440,13 +440,13 @@ def test_paused_workers_resume(cluster: KafkaCluster, tmp_path: Path, seed: int)
     watcher = watch(history)
     job = history.start(*each_batch("paused", tasks=1))
     try:
-        for at in range(BATCHES):
-            wake_late(history, job, at)
+        for number in range(BATCHES):
+            wake_late(history, job, number)
         assert job.wait(SECONDS) == 0, history.log()
     finally:
         kill_job(job)
 
-    assert all(history.again(at) for at in range(BATCHES))
+    assert all(history.again(number) for number in range(BATCHES))
     verify(history, watcher)
 
 
@@ -471,11 +471,11 @@ def test_a_batch_outlives_its_transactions(history: History) -> None:
     verify(history, watcher)
 
 
-def wake_late(history: History, job: subprocess.Popen[str], at: int) -> None:
+def wake_late(history: History, job: subprocess.Popen[str], batch_id: int) -> None:
     """
     Resume a paused task after its transaction has been aborted.
     """
-    wait_until(lambda: paused(job, history.flag(at)), SECONDS)
+    wait_until(lambda: paused(job, history.flag(batch_id)), SECONDS)
     wait_until(lambda: None if history.open_ids() else "no transaction is open", SECONDS)
     history.await_ended()
     stop_all(job, signal.SIGCONT)
@@ -518,8 +518,8 @@ def test_speculative_and_retried_tasks(
     assert history.run(*each_batch(point, seed)) == 0, history.log()
 
     # An attempt that is slow by itself may lose before the fault.
-    twice = [at for at in range(BATCHES) if history.again(at)]
-    assert len([at for at in twice if history.flag(at).exists()]) >= 5
+    twice = [number for number in range(BATCHES) if history.again(number)]
+    assert len([number for number in twice if history.flag(number).exists()]) >= 5
     history.await_ended()
     verify(history, watcher)
 

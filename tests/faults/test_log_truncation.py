@@ -106,14 +106,14 @@ def numbered(prefix: str, start: int, end: int) -> list[Record]:
     """
     Return numbered records.
     """
-    return [Record(f"{prefix} {at}".encode()) for at in range(start, end)]
+    return [Record(f"{prefix} {number}".encode()) for number in range(start, end)]
 
 
 def values(prefix: str, start: int, end: int) -> list[bytes]:
     """
     Return the values of numbered records.
     """
-    return [f"{prefix} {at}".encode() for at in range(start, end)]
+    return [f"{prefix} {number}".encode() for number in range(start, end)]
 
 
 def cut(data_folder: Path, topic: str, end: int) -> None:
@@ -121,11 +121,11 @@ def cut(data_folder: Path, topic: str, end: int) -> None:
     Remove the records from an offset on from a stopped broker's log, as a lost disk cache would.
     """
     (segment,) = data_folder.glob(f"{topic}-0/*.log")
-    data, at = segment.read_bytes(), 0
-    while int.from_bytes(data[at:][BASE_OFFSET], "big") < end:
-        at += BEFORE_LENGTH + int.from_bytes(data[at:][LENGTH], "big")
-    assert 0 < at < len(data)
-    segment.write_bytes(data[:at])
+    data, position = segment.read_bytes(), 0
+    while int.from_bytes(data[position:][BASE_OFFSET], "big") < end:
+        position += BEFORE_LENGTH + int.from_bytes(data[position:][LENGTH], "big")
+    assert 0 < position < len(data)
+    segment.write_bytes(data[:position])
     for index in segment.parent.glob("*index"):
         index.unlink()
 

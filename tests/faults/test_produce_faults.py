@@ -110,10 +110,10 @@ def rows(
     """
     Yield batches of numbered rows; call a function before some of them.
     """
-    for at in range(batches):
-        if faults and at in faults:
-            faults[at]()
-        numbers = range(at * ROWS, (at + 1) * ROWS)
+    for number in range(batches):
+        if faults and number in faults:
+            faults[number]()
+        numbers = range(number * ROWS, (number + 1) * ROWS)
         yield batch_of([Record(b"%d." % i + b"x" * 100, b"k%d" % (i % KEYS)) for i in numbers])
 
 
@@ -218,12 +218,12 @@ def moving_leaders(cluster: KafkaCluster, name: str, **kafka: int) -> list[str]:
     """
     cluster.create_topic(name, PARTITIONS)
 
-    def move(at: int) -> None:
-        partition = at % PARTITIONS
+    def move(number: int) -> None:
+        partition = number % PARTITIONS
         now = leader(cluster, name, partition)
         move_leader(cluster, name, partition, now % 3 + 1)
 
-    moves = {at: partial(move, at) for at in range(3, BATCHES, 3)}
+    moves = {start: partial(move, start) for start in range(3, BATCHES, 3)}
     with on_retry(because="NOT_LEADER_FOR_PARTITION") as retries:
         write_all(cluster, name, rows(moves), **kafka)
     return retries
@@ -329,9 +329,9 @@ def test_killed_leaders(three: KafkaCluster, victims: Victims) -> None:
     """
     name = three.create_topic("killed", PARTITIONS)
     faults: dict[int, Callable[[], object]] = {}
-    for at, partition in ((5, 0), (15, 1), (25, 2)):
-        faults[at] = lambda partition=partition: victims.kill_leader(name, partition)  # type: ignore[misc]
-        faults[at + 5] = victims.bring_back
+    for number, partition in ((5, 0), (15, 1), (25, 2)):
+        faults[number] = lambda partition=partition: victims.kill_leader(name, partition)  # type: ignore[misc]
+        faults[number + 5] = victims.bring_back
 
     assert write_all(three, name, rows(faults)) == BATCHES * ROWS
 
@@ -605,9 +605,9 @@ def test_random_faults(three: KafkaCluster, victims: Victims, seed: int) -> None
             three.resume(node)
 
     faults: dict[int, Callable[[], object]] = {}
-    for at in range(4, 4 * BATCHES, 8):
-        faults[at] = chance.choice([kill, pause, move, move])
-        faults[at + 4] = heal
+    for start in range(4, 4 * BATCHES, 8):
+        faults[start] = chance.choice([kill, pause, move, move])
+        faults[start + 4] = heal
 
     codec = chance.choice(["none", "lz4", "zstd"])
     written = write_all(

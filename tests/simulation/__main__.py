@@ -109,7 +109,7 @@ def _outcomes(workload: str, seeds: range, arguments: argparse.Namespace) -> Ite
             for seed in seeds:
                 yield run_seed(workload, seed, is_traced=arguments.trace)
         return
-    chunks = [seeds[at : at + _CHUNK] for at in range(0, len(seeds), _CHUNK)]
+    chunks = [seeds[start : start + _CHUNK] for start in range(0, len(seeds), _CHUNK)]
     with ProcessPoolExecutor(arguments.jobs) as pool:
         for outcomes in pool.map(_run_chunk, [workload] * len(chunks), chunks):
             yield from outcomes

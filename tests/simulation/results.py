@@ -106,7 +106,7 @@ def _summary(workload: str, runs: Sequence[Run]) -> Summary:
 
 def _ranges(runs: Sequence[Run]) -> tuple[str, ...]:
     runs = sorted(runs, key=lambda run: run.first)
-    gaps = [at for at, (one, two) in enumerate(pairwise(runs), 1) if one.last + 1 < two.first]
+    gaps = [index for index, (one, two) in enumerate(pairwise(runs), 1) if one.last + 1 < two.first]
     bounds = pairwise([0, *gaps, len(runs)])
     return tuple(f"{runs[start].first}-{runs[end - 1].last}" for start, end in bounds)
 

@@ -95,12 +95,12 @@ def _deck(seed: int, number: int, kinds: tuple[str, ...], most: int) -> list[str
     """
     start = number * CARDS_PER_ROUND
     cards: list[str] = []
-    at = start
+    second = start
     while len(cards) < most:
         deck = list(kinds)
-        Random(f"{seed}/deck/{at // len(kinds)}").shuffle(deck)
-        cards.append(deck[at % len(kinds)])
-        at += 1
+        Random(f"{seed}/deck/{second // len(kinds)}").shuffle(deck)
+        cards.append(deck[second % len(kinds)])
+        second += 1
     return cards
 
 

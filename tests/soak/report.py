@@ -57,19 +57,19 @@ or if the soak itself failed.
 """
 
 _CHANGING_LOG = """\
-In `changing-log` the topic is deleted and recreated, gets more partitions, or loses its last records
-in an unclean leader election, and the query runs with `failOnDataLoss=false`. Records that were
-written to a replica which then lost the election may be missing, but no others.
+In `changing-log` the topic is deleted and recreated, gets more partitions, or loses its last
+records in an unclean leader election, and the query runs with `failOnDataLoss=false`. Records that
+were written to a replica which then lost the election may be missing, but no others.
 """
 
 _NOT_PROMISED = """\
 ## What is not promised
 
-- The soak runs on one machine. Proxies simulate network faults, and disks do not fail: a *full disk*
-  is a small file system in memory, and a *slow broker* is a process that is stopped nine tenths of
-  the time.
-- A *clock jump* shifts `time.time()` in the Python processes of drivers and executors. The clocks of
-  the JVMs do not change.
+- The soak runs on one machine. Proxies simulate network faults, and disks do not fail: a *full
+  disk* is a small file system in memory, and a *slow broker* is a process that is stopped nine
+  tenths of the time.
+- A *clock jump* shifts `time.time()` in the Python processes of drivers and executors. The clocks
+  of the JVMs do not change.
 - At-least-once writes may duplicate records. Exactly-once holds for readers with
   `isolation.level=read_committed`.
 - Records that the brokers lose are lost: with fewer than two in-sync replicas, or after an unclean
@@ -253,8 +253,9 @@ def _impossible(soak: Sequence[SoakRun]) -> Iterator[str]:
 def _resources(soak: Sequence[SoakRun]) -> Iterator[str]:
     counts = [len(run["footprints"]) for run in soak]
     yield (
-        "One driver is never killed. It is measured between rounds, after a garbage collection in its "
-        f"Python process and its JVM. Measurements in each run: {', '.join(map(str, counts))}.\n"
+        "One driver is never killed. It is measured between rounds, after a garbage collection in "
+        "its Python process and its JVM. Measurements in each run: "
+        f"{', '.join(map(str, counts))}.\n"
     )
     judged = [run for run in soak if len(run["footprints"]) >= ENOUGH_SAMPLES]
     if not judged:
@@ -269,9 +270,9 @@ def _resources(soak: Sequence[SoakRun]) -> Iterator[str]:
         yield f"These have grown: {'; '.join(grown)}.\n"
         return
     yield (
-        "Nothing grew beyond what Spark 4.2 itself leaks at each start of a query. In the JVM these "
-        "are three files and a thread for each Python source, even for one that does nothing; for "
-        "`foreachBatch`, a file and a thread in each of the two processes.\n"
+        "Nothing grew beyond what Spark 4.2 itself leaks at each start of a query. In the JVM "
+        "these are three files and a thread for each Python source, even for one that does "
+        "nothing; for `foreachBatch`, a file and a thread in each of the two processes.\n"
     )
 
 

@@ -135,8 +135,10 @@ def rated(committed: int, planned: int) -> Truth:
     done = committed * ROWS_PER_BATCH
     return {
         ("rate", 0): [
-            WrittenRecord(at, f"rate/0/{at}".encode(), COMMITTED if at < done else UNKNOWN)
-            for at in range(planned * ROWS_PER_BATCH)
+            WrittenRecord(
+                number, f"rate/0/{number}".encode(), COMMITTED if number < done else UNKNOWN
+            )
+            for number in range(planned * ROWS_PER_BATCH)
         ]
     }
 

@@ -157,8 +157,8 @@ class SoakQuery:
         files = sorted(self.kept.glob("[0-9]*.json"), key=lambda file: int(file.stem))
         return [
             [
-                truth.kept_row(text.encode(), at, int(file.stem))
-                for at, text in enumerate(json.loads(file.read_text()))
+                truth.kept_row(text.encode(), index, int(file.stem))
+                for index, text in enumerate(json.loads(file.read_text()))
             ]
             for file in files
         ]

@@ -157,8 +157,8 @@ class World:
         Return the last stable offset.
         """
         still = (
-            at
-            for at, (transaction, _) in enumerate(self.log)
+            index
+            for index, (transaction, _) in enumerate(self.log)
             if transaction and transaction.state is TransactionState.ONGOING
         )
         return next(still, len(self.log))
@@ -169,8 +169,8 @@ class World:
         """
         end = min(end, self.stable) if committed else end
         return [
-            (at, entry)
-            for at, (transaction, entry) in enumerate(self.log[start:end], start)
+            (index, entry)
+            for index, (transaction, entry) in enumerate(self.log[start:end], start)
             if entry is not None
             and not (
                 committed
@@ -206,7 +206,9 @@ class World:
             for transaction in self.ended
             if transaction.state is TransactionState.COMPLETE_COMMIT
         ]
-        return Counter(row for transaction in done for at, row in transaction.rows if at == batch)
+        return Counter(
+            row for transaction in done for row_batch, row in transaction.rows if row_batch == batch
+        )
 
     def _transaction_of(self, prepared: PreparedTransaction) -> Open:
         transaction = self.names.get(prepared.transactional_id)

@@ -40,26 +40,26 @@ def read_end_txn(frame: bytes) -> EndTxn:
     Parse an EndTxn request, as ``EndTxnRequest.json`` of Kafka defines it.
     """
     _, version, _, client = _HEADER.unpack_from(frame)
-    at = _HEADER.size + max(client, 0)
+    position = _HEADER.size + max(client, 0)
     if version < _FIRST_FLEXIBLE:
-        (length,) = _LENGTH.unpack_from(frame, at)
-        at += _LENGTH.size
+        (length,) = _LENGTH.unpack_from(frame, position)
+        position += _LENGTH.size
     else:
         # After the empty tagged fields of the header; a compact string's length is stored plus 1.
-        length, at = _varint(frame, at + 1)
+        length, position = _varint(frame, position + 1)
         length -= 1
-    name = frame[at : at + length].decode()
-    return EndTxn(name, commit=bool(frame[at + length + _PRODUCER_BYTES]))
+    name = frame[position : position + length].decode()
+    return EndTxn(name, commit=bool(frame[position + length + _PRODUCER_BYTES]))
 
 
-def _varint(frame: bytes, at: int) -> tuple[int, int]:
+def _varint(frame: bytes, position: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        byte = frame[at]
-        at += 1
+        byte = frame[position]
+        position += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value, at
+            return value, position
         shift += 7
 
 

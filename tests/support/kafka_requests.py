@@ -258,8 +258,8 @@ def batch(
     """
     names = [*keys, *([None] * (len(values) - len(keys)))]
     records = [
-        Record(at, int(now * 1000), key, value)
-        for at, (key, value) in enumerate(zip(names, values, strict=True))
+        Record(index, int(now * 1000), key, value)
+        for index, (key, value) in enumerate(zip(names, values, strict=True))
     ]
     data = batch_of(
         *records, producer_id=producer_id, transactional=transactional, codec=codec

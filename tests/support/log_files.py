@@ -18,8 +18,8 @@ def stored_batches(data_folder: Path, topic: str) -> Iterator[bytes]:
     Yield a topic's record batches, or its messages in an older format, as bytes.
     """
     for segment in data_folder.glob(f"{topic}-*/*.log"):
-        data, at = segment.read_bytes(), 0
-        while at < len(data):
-            length = int.from_bytes(data[at + _LENGTH_START : at + _LENGTH_END], "big")
-            yield data[at : at + _LENGTH_END + length]
-            at += _LENGTH_END + length
+        data, position = segment.read_bytes(), 0
+        while position < len(data):
+            length = int.from_bytes(data[position + _LENGTH_START : position + _LENGTH_END], "big")
+            yield data[position : position + _LENGTH_END + length]
+            position += _LENGTH_END + length

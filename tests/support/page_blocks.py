@@ -95,5 +95,5 @@ def _redirected(words: list[str]) -> tuple[list[str], str]:
     """
     if ">" not in words:
         return words, ""
-    at = words.index(">")
-    return words[:at], words[at + 1]
+    index = words.index(">")
+    return words[:index], words[index + 1]

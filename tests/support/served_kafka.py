@@ -69,8 +69,8 @@ class RawKafka(KafkaRequests):
         connection.sendall(request.encode(version=version, header=True, framed=True))
         content = _read(connection, int.from_bytes(_read(connection, 4), "big"))
         kind = request.header.get_response_class()[None]
-        at = 5 if kind.flexible_version_q(version) else 4
-        return kind.decode(content[at:], version=version, header=False)
+        position = 5 if kind.flexible_version_q(version) else 4
+        return kind.decode(content[position:], version=version, header=False)
 
     def _connection(self, node: int) -> socket.socket:
         if node not in self._sockets:

@@ -74,8 +74,8 @@ class Pending:
             self.closed = True
             return
         flexible = self._kind.flexible_version_q(self._version)
-        at = 5 if flexible and self._kind is not ApiVersionsResponse else 4
-        self.response = self._kind.decode(content[at:], version=self._version, header=False)
+        position = 5 if flexible and self._kind is not ApiVersionsResponse else 4
+        self.response = self._kind.decode(content[position:], version=self._version, header=False)
 
 
 class SimulatedKafka(KafkaRequests):

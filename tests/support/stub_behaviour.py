@@ -312,7 +312,9 @@ class Behaviour:
         topic = MetadataResponse.MetadataResponseTopic
         error = self.topic_error(node, name) if name in partition_counts else _UNKNOWN_TOPIC
         count = partition_counts[name] if not error else 0
-        leaders = [(self.leader(name, at), self.leader_epoch(name, at)) for at in range(count)]
+        leaders = [
+            (self.leader(name, number), self.leader_epoch(name, number)) for number in range(count)
+        ]
         key = (name, error, tuple(leaders))
         # Cached: thousands of objects that rarely change.
         if key not in self._metadata:
@@ -324,14 +326,14 @@ class Behaviour:
                 partitions=[
                     topic.MetadataResponsePartition(
                         error_code=0 if leader >= 0 else 5,
-                        partition_index=at,
+                        partition_index=index,
                         leader_id=leader,
                         leader_epoch=epoch,
                         replica_nodes=[max(leader, 0)],
                         isr_nodes=[max(leader, 0)],
                         offline_replicas=[],
                     )
-                    for at, (leader, epoch) in enumerate(leaders)
+                    for index, (leader, epoch) in enumerate(leaders)
                 ],
             )
         return self._metadata[key]
@@ -346,14 +348,14 @@ class Behaviour:
         kind = ListOffsetsResponse.ListOffsetsTopicResponse
 
         def one(topic: str, requested: Any) -> Any:
-            at = requested.partition_index
-            error, offset = self.offsets(node, topic, at, requested.timestamp)
+            number = requested.partition_index
+            error, offset = self.offsets(node, topic, number, requested.timestamp)
             return kind.ListOffsetsPartitionResponse(
-                partition_index=at,
+                partition_index=number,
                 error_code=error,
                 timestamp=-1,
                 offset=offset,
-                leader_epoch=self.leader_epoch(topic, at),
+                leader_epoch=self.leader_epoch(topic, number),
             )
 
         topics = [
@@ -441,14 +443,14 @@ class Behaviour:
 
     def _append(self, topic: str, partition: int, records: bytes) -> int:
         log = self.logs.setdefault((topic, partition), [])
-        first, at = self.end(topic, partition), 0
-        while at < len(records):
-            (length,) = struct.unpack_from(">i", records, at + _LENGTH)
-            batch = bytearray(records[at : at + _LENGTH_END + length])
+        first, position = self.end(topic, partition), 0
+        while position < len(records):
+            (length,) = struct.unpack_from(">i", records, position + _LENGTH)
+            batch = bytearray(records[position : position + _LENGTH_END + length])
             struct.pack_into(">q", batch, _BASE, self.end(topic, partition))
             struct.pack_into(">i", batch, _EPOCH, self.leader_epoch(topic, partition))
             log.append(bytes(batch))
-            at += len(batch)
+            position += len(batch)
         return first
 
     def _on_10(self, node: int, request: Any) -> Any:  # noqa: ARG002
@@ -464,14 +466,14 @@ class Behaviour:
             )
             for name in many
         ]
-        at = self.coordinator(request.key or "")
+        coordinator = self.coordinator(request.key or "")
         return FindCoordinatorResponse(
             throttle_time_ms=0,
             error_code=0,
             error_message=None,
-            node_id=at,
-            host=self.host(at),
-            port=self.port(at),
+            node_id=coordinator,
+            host=self.host(coordinator),
+            port=self.port(coordinator),
             coordinators=coordinators,
         )
 
@@ -519,8 +521,8 @@ class Behaviour:
                 topic(
                     name=added_topic.name,
                     results_by_partition=[
-                        partition(partition_index=at, partition_error_code=error)
-                        for at in added_topic.partitions
+                        partition(partition_index=added, partition_error_code=error)
+                        for added in added_topic.partitions
                     ],
                 )
                 for added_topic in topics
@@ -554,7 +556,10 @@ class Behaviour:
                 transaction_start_time_ms=-1,
                 producer_id=description.producer_id,
                 producer_epoch=description.epoch,
-                topics=[kind.TopicData(topic=topic, partitions=at) for topic, at in topics.items()],
+                topics=[
+                    kind.TopicData(topic=topic, partitions=partitions)
+                    for topic, partitions in topics.items()
+                ],
             )
 
         states = [one(name) for name in request.transactional_ids]

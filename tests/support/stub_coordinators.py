@@ -362,9 +362,9 @@ class _Brokers:
             _, name, commit = self._state.before
             entry, self._state.before = self._state.names[name], None
             self._state.end(name, (entry.producer_id, entry.epoch), commit=commit)
-        at = 10 + max(client, 0) + (key in _FLEXIBLE)
+        position = 10 + max(client, 0) + (key in _FLEXIBLE)
         tags = b"\x00" if key in _FLEXIBLE else b""
-        body = tags + self._responses.to(node, key, _Body(frame[at:]))
+        body = tags + self._responses.to(node, key, _Body(frame[position:]))
         if key == VERSIONS and version:
             # The body is version 0, which every client can read.
             body = struct.pack(">h", _UNSUPPORTED) + body[2:]

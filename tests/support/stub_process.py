@@ -58,7 +58,7 @@ class _Server:
         (size,) = _SIZE.unpack(await reader.readexactly(_SIZE.size))
         frame = await reader.readexactly(size)
         key, version, correlation, client = _HEADER.unpack_from(frame)
-        at = _HEADER.size + max(client, 0)
+        position = _HEADER.size + max(client, 0)
         behaviour = self.behaviour
         behaviour.requests[key] += 1
         flexible = key != API_VERSIONS and has_flexible_header(key, version)
@@ -66,7 +66,7 @@ class _Server:
         if seconds:
             await asyncio.sleep(seconds)
         # An empty set of tagged fields is one byte, in both headers.
-        body = behaviour.answer(node, key, version, frame[at + flexible :])
+        body = behaviour.answer(node, key, version, frame[position + flexible :])
         if body is None:
             return
         seconds, behaviour.wait_seconds = behaviour.wait_seconds, 0.0

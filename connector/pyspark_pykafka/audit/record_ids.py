@@ -46,7 +46,7 @@ def checksum_of_range(
     seed = _seed(tp, include_topic=include_topic)
     block = np.arange(min(BLOCK, max(end - start, 0)), dtype=np.uint64)
     starts = range(start, end, BLOCK)
-    total = sum(_sum(block[: end - first] + np.uint64(first), seed) for first in starts)
+    total = sum(_sum_of_ids(block[: end - first] + np.uint64(first), seed) for first in starts)
     return Checksum(max(end - start, 0), total)
 
 
@@ -58,15 +58,15 @@ def checksum_of_offsets(
     """
     seed = _seed(tp, include_topic=include_topic)
     starts = range(0, len(offsets), BLOCK)
-    blocks = (offsets[at : at + BLOCK].astype(np.uint64) for at in starts)
-    return Checksum(len(offsets), sum(_sum(block, seed) for block in blocks))
+    blocks = (offsets[start : start + BLOCK].astype(np.uint64) for start in starts)
+    return Checksum(len(offsets), sum(_sum_of_ids(block, seed) for block in blocks))
 
 
 def _seed(tp: TopicPartition, *, include_topic: bool) -> int:
     return _hash_int(tp.partition, _hash_text(tp.topic.encode()) if include_topic else _SEED)
 
 
-def _sum(values: Array, seed: int) -> int:
+def _sum_of_ids(values: Array, seed: int) -> int:
     """
     Return the sum of the ids: XXH64 of 8 bytes each. Overwrites ``values``.
 
@@ -96,7 +96,7 @@ def _rotate_all(values: Array, bits: int) -> None:
 def _hash_int(value: int, seed: int) -> int:
     mixed = (seed + _P5 + 4) & _MASK
     mixed ^= (value * _P1) & _MASK
-    return _finished(_rotate(mixed, 23) * _P2 + _P3)
+    return _avalanche(_rotate(mixed, 23) * _P2 + _P3)
 
 
 def _hash_text(data: bytes) -> int:
@@ -116,13 +116,13 @@ def _hash_text(data: bytes) -> int:
         rest = rest[4:]
     for byte in rest:
         mixed = _rotate(mixed ^ (byte * _P5), 11) * _P1
-    return _finished(mixed)
+    return _avalanche(mixed)
 
 
 def _stripes(data: bytes) -> int:
     lanes = [_SEED + _P1 + _P2, _SEED + _P2, _SEED, _SEED - _P1]
-    for at, word in enumerate(_words(data)):
-        lanes[at % 4] = _round(lanes[at % 4], word)
+    for index, word in enumerate(_words(data)):
+        lanes[index % 4] = _round(lanes[index % 4], word)
     mixed = sum(map(_rotate, lanes, (1, 7, 12, 18)))
     for lane in lanes:
         mixed = (mixed ^ _round(0, lane)) * _P1 + _P4
@@ -131,7 +131,7 @@ def _stripes(data: bytes) -> int:
 
 
 def _words(data: bytes) -> Iterator[int]:
-    return (int.from_bytes(data[at : at + 8], "little") for at in range(0, len(data), 8))
+    return (int.from_bytes(data[start : start + 8], "little") for start in range(0, len(data), 8))
 
 
 def _round(lane: int, word: int) -> int:
@@ -143,7 +143,7 @@ def _rotate(value: int, bits: int) -> int:
     return ((value << bits) | (value >> (64 - bits))) & _MASK
 
 
-def _finished(mixed: int) -> int:
+def _avalanche(mixed: int) -> int:
     mixed &= _MASK
     mixed = ((mixed ^ (mixed >> 33)) * _P2) & _MASK
     mixed = ((mixed ^ (mixed >> 29)) * _P3) & _MASK

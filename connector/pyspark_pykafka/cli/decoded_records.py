@@ -1,5 +1,5 @@
 """
-Decodes the keys and values that a command shows, with the decoders of queries and without Spark.
+Decodes the keys and values that a command shows. Uses the decoders of queries, but not Spark.
 """
 
 from __future__ import annotations
@@ -38,23 +38,24 @@ def decoded_format(options: SourceOptions) -> RecordFormat | None:
     return record_format(formats, pa.schema(list(arrow_type(ddl))), include_headers=True)
 
 
-def document(column: pa.Array) -> list[Any]:
+def json_values(column: pa.Array) -> list[Any]:
     """
-    Return the values of a column for JSON. Bytes are not converted. Times, decimals and numbers
-    that JSON does not have become text, and maps become objects.
+    Return the values of a column in a form for JSON, but leave bytes as they are.
+
+    Times, decimals, NaN and infinity become text, and maps become objects.
     """
-    return [_plain(value, column.type) for value in column.to_pylist()]
+    return [_json_value(value, column.type) for value in column.to_pylist()]
 
 
-def _plain(value: Any, kind: pa.DataType) -> Any:
+def _json_value(value: Any, kind: pa.DataType) -> Any:
     if value is None or isinstance(value, bytes | str | bool | int):
         return value
     if isinstance(value, float):
         return value if math.isfinite(value) else str(value)
     if pa.types.is_struct(kind):
-        return {field.name: _plain(value[field.name], field.type) for field in kind}
+        return {field.name: _json_value(value[field.name], field.type) for field in kind}
     if pa.types.is_list(kind):
-        return [_plain(item, kind.value_type) for item in value]
+        return [_json_value(item, kind.value_type) for item in value]
     if pa.types.is_map(kind):
-        return {str(key): _plain(item, kind.item_type) for key, item in value}
+        return {str(key): _json_value(item, kind.item_type) for key, item in value}
     return value.isoformat() if hasattr(value, "isoformat") else str(value)

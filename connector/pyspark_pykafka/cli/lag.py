@@ -70,7 +70,12 @@ class LagReader:
         self._now = now
 
     def read(self) -> list[PartitionLag]:
-        """Return the lag of each partition of the topics in the store."""
+        """
+        Return the lag of each partition of the topics in the store.
+
+        Errors of the store and of the brokers are raised, but a missing permission to read records
+        only leaves out the seconds.
+        """
         records = existing_records(self._options)
         tps = self._client.partitions_for({tp.topic for tp in records})
         ends, log_starts = self._client.end_offsets(tps), self._client.log_start_offsets(tps)
@@ -81,8 +86,9 @@ class LagReader:
                 continue
             offset = records[tp].offset
             start = max(offset, log_starts.get(tp, offset))
-            behind = self._seconds_behind(tp, start, ends[tp])
-            lags.append(PartitionLag(*tp, offset, ends[tp], ends[tp] - offset, behind))
+            seconds_behind = self._seconds_behind(tp, start, ends[tp])
+            lag = ends[tp] - offset
+            lags.append(PartitionLag(*tp, offset, ends[tp], lag, seconds_behind))
         return lags
 
     def _seconds_behind(self, tp: TopicPartition, start: int, end: int) -> float | None:
@@ -106,7 +112,7 @@ class LagReader:
 
 def total_lag(lags: list[PartitionLag]) -> int:
     """Return the number of offsets that the query has not read."""
-    return sum(at.lag for at in lags if at.lag is not None)
+    return sum(each.lag for each in lags if each.lag is not None)
 
 
 def _lag(arguments: argparse.Namespace) -> int:
@@ -124,20 +130,20 @@ def _show(lags: list[PartitionLag], arguments: argparse.Namespace) -> None:
     if arguments.json:
         print_json(_as_json(lags))
         return
-    print_table(_HEAD, [_cells(at) for at in lags])
+    print_table(_HEAD, [_cells(lag) for lag in lags])
     print(f"Total lag: {total_lag(lags)}")
 
 
 def _as_json(lags: list[PartitionLag]) -> dict[str, Any]:
     return {
-        "partitions": [at._asdict() for at in lags],
+        "partitions": [lag._asdict() for lag in lags],
         "lag": total_lag(lags),
-        "seconds": max((at.seconds for at in lags if at.seconds is not None), default=None),
+        "seconds": max((lag.seconds for lag in lags if lag.seconds is not None), default=None),
     }
 
 
-def _cells(at: PartitionLag) -> tuple[object, ...]:
-    return (*at[:5], None if at.seconds is None else format_duration(at.seconds))
+def _cells(lag: PartitionLag) -> tuple[object, ...]:
+    return (*lag[:5], None if lag.seconds is None else format_duration(lag.seconds))
 
 
 def format_duration(seconds: float) -> str:
@@ -174,13 +180,13 @@ def watch_on_screen(
         msg = "--watch needs the package rich; use: pip install 'pyspark-pykafka[cli]'"
         raise OptionsError((msg,)) from cause
     stop = stop or threading.Event()
-    lags, at = reader.read(), now()
+    lags, read_at = reader.read(), now()
     with Live(_table(lags, None), auto_refresh=False, screen=sys.stdout.isatty()) as live:
         live.refresh()
         while not stop.wait(interval):
-            earlier, earlier_at = lags, at
-            lags, at = reader.read(), now()
-            rate = _offsets_between(earlier, lags) / (at - earlier_at)
+            earlier, earlier_at = lags, read_at
+            lags, read_at = reader.read(), now()
+            rate = _offsets_between(earlier, lags) / (read_at - earlier_at)
             live.update(_table(lags, rate), refresh=True)
 
 
@@ -197,11 +203,11 @@ def _table(lags: list[PartitionLag], rate: float | None) -> Table:
 
 def _offsets_between(earlier: list[PartitionLag], later: list[PartitionLag]) -> int:
     """Return the number of offsets that the query has read between two samples."""
-    earlier_offsets = {at[:2]: at.offset for at in earlier if at.offset is not None}
+    earlier_offsets = {lag[:2]: lag.offset for lag in earlier if lag.offset is not None}
     return sum(
-        at.offset - earlier_offsets[at[:2]]
-        for at in later
-        if at.offset is not None and at[:2] in earlier_offsets
+        lag.offset - earlier_offsets[lag[:2]]
+        for lag in later
+        if lag.offset is not None and lag[:2] in earlier_offsets
     )
 
 

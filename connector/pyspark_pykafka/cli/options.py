@@ -30,8 +30,8 @@ def _options(arguments: argparse.Namespace) -> int:
 
 
 def _matches(option: Option[Any], words: list[str]) -> bool:
-    text = f"{option.name} {option.parser.expected} {option.description}".lower()
-    return all(word in text for word in words)
+    searched = f"{option.name} {option.parser.expected} {option.description}".lower()
+    return all(word in searched for word in words)
 
 
 def _scope(option: Option[Any]) -> str:

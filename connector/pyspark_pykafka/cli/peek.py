@@ -20,7 +20,7 @@ from pyspark_pykafka.cli.arguments import (
     registry_options,
 )
 from pyspark_pykafka.cli.command import Command
-from pyspark_pykafka.cli.decoded_records import DECODED_FORMATS, decoded_format, document
+from pyspark_pykafka.cli.decoded_records import DECODED_FORMATS, decoded_format, json_values
 from pyspark_pykafka.cli.output import bytes_to_json, printable
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import fetch, metadata_backend
@@ -60,7 +60,7 @@ class _Topic(NamedTuple):
             start, end = starts.get(tp, 0), ends.get(tp, 0)
             if start < end:
                 for batch in self._batches(OffsetRange(tp, start, end)):
-                    decoded = {name: document(batch.column(name)) for name in ("key", "value")}
+                    decoded = {name: json_values(batch.column(name)) for name in ("key", "value")}
                     columns = batch.to_pydict() | decoded
                     for row in zip(*columns.values(), strict=True):
                         yield dict(zip(columns, row, strict=True))
@@ -138,10 +138,10 @@ def _limits(topic: _Topic, arguments: argparse.Namespace) -> tuple[Offsets, Offs
     elif arguments.from_time is not None:
         milliseconds = int(arguments.from_time.timestamp() * 1000)
         offsets = topic.client.offsets_for_times(dict.fromkeys(topic.tps, milliseconds))
-        starts = {tp: ends[tp] if at is None else at for tp, at in offsets.items()}
+        starts = {tp: ends[tp] if offset is None else offset for tp, offset in offsets.items()}
     else:
         starts = log_start
-    return {tp: max(at, log_start[tp]) for tp, at in starts.items()}, ends
+    return {tp: max(offset, log_start[tp]) for tp, offset in starts.items()}, ends
 
 
 def _follow(
@@ -157,7 +157,7 @@ def _follow(
     while True:
         for record in topic.read(starts, ends):
             show(record)
-        starts = {tp: max(at, ends.get(tp, at)) for tp, at in starts.items()}
+        starts = {tp: max(offset, ends.get(tp, offset)) for tp, offset in starts.items()}
         if stop.wait(_POLL_SECONDS):
             return
         ends = topic.client.end_offsets(topic.tps)

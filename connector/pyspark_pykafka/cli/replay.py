@@ -155,7 +155,9 @@ def _show(replay: Replay, size: int | None) -> None:
 
 def _show_next_step(replay: Replay, *, executed: bool) -> None:
     if replay.recorded is None:
-        starts, ends = (json.dumps(offsets_to_json(at)) for at in (replay.starts, replay.ends))
+        starts, ends = (
+            json.dumps(offsets_to_json(offsets)) for offsets in (replay.starts, replay.ends)
+        )
         print(f"Read them with startingOffsets={starts}")
         print(f"           and endingOffsets={ends}")
     elif executed:

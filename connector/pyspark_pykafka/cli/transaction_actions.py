@@ -74,8 +74,8 @@ def list_transactions(arguments: argparse.Namespace) -> int:
 def _row(transaction: TransactionDescription) -> tuple[object, ...]:
     since = None
     if transaction.started_ms > 0:
-        at = datetime.fromtimestamp(transaction.started_ms / 1000, tz=UTC)
-        since = at.isoformat(timespec="seconds")
+        started_at = datetime.fromtimestamp(transaction.started_ms / 1000, tz=UTC)
+        since = started_at.isoformat(timespec="seconds")
     identity = (
         transaction.transactional_id,
         transaction.state.value,

@@ -193,13 +193,14 @@ def check_clock(topic: str, newest: float, present: float) -> Finding:
     Check that no record is from the future. If one is, this machine's or a producer's clock is
     wrong.
     """
-    at = datetime.fromtimestamp(newest, tz=UTC).isoformat(timespec="seconds")
+    timestamp = datetime.fromtimestamp(newest, tz=UTC).isoformat(timespec="seconds")
     ahead = newest - present
     if ahead <= _MAX_CLOCK_SECONDS:
-        return ok("clock", f"the newest record of {topic} is from {at}")
+        return ok("clock", f"the newest record of {topic} is from {timestamp}")
     return warning(
         "clock",
-        f"the newest record of {topic} is from {at}, {ahead:.0f} s later than this machine's clock",
+        f"the newest record of {topic} is from {timestamp}, {ahead:.0f} s later than this "
+        "machine's clock",
         "correct the clock of this machine or of the producers: starts and ends by time depend on "
         "both",
     )

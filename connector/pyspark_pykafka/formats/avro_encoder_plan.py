@@ -163,9 +163,9 @@ class _Matching:
         columns = _numbered(kind, column)
         branches = [pair for pair in enumerate(schema.fields) if pair[1][1].kind != "null"]
         children = []
-        for at, (number, (_, branch)) in enumerate(branches):
-            if (member := columns.pop(f"member{at}", None)) is not None:
-                plan = self.plan(f"{path}.member{at}", *member, branch)
+        for index, (number, (_, branch)) in enumerate(branches):
+            if (member := columns.pop(f"member{index}", None)) is not None:
+                plan = self.plan(f"{path}.member{index}", *member, branch)
                 children.append(_in_union(plan, NO_BRANCH, number))
         self.mistakes.extend(
             f"'{path}.{name}' is not in the Avro schema; its union has {len(branches)} branches"

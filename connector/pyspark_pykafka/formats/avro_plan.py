@@ -115,10 +115,10 @@ class _Matching:
         number: int,
         path: str,
     ) -> list[WriterPlan]:
-        columns, at = {}, number + 1
+        columns, next_number = {}, number + 1
         for f in kind:
-            columns[f.name] = (f.type, at)
-            at += plan_size(f.type)
+            columns[f.name] = (f.type, next_number)
+            next_number += plan_size(f.type)
         names = [name for name, _ in fields]
         for name in columns:
             if name not in names:

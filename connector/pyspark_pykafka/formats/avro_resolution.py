@@ -85,10 +85,10 @@ def _same_name(writer: AvroType, reader: AvroType) -> bool:
 
 
 def _record(writer: AvroType, reader: AvroType, kind: pa.DataType, number: int) -> WriterPlan:
-    columns, at = {}, number + 1
+    columns, next_number = {}, number + 1
     for f in kind:
-        columns[f.name] = (f.type, at)
-        at += plan_size(f.type)
+        columns[f.name] = (f.type, next_number)
+        next_number += plan_size(f.type)
     sources = _field_sources(writer, reader)
     types = dict(reader.fields)
     plans: list[WriterPlan] = []
@@ -182,12 +182,12 @@ def _into_union(writer: AvroType, reader: AvroType, kind: pa.DataType, number: i
         return _unresolved(writer, number)
     if len(reader.branches) == 1 or not pa.types.is_struct(kind):
         return _plan(writer, reader.branches[branch], kind, number)
-    at = number + 1
+    next_number = number + 1
     for f in kind:
         if f.name == f"member{branch}":
-            inner = _plan(writer, reader.branches[branch], f.type, at)
+            inner = _plan(writer, reader.branches[branch], f.type, next_number)
             return KINDS["branch"], number, AS_IT_IS, 0, [inner], ()
-        at += plan_size(f.type)
+        next_number += plan_size(f.type)
     # The column has no field for this branch: the struct gets no values.
     return KINDS["branch"], number, AS_IT_IS, 0, [skip_plan(writer)], ()
 

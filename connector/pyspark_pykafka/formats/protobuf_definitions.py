@@ -127,7 +127,7 @@ def _built_in(name: str, *fields: tuple[str, int]) -> ProtobufMessage:
     """
     Return a message with the (name, kind) fields, numbered from 1.
     """
-    listed = [ProtobufField(field, at, kind) for at, (field, kind) in enumerate(fields, 1)]
+    listed = [ProtobufField(field, number, kind) for number, (field, kind) in enumerate(fields, 1)]
     return ProtobufMessage(name, tuple(listed))
 
 

@@ -102,18 +102,18 @@ def varint(number: int) -> bytes:
     return bytes(written)
 
 
-def read_varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes, position: int) -> tuple[int, int]:
     """
     Return a number and the position after it. Raises :class:`ProtobufSchemaError` if there is none.
     """
     number = 0
     for shift in range(0, _MAX_VARINT_BITS, 7):
-        if at >= len(data):
+        if position >= len(data):
             break
-        number |= (data[at] & 0x7F) << shift
-        at += 1
-        if data[at - 1] < 0x80:
-            return number & ((1 << 64) - 1), at
+        number |= (data[position] & 0x7F) << shift
+        position += 1
+        if data[position - 1] < 0x80:
+            return number & ((1 << 64) - 1), position
     msg = "it is not a descriptor written by protoc: a number does not end"
     raise ProtobufSchemaError(msg)
 
@@ -122,25 +122,25 @@ def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
     """
     Yield the numbers and values of a message's fields.
     """
-    at = 0
-    while at < len(data):
-        tag, at = read_varint(data, at)
+    position = 0
+    while position < len(data):
+        tag, position = read_varint(data, position)
         wire_type = tag & 7
         if wire_type == _VARINT:
-            number, at = read_varint(data, at)
+            number, position = read_varint(data, position)
             yield tag >> 3, number
             continue
         if wire_type == _SIZED:
-            size, at = read_varint(data, at)
+            size, position = read_varint(data, position)
         elif wire_type in {_EIGHT_BYTES, _FOUR_BYTES}:
             size = 8 if wire_type == _EIGHT_BYTES else 4
         else:
             size = len(data)
-        if size > len(data) - at:
+        if size > len(data) - position:
             msg = "it is not a descriptor written by protoc: a field does not end"
             raise ProtobufSchemaError(msg)
-        yield tag >> 3, data[at : at + size]
-        at += size
+        yield tag >> 3, data[position : position + size]
+        position += size
 
 
 def _bytes(value: Value) -> bytes:
@@ -182,8 +182,8 @@ class _Features:
         """
         features = {
             n: _number(v)
-            for at, part in options
-            if at == number
+            for field_number, part in options
+            if field_number == number
             for n, v in _fields(_bytes(part))
             if n in {_PRESENCE, _ENCODING_OF_LISTS, _ENCODING_OF_MESSAGES}
         }
@@ -270,9 +270,9 @@ class _File:
             elif number == 2:
                 parts = dict(_fields(_bytes(value)))
                 # If several symbols have one number, the first is used.
-                symbol, at = _text(parts.get(1, b"")), _number(parts.get(2, 0))
-                if symbols.setdefault(at, symbol) != symbol:
-                    aliases.append((at, symbol))
+                symbol, symbol_number = _text(parts.get(1, b"")), _number(parts.get(2, 0))
+                if symbols.setdefault(symbol_number, symbol) != symbol:
+                    aliases.append((symbol_number, symbol))
             elif number == 3:
                 enums = _enum_feature(_bytes(value), 7)
         is_closed = enums == _CLOSED_ENUM if enums else self.has_closed_enums

@@ -187,15 +187,15 @@ class _Matching:
             return None
         plans: list[EncoderPlan] = []
         entry = entry_of(self.schema.message(member.type_name))
-        at = column + 1
+        next_column = column + 1
         for part, inner in zip(entry, inner_fields(kind), strict=True):
             # Groups do not exist in the entries of maps.
             plain = replace(part, is_group=False)
-            plan = self.single(plain, inner.type, at, f"{path}.{part.name}", depth + 1)
+            plan = self.single(plain, inner.type, next_column, f"{path}.{part.name}", depth + 1)
             if plan is None:
                 return None
             plans.append(plan)
-            at += plan_size(inner.type)
+            next_column += plan_size(inner.type)
         return EncoderPlan(
             *(path, "map", kind_number(kind), _MAP, column, _NULL),
             text=_tag(member.number, _SIZED),

@@ -102,8 +102,8 @@ class _Matching:
         plans: list[FieldPlan] = []
         for member in sorted(message.fields, key=lambda f: f.number):
             if member.name in columns:
-                part, at = columns[member.name]
-                plans += self.member(member, part, at, f"{path}.{member.name}", depth)
+                part, column = columns[member.name]
+                plans += self.member(member, part, column, f"{path}.{member.name}", depth)
             elif member.oneof in needed:
                 plans.append(_plan(member, _REMOVING, -1, oneof=member.oneof))
         return False, plans
@@ -165,14 +165,14 @@ class _Matching:
             return None
         self._check_nullable(kind.item_field, path)
         plans: list[FieldPlan] = []
-        at = number + 1
+        next_number = number + 1
         for part, inner in zip(entry_of(entry), inner_fields(kind), strict=True):
-            plan = self.single(part, inner.type, at, f"{path}.{part.name}", depth + 1)
+            plan = self.single(part, inner.type, next_number, f"{path}.{part.name}", depth + 1)
             if plan is None:
                 return None
             # A key or value missing in an entry is the zero value of its type.
             plans.append((*plan[:5], self._zero(part), *plan[6:]))
-            at += plan_size(inner.type)
+            next_number += plan_size(inner.type)
         return plans
 
     def _zero(self, member: ProtobufField) -> bytes:

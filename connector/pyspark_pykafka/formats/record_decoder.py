@@ -161,7 +161,11 @@ class _RecordDecoder:
         return end
 
     def _set_aside(self, batch: pa.RecordBatch, start: int, dead_letters: BadRecordTopic) -> None:
-        new = {at - self._rows + start: e for at, e in self._errors.items() if at >= self._rows}
+        new = {
+            row_number - self._rows + start: e
+            for row_number, e in self._errors.items()
+            if row_number >= self._rows
+        }
         if not new:
             return
         if not self._format.writes_dead_letters:
@@ -178,14 +182,14 @@ class _RecordDecoder:
             # The other columns end where this one stops, which may be at a bad record.
             if row >= end and not policy.fails:
                 continue
-            at = self._rows + row - start
-            self._bad_count += at not in self._errors
+            row_number = self._rows + row - start
+            self._bad_count += row_number not in self._errors
             policy.check(self._tp, batch.column("offset")[row].as_py(), reason, self._bad_count)
-            before = self._errors.get(at)
-            self._errors[at] = reason if before is None else f"{before}; {reason}"
-            if policy.action == "rescue" and at not in self._raw:
-                self._raw[at] = batch.column(name)[row].as_py()
-                self._part_bytes += len(self._raw[at])
+            before = self._errors.get(row_number)
+            self._errors[row_number] = reason if before is None else f"{before}; {reason}"
+            if policy.action == "rescue" and row_number not in self._raw:
+                self._raw[row_number] = batch.column(name)[row].as_py()
+                self._part_bytes += len(self._raw[row_number])
 
     def _take(self) -> Iterator[pa.RecordBatch]:
         """

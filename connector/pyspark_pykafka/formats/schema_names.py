@@ -144,8 +144,8 @@ class SchemaNames:
 
         found = pc.dictionary_encode(names.take(pc.index_in(rows, value_set=named_rows)))
         texts: list[bytes | None] = [*found.dictionary.to_pylist(), None]
-        at = pc.fill_null(found.indices.cast(pa.int64()), len(texts) - 1)
-        pairs = pc.dictionary_encode(pc.add(pc.multiply(keys, len(texts)), at))
+        indices = pc.fill_null(found.indices.cast(pa.int64()), len(texts) - 1)
+        pairs = pc.dictionary_encode(pc.add(pc.multiply(keys, len(texts)), indices))
         unique = [divmod(pair, len(texts)) for pair in pairs.dictionary.to_pylist()]
         made = [self._named(key, texts[number]) for key, number in unique]
         return pa.array(made, pa.int64()).take(pairs.indices)
@@ -169,7 +169,7 @@ def _merge(parts: Sequence[tuple[pa.Array, pa.Array]]) -> tuple[pa.Array, pa.Arr
     keys = pa.concat_arrays([keys for _, keys in parts])
     if len(parts) > 1:
         # Rare: records of several serializers. If a row has several headers, the first kind wins.
-        order = pa.array(sorted(range(len(rows)), key=lambda at: (rows[at].as_py(), -at)))
+        order = pa.array(sorted(range(len(rows)), key=lambda index: (rows[index].as_py(), -index)))
         rows, keys = rows.take(order), keys.take(order)
     return rows, keys
 

@@ -88,7 +88,7 @@ class BrokerOffsets:
         ends = self._client.end_offsets(self._metrics.partitions(self._is_subscribed))
         self._metrics.observe_ends(ends, self._now())
         positions = self._metrics.undated(self._is_subscribed)
-        self._metrics.date({tp: self._unread.first(tp, at) for tp, at in positions.items()})
+        self._metrics.date({tp: self._unread.first(tp, offset) for tp, offset in positions.items()})
 
 
 class BrokerOffsetsThread:

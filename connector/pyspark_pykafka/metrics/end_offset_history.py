@@ -25,36 +25,36 @@ class EndOffsetHistory:
     _times: list[float] = field(default_factory=list)
     _is_dated: bool = False
 
-    def observe(self, end: int, at: float) -> bool:
+    def observe(self, end: int, time: float) -> bool:
         """
         Record that the log ended at ``end`` at the time ``at``; return whether this was recorded.
 
         An observation that is older than the last one is ignored. An end smaller than the last one
         starts a new history: the topic was recreated, or its log was truncated.
         """
-        if self._times and at < self._times[-1]:
+        if self._times and time < self._times[-1]:
             return False
         if self._ends and end < self._ends[-1]:
             self._ends, self._times, self._is_dated = [], [], False
         if len(self._ends) >= 2 and self._ends[-2] == end:
-            self._times[-1] = at
+            self._times[-1] = time
             return True
         self._ends.append(end)
-        self._times.append(at)
+        self._times.append(time)
         if len(self._ends) > _MAX_OBSERVATIONS:
             self._thin_out()
         return True
 
-    def date(self, offset: int, at: float) -> None:
+    def date(self, offset: int, time: float) -> None:
         """
         Record that the record at ``offset`` arrived at ``at``, before the first observation.
 
         A later time, from a producer whose clock is fast, is ignored.
         """
         self._is_dated = True
-        if offset < self._ends[0] and at <= self._times[0]:
+        if offset < self._ends[0] and time <= self._times[0]:
             self._ends.insert(0, offset + 1)
-            self._times.insert(0, at)
+            self._times.insert(0, time)
 
     def needs_date(self, position: int) -> bool:
         """

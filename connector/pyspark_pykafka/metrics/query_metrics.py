@@ -44,8 +44,8 @@ class _Partition:
     lost_in_run: int = 0
     history: EndOffsetHistory = field(default_factory=EndOffsetHistory)
 
-    def observe_end(self, end: int, at: float) -> None:
-        if self.history.observe(end, at):
+    def observe_end(self, end: int, time: float) -> None:
+        if self.history.observe(end, time):
             self.end = end
             self.history.forget_before(self.position)
 

@@ -85,5 +85,5 @@ def partitions_at(position: OffsetLimit, word: int) -> list[str]:
     """
     if not isinstance(position, SpecificOffsets):
         return []
-    tps = [str(tp) for tp, at in position.offsets if at == word]
-    return tps + [topic for topic, at in position.topics if at == word]
+    tps = [str(tp) for tp, offset in position.offsets if offset == word]
+    return tps + [topic for topic, offset in position.topics if offset == word]

@@ -68,9 +68,9 @@ def _tokenize(text: str) -> Iterator[tuple[str, str]]:
     """
     Yield (kind, text); the kind is mark, word or quoted. Escapes in quotes are resolved.
     """
-    at = 0
-    while text[at:].strip():
-        match = _TOKEN.match(text, at)
+    position = 0
+    while text[position:].strip():
+        match = _TOKEN.match(text, position)
         if match is None:
             msg = "a quotation mark in it is not closed"
             raise JaasError(msg)
@@ -78,7 +78,7 @@ def _tokenize(text: str) -> Iterator[tuple[str, str]]:
         value = match.group(kind)
         quoted = kind in ("double", "single")
         yield ("quoted", _ESCAPE.sub(_unescape, value)) if quoted else (kind, value)
-        at = match.end()
+        position = match.end()
 
 
 def _unescape(match: re.Match[str]) -> str:
@@ -101,8 +101,8 @@ def _parse_entry(tokens: list[tuple[str, str]]) -> tuple[str, dict[str, str]]:
 
 
 def _parse_pairs(body: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
-    for at in range(0, len(body), 3):
-        triple = body[at : at + 3]
+    for start in range(0, len(body), 3):
+        triple = body[start : start + 3]
         marks = [text if kind == "mark" else "" for kind, text in triple]
         if marks != ["", "=", ""]:
             msg = 'after the login module it must hold key="value" pairs only'

@@ -250,7 +250,7 @@ def _check_same_rows(
 
 
 def _since_release(entries: Sequence[Entry]) -> Sequence[Entry]:
-    after = [at + 1 for at, entry in enumerate(entries) if isinstance(entry, Release)]
+    after = [index + 1 for index, entry in enumerate(entries) if isinstance(entry, Release)]
     return entries[max(after, default=0) :]
 
 

@@ -127,7 +127,11 @@ def _check_past(limit: OffsetLimit, now: Callable[[], float]) -> None:
     """
     Raise :class:`OffsetsError` for a time in the future: a read would start with earlier records.
     """
-    times = [at.timestamp_ms for at in _positions(limit) if isinstance(at, AtTime)]
+    times = [
+        limit_position.timestamp_ms
+        for limit_position in _positions(limit)
+        if isinstance(limit_position, AtTime)
+    ]
     latest, present = max(times, default=0), now()
     if latest > present * 1000:
         msg = (

@@ -14,7 +14,7 @@ from pyspark_pykafka.errors import OptionsError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_WAY = (
+_REMEDY = (
     "Spark does not pass on the options of a table; use CREATE TEMPORARY VIEW name USING pykafka "
     "OPTIONS (...), give the options in the query, as in SELECT ... FROM name WITH (...), or use "
     "spark.read.format('pykafka')"
@@ -31,7 +31,7 @@ def check_no_new_table(options: Mapping[str, str]) -> None:
     """
     names = {name.lower() for name in options}
     if _PROVIDER in names or any(name.startswith(_PROPERTY_PREFIX) for name in names):
-        raise OptionsError((_WAY,))
+        raise OptionsError((_REMEDY,))
 
 
 def check_any_options(options: Mapping[str, str]) -> None:
@@ -39,5 +39,5 @@ def check_any_options(options: Mapping[str, str]) -> None:
     Raise :class:`OptionsError` if there are no options at all, as for an existing table.
     """
     if not options:
-        missing = "there are no options; set kafka.bootstrap.servers and the topics"
-        raise OptionsError((missing, _WAY))
+        mistake = "there are no options; set kafka.bootstrap.servers and the topics"
+        raise OptionsError((mistake, _REMEDY))

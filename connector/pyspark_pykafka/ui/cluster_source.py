@@ -89,7 +89,7 @@ class ClusterSource:
         backend = metadata_backend(
             self._source.kafka, self._source.isolation_level, self._source.engine
         )
-        self._brokers = MetadataClient(backend, self._source.fetch_offset_retry)
+        self._metadata = MetadataClient(backend, self._source.fetch_offset_retry)
         self._unread = UnreadRecords(self._source, now)
         self._now = now
         self._searched_at: float | None = None
@@ -103,14 +103,16 @@ class ClusterSource:
         stores = [(store, *self._read(store)) for store in self._stores.values()]
         return PageData(
             source=f"cluster {self._source.kafka.get('bootstrap.servers')}",
-            queries=tuple(self._query(store, records, active) for store, records, active in stores),
+            queries=tuple(
+                self._page_query(store, records, active) for store, records, active in stores
+            ),
             errors=tuple(
                 PageError(store.name, failing.attempts, _failure_text(failing))
                 for store, records, _ in stores
                 if (failing := _failing(records)) is not None
             ),
             dead_letters=tuple(
-                letter for topic in self._dead_letters for letter in self._letters(topic)
+                letter for topic in self._dead_letters for letter in self._dead_letters_of(topic)
             ),
         )
 
@@ -127,7 +129,9 @@ class ClusterSource:
         from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
 
         groups = [
-            g for g in RetryingAdmin(self._source.kafka).list_groups() if g not in self._stores
+            group
+            for group in RetryingAdmin(self._source.kafka).list_groups()
+            if group not in self._stores
         ]
         if len(groups) > MAX_GROUPS:
             msg = (
@@ -143,7 +147,7 @@ class ClusterSource:
 
     def _read(self, store: _Store) -> tuple[Records, bool | None]:
         """
-        Return the records of a store, and whether a query writes there; None if unknown.
+        Return the records of a store, and whether a query is writing to it, or None if unknown.
         """
         with closing(make_progress_store(store.options)) as opened:
             records = opened.read(store.topics)
@@ -152,10 +156,10 @@ class ClusterSource:
         store.topics = frozenset(tp.topic for tp in records) or None
         return records, active
 
-    def _query(self, store: _Store, records: Records, active: bool | None) -> PageQuery:
+    def _page_query(self, store: _Store, records: Records, active: bool | None) -> PageQuery:
         # End offsets are read after the positions, so that no lag is negative.
         now = self._now()
-        ends = self._brokers.end_offsets(self._brokers.partitions_for(store.topics or ()))
+        ends = self._metadata.end_offsets(self._metadata.partitions_for(store.topics or ()))
         failing = _failing(records)
         batches = [record.batch for record in records.values() if record.batch is not None]
         return PageQuery(
@@ -163,14 +167,14 @@ class ClusterSource:
             name=store.name,
             state=_state(active, failing),
             partitions=tuple(
-                self._partition(store, tp, records.get(tp), end, now)
+                self._page_partition(store, tp, records.get(tp), end, now)
                 for tp, end in sorted(ends.items())
             ),
             batch=max(batches, default=None),
             replays=0 if failing is None else failing.attempts,
         )
 
-    def _partition(
+    def _page_partition(
         self, store: _Store, tp: TopicPartition, record: Record | None, end: int, now: float
     ) -> PagePartition:
         if record is None:
@@ -191,22 +195,22 @@ class ClusterSource:
             0.0 if arrival is None else max(now - arrival, 0.0),
         )
 
-    def _letters(self, topic: str) -> Iterable[PageDeadLetter]:
+    def _dead_letters_of(self, topic: str) -> Iterable[PageDeadLetter]:
         """
         Yield, for each partition, the number of dead letters not yet replayed and the last of them.
         """
-        tps = self._brokers.assignment(Subscribe((topic,))).partitions
-        log_starts, ends = self._brokers.log_start_offsets(tps), self._brokers.end_offsets(tps)
-        replayed = self._replayed(topic)
+        tps = self._metadata.assignment(Subscribe((topic,))).partitions
+        log_starts, ends = self._metadata.log_start_offsets(tps), self._metadata.end_offsets(tps)
+        replayed = self._replay_positions(topic)
         for tp, end in sorted(ends.items()):
             start = max(log_starts[tp], replayed[tp].offset if tp in replayed else 0)
             if start < end:
                 last = self._last_letter(OffsetRange(tp, max(start, end - _LAST_LETTERS), end))
                 yield PageDeadLetter(topic, str(tp.partition), end - start, last)
 
-    def _replayed(self, topic: str) -> Records:
-        replay = {"progressStore": "consumerGroup", "kafka.group.id": f"{topic}-replay"}
-        with closing(make_progress_store(self._store(replay).options)) as store:
+    def _replay_positions(self, topic: str) -> Records:
+        replay_store = {"progressStore": "consumerGroup", "kafka.group.id": f"{topic}-replay"}
+        with closing(make_progress_store(self._store(replay_store).options)) as store:
             return store.read([topic])
 
     def _last_letter(self, requested: OffsetRange) -> str:

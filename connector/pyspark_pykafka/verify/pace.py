@@ -32,9 +32,9 @@ class Pace:
         """
         Add one sample.
         """
-        at = self.now()
+        now = self.now()
         self.max_lag = max(self.max_lag, acknowledged - seen)
         if 0 < seen == self._seen and seen < acknowledged:
-            self.longest_pause = max(self.longest_pause, at - self._since)
+            self.longest_pause = max(self.longest_pause, now - self._since)
         if seen != self._seen or acknowledged <= seen:
-            self._seen, self._since = seen, at
+            self._seen, self._since = seen, now

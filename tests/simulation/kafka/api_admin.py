@@ -146,8 +146,8 @@ def delete_records(call: Call) -> None:
     gathered = Gathered(len(parts), done)
     for topic in call.request.topics:
         for part in topic.partitions:
-            at = Partition(topic.name, part.partition_index)
-            _delete_before(call, at, part.offset, partial(gathered.put, at))
+            partition = Partition(topic.name, part.partition_index)
+            _delete_before(call, partition, part.offset, partial(gathered.put, partition))
 
 
 def _delete_before(

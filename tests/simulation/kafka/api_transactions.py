@@ -176,7 +176,10 @@ def _describe(call: Call, name: str) -> Any:
         transaction_start_time_ms=state.started_ms if state else 0,
         producer_id=state.producer_id if state else 0,
         producer_epoch=state.epoch if state else 0,
-        topics=[_Described.TopicData(topic=topic, partitions=at) for topic, at in topics.items()],
+        topics=[
+            _Described.TopicData(topic=topic, partitions=partitions)
+            for topic, partitions in topics.items()
+        ],
     )
 
 

@@ -137,7 +137,7 @@ class StoredBatch:
         """
         Return the batch with these records only, as the log cleaner writes it: same offset range.
         """
-        bodies = [body for at, body in self._bodies() if at in offsets]
+        bodies = [body for offset, body in self._bodies() if offset in offsets]
         codec = self.attributes & _CODEC_MASK
         payload = compress(b"".join(varint(len(body)) + body for body in bodies), codec)
         data = bytearray(self.data[:HEADER_SIZE] + (payload if bodies else b""))
@@ -228,11 +228,13 @@ class _Varints:
 def _unsnappy(data: bytes) -> bytes:
     if not data.startswith(_XERIAL):
         return bytes(cramjam.snappy.decompress_raw(data))
-    pieces, at = [], _XERIAL_HEADER_SIZE
-    while at < len(data):
-        (size,) = struct.unpack_from(">i", data, at)
-        pieces.append(bytes(cramjam.snappy.decompress_raw(data[at + 4 : at + 4 + size])))
-        at += 4 + size
+    pieces, position = [], _XERIAL_HEADER_SIZE
+    while position < len(data):
+        (size,) = struct.unpack_from(">i", data, position)
+        pieces.append(
+            bytes(cramjam.snappy.decompress_raw(data[position + 4 : position + 4 + size]))
+        )
+        position += 4 + size
     return b"".join(pieces)
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 class Controller:
     """
-    Decides at once; brokers that it reaches apply a decision a moment later.
+    Decides at once; the brokers that it can reach apply each decision a moment later.
     """
 
     def __init__(self, world: World) -> None:
@@ -95,7 +95,7 @@ class Controller:
 
     # --- Brokers --------------------------------------------------------------------------------
 
-    def lost(self, node: Node) -> None:
+    def lose_connection(self, node: Node) -> None:
         """
         Fence a node once its session expires, unless it returns earlier.
         """
@@ -154,7 +154,7 @@ class Controller:
 
     def move_leader(self, partition: Partition, node_id: int, *, unclean: bool = False) -> None:
         """
-        Make a replica the leader; ``unclean`` also one that is not in sync, which loses records.
+        Make a replica the leader. With ``unclean`` it need not be in sync, and records may be lost.
         """
         state = self.image.topics[partition.topic].partitions[partition.number]
         if unclean and node_id not in state.isr:
@@ -196,9 +196,9 @@ class Controller:
             self.inform_later(node)
 
     def inform_later(self, node: Node) -> None:
-        self._world.later(self._world.settings.metadata, self._informing(node))
+        self._world.later(self._world.settings.metadata, self._inform_action(node))
 
-    def _informing(self, node: Node) -> Callable[[], None]:
+    def _inform_action(self, node: Node) -> Callable[[], None]:
         def inform() -> None:
             if node.reachable:
                 node.apply(self.image)

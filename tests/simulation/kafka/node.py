@@ -119,7 +119,7 @@ class Node:
         Record that the controller no longer reaches this node.
         """
         self.losses += 1
-        self.world.controller.lost(self)
+        self.world.controller.lose_connection(self)
 
     def die(self) -> None:
         self.alive = False

@@ -68,8 +68,8 @@ class ReplicaLog:
         """
         Yield the batches from the one with ``offset`` on that end before ``limit``.
         """
-        at = bisect_left(self.batches, offset, key=_last_offset)
-        for batch in self.batches[at:]:
+        index = bisect_left(self.batches, offset, key=_last_offset)
+        for batch in self.batches[index:]:
             if batch.last_offset >= limit:
                 return
             yield batch
@@ -80,17 +80,17 @@ class ReplicaLog:
         """
         if offset >= self.end:
             return []
-        at = bisect_left(self.appended, offset, key=_base_offset)
-        return self.appended[at:]
+        index = bisect_left(self.appended, offset, key=_base_offset)
+        return self.appended[index:]
 
     def contains(self, batch: StoredBatch) -> bool:
         """
         Return whether this log got this batch, from the same leader.
         """
-        at = bisect_left(self.appended, batch.base_offset, key=_base_offset)
-        return at < len(self.appended) and (
-            self.appended[at].base_offset == batch.base_offset
-            and self.appended[at].leader_epoch == batch.leader_epoch
+        index = bisect_left(self.appended, batch.base_offset, key=_base_offset)
+        return index < len(self.appended) and (
+            self.appended[index].base_offset == batch.base_offset
+            and self.appended[index].leader_epoch == batch.leader_epoch
         )
 
     def truncate_to(self, end: int) -> None:
@@ -116,9 +116,9 @@ class ReplicaLog:
             return
         self.start = offset
         self.batches = [batch for batch in self.batches if batch.last_offset >= offset]
-        at = max(bisect_right(self.epochs, offset, key=lambda epoch: epoch.offset) - 1, 0)
+        index = max(bisect_right(self.epochs, offset, key=lambda epoch: epoch.offset) - 1, 0)
         self.epochs = [
-            EpochStart(each.epoch, max(each.offset, offset)) for each in self.epochs[at:]
+            EpochStart(each.epoch, max(each.offset, offset)) for each in self.epochs[index:]
         ]
 
     def compact(self, limit: int) -> None:
@@ -181,8 +181,8 @@ class ReplicaLog:
         """
         Return the epoch of an offset, -1 if none is known.
         """
-        at = bisect_right(self.epochs, offset, key=lambda epoch: epoch.offset) - 1
-        return self.epochs[at].epoch if at >= 0 else -1
+        index = bisect_right(self.epochs, offset, key=lambda epoch: epoch.offset) - 1
+        return self.epochs[index].epoch if index >= 0 else -1
 
     def find_time(self, timestamp: int) -> StoredRecord | None:
         """

@@ -157,7 +157,7 @@ class TransactionCoordinator(Coordinator):
             return
         state = self.states[name]
         if state.state == ONGOING:
-            self._prepare(state.ended(commit=commit), respond)
+            self._prepare(state.prepared(commit=commit), respond)
         elif state.state in PREPARED:
             same = commit == (state.state == PREPARE_COMMIT)
             respond(Code.CONCURRENT_TRANSACTIONS if same else Code.INVALID_TXN_STATE)
@@ -174,7 +174,8 @@ class TransactionCoordinator(Coordinator):
         commit: bool,
     ) -> None:
         """
-        Handle EndTxn of version 5, which also raises the epoch; its repetition has the former one.
+        Handle EndTxn of version 5, which also raises the epoch. A repeated request still has the
+        previous epoch.
         """
         state = self.states.get(name)
         is_repeated = state is not None and identity == (state.producer_id, state.last_epoch)
@@ -187,10 +188,10 @@ class TransactionCoordinator(Coordinator):
             respond(*self._repeated_end(state, commit=commit))
         elif state.state == ONGOING or not commit:
             # Without a transaction, an abort raises the epoch all the same.
-            raised = state.raised()
+            next_state = state.with_next_epoch()
             self._prepare(
-                raised.ended(commit=commit),
-                lambda code: respond(code, raised.producer_id, raised.epoch),
+                next_state.prepared(commit=commit),
+                lambda code: respond(code, next_state.producer_id, next_state.epoch),
             )
         else:
             respond(Code.INVALID_TXN_STATE, -1, -1)
@@ -241,7 +242,7 @@ class TransactionCoordinator(Coordinator):
         self.write({name: state}, written)
 
     def _abort(self, state: TransactionState, respond: Callable[[Code], None]) -> None:
-        self._prepare(state.fenced().ended(commit=False), respond)
+        self._prepare(state.fenced().prepared(commit=False), respond)
 
     def _prepare(self, state: TransactionState, respond: Callable[[Code], None]) -> None:
         def done(code: Code, state: TransactionState) -> None:

@@ -52,14 +52,20 @@ class TransactionState:
         """
         return replace(self, epoch=self.epoch + 1)
 
-    def ended(self, *, commit: bool) -> TransactionState:
+    def prepared(self, *, commit: bool) -> TransactionState:
+        """
+        Return the state after EndTxn, before the markers are written.
+        """
         return replace(self, state=PREPARE_COMMIT if commit else PREPARE_ABORT)
 
-    def raised(self) -> TransactionState:
+    def with_next_epoch(self) -> TransactionState:
         """
-        Return the state with the next epoch, in which the producer goes on.
+        Return the state with the next epoch, which the same producer uses from now on (KIP-890).
         """
         return replace(self, epoch=self.epoch + 1, last_epoch=self.epoch)
 
     def completed(self) -> TransactionState:
+        """
+        Return the state after all markers are written.
+        """
         return replace(self, state=COMPLETED[self.state], partitions=frozenset())

@@ -230,9 +230,11 @@ class Connection:
             direction.delayed.append(action)
             return
         world = self.network.world
-        at = max(world.elapsed + self.network.latency() + faults.delay, direction.arrives_at + 1e-9)
-        direction.arrives_at = at
-        world.call_later(at - world.elapsed, lambda: self._arrive(direction, action))
+        arrival = max(
+            world.elapsed + self.network.latency() + faults.delay, direction.arrives_at + 1e-9
+        )
+        direction.arrives_at = arrival
+        world.call_later(arrival - world.elapsed, lambda: self._arrive(direction, action))
 
     def _arrive(self, direction: _Direction, action: Callable[[], None]) -> None:
         if self._is_reset:

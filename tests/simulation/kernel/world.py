@@ -268,9 +268,9 @@ class World:
         """
         Run an action in ``seconds``.
         """
-        at = self._now + seconds if seconds > 0.0 else self._now
+        time = self._now + seconds if seconds > 0.0 else self._now
         self._number = number = self._number + 1
-        heapq.heappush(self._events, (at, self._draw(), number, action))
+        heapq.heappush(self._events, (time, self._draw(), number, action))
 
     # --- Processes and threads ------------------------------------------------------------------
 
@@ -351,7 +351,7 @@ class World:
         The condition is checked after events that are ``every`` seconds or more apart.
         """
         until, queue, check_at = self._now + seconds, self._events, self._now
-        events, at = 0, self._now
+        events, started = 0, self._now
         while True:
             if self._now >= check_at:
                 if is_done():
@@ -362,8 +362,8 @@ class World:
                 return bool(is_done())
             moment, _, _, action = heapq.heappop(queue)
             self._now = max(self._now, moment)
-            if self._now > at + 1e-3:
-                events, at = 0, self._now
+            if self._now > started + 1e-3:
+                events, started = 0, self._now
             else:
                 events += 1
                 if events > _MAX_EVENTS_AT_ONCE:

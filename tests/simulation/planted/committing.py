@@ -22,12 +22,14 @@ def missed_marker(connector: Connector) -> list[Any]:
 
     def committed_tasks(batch: Any, committed: Any) -> Any:
         markers = [
-            at
-            for at, entry in enumerate(committed)
+            index
+            for index, entry in enumerate(committed)
             if type(entry).__name__ == "Marker" and entry.batch == batch.batch
         ]
         missed_markers = markers[-1:]
-        return original(batch, [e for at, e in enumerate(committed) if at not in missed_markers])
+        return original(
+            batch, [entry for index, entry in enumerate(committed) if index not in missed_markers]
+        )
 
     return [patch.object(module, "committed_tasks", committed_tasks)]
 
@@ -50,7 +52,8 @@ def no_roll_forward(connector: Connector) -> list[Any]:
 
 def counts_for_rows(connector: Connector) -> list[Any]:
     """
-    Equal counts pass for equal rows, as before rows were hashed, and nothing is rolled forward.
+    Rows count as equal if their number is equal, without a comparison of their hashes. Nothing is
+    rolled forward.
     """
     module = connector.module("sink.replay")
     original = module._check_same_rows

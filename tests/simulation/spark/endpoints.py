@@ -175,8 +175,8 @@ class PlainSource:
 
     def read(self, partition: tuple[int, int]) -> Iterator[list[Row]]:
         start, end = partition
-        for at in range(start, end, 7):
-            yield self.rows[at : min(at + 7, end)]
+        for first in range(start, end, 7):
+            yield self.rows[first : min(first + 7, end)]
 
 
 class Sink(Protocol):

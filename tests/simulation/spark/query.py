@@ -288,8 +288,8 @@ def _whole(rows: list[Row]) -> Iterator[list[Row]]:
 
 
 def _pieces(rows: list[Row]) -> Iterator[list[Row]]:
-    for at in range(0, len(rows), 5):
-        yield rows[at : at + 5]
+    for start in range(0, len(rows), 5):
+        yield rows[start : start + 5]
 
 
 @dataclass

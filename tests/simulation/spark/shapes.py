@@ -33,8 +33,8 @@ def _round_robin(count: int) -> Callable[[Rows, Random], Rows]:
         # Spark deals out an input partition's rows in turn; the first output varies.
         outputs: Rows = [[] for _ in range(count)]
         for number, rows in enumerate(inputs):
-            for at, row in enumerate(rows):
-                outputs[(number + at) % count].append(row)
+            for index, row in enumerate(rows):
+                outputs[(number + index) % count].append(row)
         return outputs
 
     return exchange

@@ -84,7 +84,10 @@ class BatchWrites:
             number, tasks = len(self._rows), draw.choice((1, 3, 6))
             self._rows.append(
                 [
-                    [Row(f"{number}:{task}:{at}".encode()) for at in range(draw.choice((0, 3, 20)))]
+                    [
+                        Row(f"{number}:{task}:{index}".encode())
+                        for index in range(draw.choice((0, 3, 20)))
+                    ]
                     for task in range(tasks)
                 ]
             )
@@ -165,7 +168,7 @@ class BatchWrites:
 
     def _writing(self, sink: KafkaBatchSink, rows: list[Row]) -> Callable[[Attempt], object]:
         def pieces() -> Iterator[list[Row]]:
-            for at in range(0, len(rows), 5):
-                yield rows[at : at + 5]
+            for start in range(0, len(rows), 5):
+                yield rows[start : start + 5]
 
         return lambda attempt: sink.write(attempt.input(pieces()))

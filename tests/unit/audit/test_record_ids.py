@@ -38,9 +38,11 @@ def test_ids_are_those_of_spark(topic: str, expected: int) -> None:
     """
     The id is the upper bits of Spark's xxhash64(topic, 3, 2**40 + 7), for topics of all lengths.
     """
-    at = 2**40 + 7
+    start = 2**40 + 7
 
-    assert checksum_of_range(TopicPartition(topic, 3), at, at + 1) == Checksum(1, expected >> SHIFT)
+    assert checksum_of_range(TopicPartition(topic, 3), start, start + 1) == Checksum(
+        1, expected >> SHIFT
+    )
 
 
 @pytest.mark.parametrize(
@@ -64,8 +66,8 @@ def test_a_range_is_the_sum_of_its_offsets(start: int, size: int, include_topic:
     The checksum of a range is the sum of its offsets', hashed in one block, in many or singly.
     """
     single = [
-        checksum_of_range(FLIGHTS, at, at + 1, include_topic=include_topic)
-        for at in range(start, start + size)
+        checksum_of_range(FLIGHTS, number, number + 1, include_topic=include_topic)
+        for number in range(start, start + size)
     ]
     offsets = np.arange(start, start + size, dtype=np.int64)
     with pytest.MonkeyPatch.context() as patch:

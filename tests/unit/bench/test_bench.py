@@ -374,4 +374,7 @@ def test_pairs_of_key_and_value_differ() -> None:
     all_keys, values = keys(), samples(100)
 
     assert {len(key) for key in all_keys} == {8}
-    assert len({(at % len(all_keys), at % len(values)) for at in range(100_000)}) == 100_000
+    assert (
+        len({(number % len(all_keys), number % len(values)) for number in range(100_000)})
+        == 100_000
+    )

@@ -16,7 +16,7 @@ from pyspark_pykafka.engines.error_mapping import FatalErrors, map_kafka_error, 
 NAMES = sorted(name for name in dir(KafkaError) if isinstance(getattr(KafkaError, name), int))
 
 
-def of(name: str, reason: str | None = None, **flags: bool) -> KafkaError:
+def kafka_error(name: str, reason: str | None = None, **flags: bool) -> KafkaError:
     return KafkaError(getattr(KafkaError, name), reason, **flags)
 
 
@@ -32,7 +32,7 @@ def test_every_error_maps_and_pickles(name: str) -> None:
     """
     Each error becomes a connector's error with the failed action in its text, and can be pickled.
     """
-    mapped = map_kafka_error(of(name), "reading t-0")
+    mapped = map_kafka_error(kafka_error(name), "reading t-0")
     copy = pickle.loads(pickle.dumps(mapped))  # noqa: S301 - our own bytes
 
     assert "reading t-0: " in str(mapped)
@@ -69,7 +69,7 @@ def test_errors_are_classified_by_remedy(
     """
     Authentication, authorization, TLS, unknown topics and transient errors have a class each.
     """
-    mapped = map_kafka_error(of(name), "reading")
+    mapped = map_kafka_error(kafka_error(name), "reading")
 
     assert type(mapped) is expected
     assert mapped.retriable is retriable
@@ -79,7 +79,7 @@ def test_fatal_errors_are_not_retriable() -> None:
     """
     A fatal error of a client is not retriable, whatever its code.
     """
-    mapped = map_kafka_error(of("_TRANSPORT", fatal=True), "writing")
+    mapped = map_kafka_error(kafka_error("_TRANSPORT", fatal=True), "writing")
 
     assert isinstance(mapped, errors.KafkaClientError)
     assert not mapped.retriable
@@ -99,7 +99,7 @@ def test_exceptions_are_translated_with_their_cause() -> None:
     """
     A KafkaException becomes the connector's error, with the original as its cause.
     """
-    original = KafkaException(of("_SSL", "certificate verify failed"))
+    original = KafkaException(kafka_error("_SSL", "certificate verify failed"))
 
     with (
         pytest.raises(errors.TlsError, match="reading t: certificate verify failed") as caught,
@@ -112,7 +112,7 @@ def test_exceptions_are_translated_with_their_cause() -> None:
 
 def test_exception_without_an_error_object_is_translated() -> None:
     """
-    Some exceptions of librdkafka carry only a text.
+    An exception of librdkafka that has only a text is translated, too.
     """
     original = KafkaException("odd")
 
@@ -148,8 +148,8 @@ def test_fatal_background_errors_are_raised_once(
     A rejected login, certificate or permission is raised once; librdkafka would retry without end.
     """
     fatal = FatalErrors()
-    fatal.record(of("_TRANSPORT"))
-    fatal.record(of(name, "refused"))
+    fatal.record(kafka_error("_TRANSPORT"))
+    fatal.record(kafka_error(name, "refused"))
 
     with pytest.raises(expected, match="reading: refused"):
         fatal.raise_pending("reading")
@@ -159,11 +159,12 @@ def test_fatal_background_errors_are_raised_once(
 @pytest.mark.parametrize("name", ["_TRANSPORT", "_ALL_BROKERS_DOWN", "GROUP_AUTHORIZATION_FAILED"])
 def test_transient_and_harmless_background_errors_are_not_raised(name: str) -> None:
     """
-    Brokers come back, and reading assigned partitions needs no permission on a group.
+    Errors that pass, and those about groups, are not raised: a read of assigned partitions needs no
+    permission on a group.
     """
     fatal = FatalErrors()
 
-    fatal.record(of(name))
+    fatal.record(kafka_error(name))
 
     fatal.raise_pending("reading")
 
@@ -184,14 +185,15 @@ def test_repeatedly_cut_off_handshake_is_fatal(
     name: str, reason: str, expected: type[errors.PykafkaError]
 ) -> None:
     """
-    A few cut-off handshakes are a broker that shuts down; more are a listener of another protocol.
+    A few cut-off handshakes mean that a broker shuts down; more mean that the listener has another
+    protocol.
     """
     fatal = FatalErrors(now=lambda: 100.0)
     for _ in range(4):
-        fatal.record(of(name, reason))
+        fatal.record(kafka_error(name, reason))
     fatal.raise_pending("reading")
 
-    fatal.record(of(name, reason))
+    fatal.record(kafka_error(name, reason))
 
     with pytest.raises(expected, match="reading: S"):
         fatal.raise_pending("reading")
@@ -205,7 +207,7 @@ def test_occasional_cut_off_handshakes_do_not_add_up() -> None:
     fatal = FatalErrors(now=lambda: float(next(times)))
 
     for _ in range(20):
-        fatal.record(of("_TRANSPORT", "SSL handshake failed: Disconnected"))
+        fatal.record(kafka_error("_TRANSPORT", "SSL handshake failed: Disconnected"))
 
     fatal.raise_pending("reading")
 
@@ -214,6 +216,6 @@ def test_untrusted_certificate_is_a_tls_error() -> None:
     """
     Librdkafka may report OpenSSL's rejection as a transport failure; it is a TLS error.
     """
-    mapped = map_kafka_error(of("_TRANSPORT", "certificate verify failed"), "reading")
+    mapped = map_kafka_error(kafka_error("_TRANSPORT", "certificate verify failed"), "reading")
 
     assert isinstance(mapped, errors.TlsError)

@@ -56,7 +56,9 @@ def microbatches(bootstrap: str, topic: str = "t", client_id: str = "pykafka") -
             "startingOffsets": "earliest",
         }
     )
-    return MicroBatchStream(options, metadata_client(options), lambda at: dict.fromkeys(at, 100.0))
+    return MicroBatchStream(
+        options, metadata_client(options), lambda offsets: dict.fromkeys(offsets, 100.0)
+    )
 
 
 def build_responses(bootstrap: str) -> None:
@@ -128,7 +130,7 @@ def test_hanging_broker_does_not_affect_the_others() -> None:
             {"bootstrap.servers": cluster.bootstrap, "default.api.timeout.ms": "4000"}
         )
         backend = WireMetadata(kafka, "read_uncommitted")
-        tps = {TopicPartition("t", at): -1 for at in range(10)}
+        tps = {TopicPartition("t", number): -1 for number in range(10)}
         assert len(backend.list_offsets(tps)) == 10
         before = cluster.stats()
         cluster.set(hung=(7,))

@@ -119,14 +119,14 @@ def test_an_event_is_its_parts(wrap: Any) -> None:
     """
     form = form_of(pa.schema([("value", EVENT)]), options())
     rows = [row["value"] for row in decoded(form, [wrap(value) for value in CHANGES])]
-    at = datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=UTC)
+    time = datetime(2023, 11, 14, 22, 13, 20, 123000, tzinfo=UTC)
     assert rows == [
-        {"before": None, "after": ANN, "op": "r", "ts": at},
-        {"before": None, "after": ANN, "op": "c", "ts": at},
-        {"before": ANN, "after": BOB, "op": "u", "ts": at},
-        {"before": BOB, "after": None, "op": "d", "ts": at},
-        {"before": None, "after": None, "op": "t", "ts": at},
-        {"before": None, "after": None, "op": "m", "ts": at},
+        {"before": None, "after": ANN, "op": "r", "ts": time},
+        {"before": None, "after": ANN, "op": "c", "ts": time},
+        {"before": ANN, "after": BOB, "op": "u", "ts": time},
+        {"before": BOB, "after": None, "op": "d", "ts": time},
+        {"before": None, "after": None, "op": "t", "ts": time},
+        {"before": None, "after": None, "op": "m", "ts": time},
     ]
 
 
@@ -177,10 +177,10 @@ def test_some_fields_of_an_event() -> None:
     )
     form = form_of(pa.schema([("value", kind)]), options())
     rows = [row["value"] for row in decoded(form, [CHANGES[1], wrapped(CHANGES[5])])]
-    shop, at = {"name": "shop"}, 1_700_000_000_123
+    shop, time = {"name": "shop"}, 1_700_000_000_123
     assert rows == [
-        {"source": shop, "message": None, "after": {"name": "ann"}, "ts_ms": at},
-        {"source": shop, "message": {"prefix": "p"}, "after": None, "ts_ms": at},
+        {"source": shop, "message": None, "after": {"name": "ann"}, "ts_ms": time},
+        {"source": shop, "message": {"prefix": "p"}, "after": None, "ts_ms": time},
     ]
 
 

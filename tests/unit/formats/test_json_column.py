@@ -101,9 +101,9 @@ def mutated(draw: st.DrawFn) -> bytes:
     """
     text = bytearray(draw(TEXTS).encode())
     for _ in range(draw(st.integers(0, 3))):
-        at = draw(st.integers(0, len(text)))
+        position = draw(st.integers(0, len(text)))
         piece = [draw(st.sampled_from(PIECES))] if draw(st.booleans()) else []
-        text[at : at + draw(st.integers(0, 2))] = bytes(piece)
+        text[position : position + draw(st.integers(0, 2))] = bytes(piece)
     return bytes(text)
 
 
@@ -420,9 +420,9 @@ def test_a_full_column_stops_and_goes_on() -> None:
     text = b'{"a":"%s"}' % (b"x" * 1000)
     column = JsonColumn("value", pa.struct([("a", pa.string())]), 20_000, LENIENT)
     texts = pa.array([text] * 100, pa.binary())
-    at, rows = 0, 0
-    while at < 100:
-        at = column.decode(texts, at, 100)
+    position, rows = 0, 0
+    while position < 100:
+        position = column.decode(texts, position, 100)
         assert 0 < column.nbytes <= 20_000
         rows += len(column.take())
 
@@ -436,9 +436,9 @@ def test_a_record_that_is_too_large_is_bad() -> None:
     wide = pa.list_(pa.struct([(f"f{i}", pa.int64()) for i in range(500)]))
     column = JsonColumn("value", wide, ROOM, LENIENT)
     texts = pa.array([b"[{}]", b"[" + b"{}," * 10_000 + b"{}]", b"[{}]"], pa.binary())
-    at, values = 0, []
-    while at < len(texts):
-        at = column.decode(texts, at, len(texts))
+    position, values = 0, []
+    while position < len(texts):
+        position = column.decode(texts, position, len(texts))
         assert column.nbytes <= ROOM
         values += [None if row is None else len(row) for row in column.take().to_pylist()]
 

@@ -494,11 +494,11 @@ def test_ddl_is_that_of_from_protobuf() -> None:
     order = file.message_type.add(name="Order")
     names = ("Timestamp", "Duration", "StringValue")
     kinds = [FIELD.TYPE_UINT32, FIELD.TYPE_UINT64, FIELD.TYPE_BOOL, FIELD.TYPE_BYTES]
-    for at, kind in enumerate(kinds, 1):
-        order.field.add(name=f"f{at}", number=at, label=1, type=kind)
-    for at, name in enumerate(names, 10):
+    for index, kind in enumerate(kinds, 1):
+        order.field.add(name=f"f{index}", number=index, label=1, type=kind)
+    for index, name in enumerate(names, 10):
         order.field.add(
-            name=f"f{at}", number=at, label=3, type=11, type_name=f".google.protobuf.{name}"
+            name=f"f{index}", number=index, label=3, type=11, type_name=f".google.protobuf.{name}"
         )
     order.field.add(name="e", number=20, label=1, type=14, type_name=".shop.E")
     schema = parsed_schema(Described(with_imports(file), "shop.Order", pa.null()).schema.text)
@@ -546,9 +546,9 @@ def test_memory_is_bounded() -> None:
     records = pa.array([b"", record, b""], pa.binary())
 
     values: list[Any] = []
-    at = 0
-    while at < len(records):
-        at = column.decode(records, at, len(records))
+    position = 0
+    while position < len(records):
+        position = column.decode(records, position, len(records))
         assert column.nbytes <= 1 << 14
         values += column.take().to_pylist()
 

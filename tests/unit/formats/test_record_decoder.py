@@ -55,11 +55,11 @@ def batches_of(
     }
     schema = record_format.record_schema
     whole = pa.record_batch([pa.array(columns[f.name], f.type) for f in schema], schema=schema)
-    batches, at = [], 0
+    batches, position = [], 0
     for size in sizes:
-        batches.append(whole.slice(at, size))
-        at += size
-    return [*batches, whole.slice(at)]
+        batches.append(whole.slice(position, size))
+        position += size
+    return [*batches, whole.slice(position)]
 
 
 def rows(

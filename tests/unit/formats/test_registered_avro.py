@@ -231,7 +231,10 @@ def test_thousands_of_schemas(registry: FakeRegistry, monkeypatch: pytest.Monkey
     values: list[bytes | None] = [framed(n, b"\x02") for n in (*numbers, *numbers[:5], 999, 998)]
     results = rows(formats(registry), values)
     assert results[:35] == [({"id": 1}, None)] * 35
-    assert [f"id {n}" in str(results[at][1]) for at, n in ((35, 999), (36, 998))] == [True, True]
+    assert [f"id {n}" in str(results[index][1]) for index, n in ((35, 999), (36, 998))] == [
+        True,
+        True,
+    ]
 
 
 def test_ids_of_eight_bytes(registry: FakeRegistry) -> None:

@@ -14,8 +14,8 @@ from pyspark_pykafka.metrics.end_offset_history import EndOffsetHistory
 
 def history(*observations: tuple[int, float]) -> EndOffsetHistory:
     observed = EndOffsetHistory()
-    for end, at in observations:
-        observed.observe(end, at)
+    for end, time in observations:
+        observed.observe(end, time)
     return observed
 
 

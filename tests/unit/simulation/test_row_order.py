@@ -15,7 +15,7 @@ def anomalies(*values: bytes) -> dict[str, list[object]]:
     Return the anomalies of one key's rows; ``places`` has micro-batch, task and number of each.
     """
     places = {b"a": (0, 0, 0), b"b": (0, 0, 1), b"c": (0, 1, 2), b"d": (1, 0, 3)}
-    records = [TrueRecord(at, b"k", value, 0, COMMITTED) for at, value in enumerate(values)]
+    records = [TrueRecord(index, b"k", value, 0, COMMITTED) for index, value in enumerate(values)]
     verdict = Verdict()
     check_order(verdict, {("t", 0): records}, places)
     return verdict.anomalies

@@ -205,7 +205,7 @@ def test_an_unneeded_silent_broker_does_not_delay_a_commit() -> None:
     """
     coordination = Coordination(brokers=2)
     waiting = [prepared(coordination, name) for name in names_on(0, 3, brokers=2)]
-    mark = next(name for at in range(99) if home(name := f"w-ended-{at}", 2) == 0)
+    mark = next(name for number in range(99) if home(name := f"w-ended-{number}", 2) == 0)
     # A request to the silent broker would end only with the time limit of the test.
     patience = {"request_timeout_ms": 300_000, "max_block_ms": 600_000}
     with StubCoordinators(coordination) as stubs, connected(stubs, **patience) as transactions:
@@ -231,7 +231,7 @@ def test_retries_of_many_transactions_share_their_pauses() -> None:
         ends = stubs.now.ends
     names = {transaction.transactional_id for transaction in waiting}
     assert len(ends) == 4 * 200
-    assert [set(ends[at : at + 200]) for at in range(0, 800, 200)] == [names] * 4
+    assert [set(ends[start : start + 200]) for start in range(0, 800, 200)] == [names] * 4
 
 
 @pytest.mark.parametrize("attempt", ["0", "2"], ids=["ran before", "runs beside"])
@@ -501,7 +501,7 @@ def test_many_markers_cause_a_warning(
     monkeypatch.setattr(batch_committer, "MANY_MARKERS", 200)
     coordination = Coordination()
     waiting = [
-        prepared(coordination, task_id("w", at, 0), partitions=partitions) for at in range(4)
+        prepared(coordination, task_id("w", index, 0), partitions=partitions) for index in range(4)
     ]
     with StubCoordinators(coordination) as stubs, connected(stubs) as transactions:
         commit_write(transactions, waiting, write_pattern("w"), MARK)

@@ -35,7 +35,7 @@ def soak() -> dict[str, Any]:
     """
     Return the results of a round with a clean verdict and one with a loss.
     """
-    samples = [{"at": 10.0 + at, "processed": 100 * at, "lag": 7} for at in range(3)]
+    samples = [{"at": 10.0 + number, "processed": 100 * number, "lag": 7} for number in range(3)]
     fault = {"kind": "broker killed", "target": "broker 2", "start": 11.0, "end": 12.0}
     clean = {
         "number": 0,

@@ -49,10 +49,10 @@ class Log:
         self.reads.append((requested, settings.schema.names))
         end = float("inf") if requested.end == LATEST else requested.end
         records = [r for r in self.records if requested.start <= r[0] < end]
-        for at in range(0, len(records), self.batch):
+        for start in range(0, len(records), self.batch):
             rows = [
                 {"offset": offset, "key": key, "value": value, "topic": "t", "partition": 0}
-                for offset, key, value in records[at : at + self.batch]
+                for offset, key, value in records[start : start + self.batch]
             ]
             yield pa.RecordBatch.from_pylist(rows, settings.schema)
 

@@ -446,7 +446,9 @@ class Log:
         Return the number of seen records from the first replaced one on.
         """
         pairs = zip(earlier[self.first :], self.records[self.first :], strict=False)
-        same = self.first + next((at for at, (a, b) in enumerate(pairs) if a != b), len(earlier))
+        same = self.first + next(
+            (index for index, (a, b) in enumerate(pairs) if a != b), len(earlier)
+        )
         return max(len(earlier) - same, 0)
 
 
@@ -479,9 +481,9 @@ def test_lost_offsets_are_the_replaced_records(
         if name != "trigger":
             getattr(log, name)(*arguments)
             continue
-        end, at = len(log.records), len(read_records)
-        lost_count += log.replaced(read_records) if at <= end else 0
-        lost_count += max(min(log.first, end) - at, 0)
+        end, read_end = len(log.records), len(read_records)
+        lost_count += log.replaced(read_records) if read_end <= end else 0
+        lost_count += max(min(log.first, end) - read_end, 0)
         position = process.latest_offset(position)
         read_records = log.records[: position["t"]["0"]]
         latest = process.stream.report_latest_offset() or {}

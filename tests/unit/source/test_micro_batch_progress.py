@@ -44,10 +44,10 @@ class RecordedProgress:
     def finish(self) -> None:
         self.calls.append(("finish", 0, "", 0))
 
-    def _keep(self, event: str, at: StreamOffset) -> None:
-        assert at.query is not None
-        self.stores.add(at.query.store)
-        self.calls.append((event, at.offsets[T0], at.query.id, at.query.batch))
+    def _keep(self, event: str, offset: StreamOffset) -> None:
+        assert offset.query is not None
+        self.stores.add(offset.query.store)
+        self.calls.append((event, offset.offsets[T0], offset.query.id, offset.query.batch))
 
 
 @dataclass

@@ -38,7 +38,9 @@ class Query:
         """
         self.options |= changed
         options = parse_stream_source(self.options)
-        self.stream = MicroBatchStream(options, self.cluster, lambda at: dict.fromkeys(at, 1e6))
+        self.stream = MicroBatchStream(
+            options, self.cluster, lambda offsets: dict.fromkeys(offsets, 1e6)
+        )
 
     def step(self, *, limited: bool = True) -> list[tuple[str, int, int]]:
         """

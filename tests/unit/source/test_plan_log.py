@@ -17,7 +17,7 @@ def ranges(*limits: tuple[int, int]) -> list[OffsetRange]:
     """
     Return a range of each partition of ``t``.
     """
-    return [OffsetRange(TopicPartition("t", at), *limit) for at, limit in enumerate(limits)]
+    return [OffsetRange(TopicPartition("t", index), *limit) for index, limit in enumerate(limits)]
 
 
 @pytest.mark.parametrize(

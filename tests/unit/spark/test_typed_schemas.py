@@ -35,8 +35,8 @@ READ = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
 JSON = {**READ, "valueformat": "json"}
 EVERYTHING = StructType(
     [
-        StructField(f"f{at}", kind)
-        for at, kind in enumerate(
+        StructField(f"f{index}", kind)
+        for index, kind in enumerate(
             [
                 *(BooleanType(), ByteType(), ShortType(), FloatType(), DoubleType(), DateType()),
                 *(TimestampType(), TimestampNTZType(), DecimalType(9, 2), LongType()),

@@ -50,7 +50,7 @@ def test_librdkafka_reads_a_stub() -> None:
         values = consumed(stubs, 250)
         stats = stubs.stats()
 
-    assert values == [b"v%d" % at for at in range(250)]
+    assert values == [b"v%d" % number for number in range(250)]
     assert stats["connections"] >= 1
 
 
@@ -60,11 +60,11 @@ def test_librdkafka_reads_what_was_produced() -> None:
     """
     with StubCluster(Behaviour(brokers=3)) as stubs:
         producer = Producer({"bootstrap.servers": stubs.bootstrap, "log_level": 0})
-        for at in range(10):
-            producer.produce(TOPIC, b"w%d" % at, partition=0)
+        for number in range(10):
+            producer.produce(TOPIC, b"w%d" % number, partition=0)
         assert producer.flush(5) == 0
         # A partition with produced records has no generated ones.
-        assert consumed(stubs, 10) == [b"w%d" % at for at in range(10)]
+        assert consumed(stubs, 10) == [b"w%d" % number for number in range(10)]
 
 
 def test_a_behaviour_of_a_test_module_is_used() -> None:

@@ -47,7 +47,7 @@ def test_each_record_once_is_clean() -> None:
 
 
 @pytest.mark.parametrize(
-    ("states", "rows", "anomaly", "place"),
+    ("states", "rows", "anomaly", "number"),
     [
         ((COMMITTED, COMMITTED), [row(0)], "lost", 1),
         ((COMMITTED, COMMITTED), [row(0), row(1), row(0)], "duplicate", 0),
@@ -59,17 +59,17 @@ def test_each_record_once_is_clean() -> None:
     ],
 )
 def test_an_anomaly_is_found(
-    states: tuple[str, ...], rows: list[ReadRow], anomaly: str, place: int
+    states: tuple[str, ...], rows: list[ReadRow], anomaly: str, number: int
 ) -> None:
     """
     Each planted anomaly is found at its record, and it is the only one.
     """
     verdict = check(written(*states), rows)
 
-    assert verdict.anomalies == {anomaly: [(TOPIC, 0, place)]}
+    assert verdict.anomalies == {anomaly: [(TOPIC, 0, number)]}
 
 
-def test_what_the_query_has_not_reached_is_stuck() -> None:
+def test_record_that_the_query_has_not_reached_is_stuck() -> None:
     """
     A record without a row is lost only if the query has passed it.
     """
@@ -97,8 +97,8 @@ def test_an_unanswered_commit_is_no_reason_for_a_duplicate() -> None:
 
 def test_at_least_once_duplicates_are_only_counted() -> None:
     """
-    Under at least once, a repeated row is not an anomaly and says nothing about the order, but is
-    counted.
+    Under at least once, repeated rows are counted, but they are neither duplicates nor out of
+    order.
     """
     rows = [row(0), row(1), row(0), row(1)]
 

@@ -85,7 +85,7 @@ def test_pace_counts_pauses_with_lag_only() -> None:
     """
     clock = [0.0]
     pace = Pace(lambda: clock[0])
-    for at, acknowledged, seen in (
+    for second, acknowledged, seen in (
         (0, 10, 0),
         (9, 20, 0),
         (10, 20, 5),
@@ -95,7 +95,7 @@ def test_pace_counts_pauses_with_lag_only() -> None:
         (31, 40, 30),
         (32, 40, 40),
     ):
-        clock[0] = float(at)
+        clock[0] = float(second)
         pace.sample(acknowledged, seen)
 
     assert (pace.longest_pause, pace.max_lag) == (3.0, 25)

@@ -133,7 +133,7 @@ class AdminMetadata:
         return ends
 
     def _request_offsets(self, times: Mapping[TopicPartition, int], deadline: Deadline) -> LogEnds:
-        positions = {Position(tp.topic, tp.partition): _spec(at) for tp, at in times.items()}
+        positions = {Position(tp.topic, tp.partition): _spec(time) for tp, time in times.items()}
         results = self._admin.call(
             lambda client, seconds: client.list_offsets(
                 positions, isolation_level=self._isolation, request_timeout=seconds

@@ -76,10 +76,10 @@ def measure_batches(records: memoryview, position: int) -> tuple[int, int]:
     The offsets count from ``position``, including those without a record before or between batches.
     If the last batch is cut off, its header has its size and offsets, so it counts whole.
     """
-    at, start, after = 0, position, position
-    while len(records) - at >= _BATCH_START.size:
-        base, length, magic, delta = _BATCH_START.unpack_from(records, at)
+    size_bytes, start, end = 0, position, position
+    while len(records) - size_bytes >= _BATCH_START.size:
+        base, length, magic, delta = _BATCH_START.unpack_from(records, size_bytes)
         start = min(start, base)
-        after = max(after, base + (delta if magic >= _RECORD_BATCH_MAGIC else 0) + 1)
-        at += _LENGTH_END + max(length, 0)
-    return at, after - start
+        end = max(end, base + (delta if magic >= _RECORD_BATCH_MAGIC else 0) + 1)
+        size_bytes += _LENGTH_END + max(length, 0)
+    return size_bytes, end - start

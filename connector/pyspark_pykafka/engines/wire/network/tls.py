@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 #: The errors of TLS for a connection that the other side closed.
 DISCONNECTS = (ssl.SSLEOFError, ssl.SSLZeroReturnError, ssl.SSLSyscallError)
 
-# Where systems keep their trusted authorities; a Python built elsewhere may not know the place.
+# Where systems keep their trusted authorities; a Python built elsewhere may look somewhere else.
 _BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -55,7 +55,7 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
     context.check_hostname = tls.verify and tls.check_hostname
     context.verify_mode = ssl.CERT_REQUIRED if tls.verify else ssl.CERT_NONE
     if tls.cipher_suites:
-        with _naming("ssl.cipher.suites", "the names; they must be OpenSSL's"):
+        with _tls_errors_for("ssl.cipher.suites", "the names; they must be OpenSSL's"):
             context.set_ciphers(tls.cipher_suites)
     _load_trust(context, tls)
     _load_key_pair(context, tls)
@@ -63,9 +63,12 @@ def tls_context(tls: Tls) -> ssl.SSLContext:
 
 
 @contextmanager
-def _naming(
+def _tls_errors_for(
     setting: str, check: str = "the file, its format and its permissions"
 ) -> Iterator[None]:
+    """
+    Raise :class:`TlsError` with the setting's name, and what to check, for errors in the block.
+    """
     try:
         yield
     except (OSError, ValueError, TypeError) as cause:
@@ -77,15 +80,15 @@ def _naming(
 def _load_trust(context: ssl.SSLContext, tls: Tls) -> None:
     if tls.ca_location and tls.ca_location != "probe":
         is_folder = Path(tls.ca_location).is_dir()
-        with _naming("ssl.ca.location"):
+        with _tls_errors_for("ssl.ca.location"):
             context.load_verify_locations(**{"capath" if is_folder else "cafile": tls.ca_location})
     elif not tls.ca_pem and tls.verify:
         _load_system_trust(context)
     if tls.ca_pem:
-        with _naming("ssl.ca.pem"):
+        with _tls_errors_for("ssl.ca.pem"):
             context.load_verify_locations(cadata=tls.ca_pem)
     if tls.crl_location:
-        with _naming("ssl.crl.location"):
+        with _tls_errors_for("ssl.crl.location"):
             context.load_verify_locations(cafile=tls.crl_location)
         context.verify_flags |= ssl.VERIFY_CRL_CHECK_LEAF
 
@@ -101,9 +104,9 @@ def _load_system_trust(context: ssl.SSLContext) -> None:
 
 def _load_key_pair(context: ssl.SSLContext, tls: Tls) -> None:
     check = "both files, and kafka.ssl.key.password"
-    with ExitStack() as files, _naming("ssl.certificate.* or kafka.ssl.key.*", check):
-        certificate = _file(tls.certificate_pem, tls.certificate_location, files)
-        key = _file(tls.key_pem, tls.key_location, files)
+    with ExitStack() as files, _tls_errors_for("ssl.certificate.* or kafka.ssl.key.*", check):
+        certificate = _path(tls.certificate_pem, tls.certificate_location, files)
+        key = _path(tls.key_pem, tls.key_location, files)
         if certificate is None and key is None:
             return
         if certificate is None:
@@ -113,14 +116,16 @@ def _load_key_pair(context: ssl.SSLContext, tls: Tls) -> None:
         context.load_cert_chain(certificate, key, password=lambda: tls.key_password)
 
 
-def _file(pem: str, location: str, files: ExitStack) -> str | None:
-    return files.enter_context(_written(pem)) if pem else location or None
+def _path(pem: str, location: str, files: ExitStack) -> str | None:
+    return files.enter_context(_pem_file(pem)) if pem else location or None
 
 
 @contextmanager
-def _written(pem: str) -> Iterator[str]:
+def _pem_file(pem: str) -> Iterator[str]:
     """
-    Write PEM text to a file, in memory if the system supports it, since it may be a private key.
+    Yield the path of a temporary file with PEM text, which may be a private key.
+
+    The file is in memory if the system supports it.
     """
     if hasattr(os, "memfd_create"):
         with os.fdopen(os.memfd_create("pem"), "w") as file:

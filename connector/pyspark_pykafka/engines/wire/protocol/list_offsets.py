@@ -120,17 +120,17 @@ class _Reader(Reader):
     # Local variables are faster, and a broker may lead thousands of partitions.
     def _partitions(self, count: int) -> list[ListOffsetsPartitionResponse]:
         layout = _LISTED if self._version >= _LEADER_EPOCHS else _LISTED_WITHOUT_EPOCH
-        view, at, unpack, size = self._view, self._position, layout.unpack_from, layout.size
+        view, position, unpack, size = self._view, self._position, layout.unpack_from, layout.size
         entries = []
         for _ in range(count):
-            entries.append(ListOffsetsPartitionResponse(*unpack(view, at)))
-            at += size
+            entries.append(ListOffsetsPartitionResponse(*unpack(view, position)))
+            position += size
             if self._flexible:
-                if view[at]:
-                    self._position = at
+                if view[position]:
+                    self._position = position
                     self.skip_tags()
-                    at = self._position
+                    position = self._position
                 else:
-                    at += 1
-        self._position = at
+                    position += 1
+        self._position = position
         return entries

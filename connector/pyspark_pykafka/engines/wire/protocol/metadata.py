@@ -147,11 +147,11 @@ class _Reader(Reader):
         entries = []
         for _ in range(count):
             values = fixed.unpack_from(view, self._position)
-            at = self._position + fixed.size
+            position = self._position + fixed.size
             for _array in arrays:
-                (size,) = unpack_size(view, at)
-                at += _INT32_BYTES + max(size, 0) * _INT32_BYTES
-            self._position = at
+                (size,) = unpack_size(view, position)
+                position += _INT32_BYTES + max(size, 0) * _INT32_BYTES
+            self._position = position
             entries.append(PartitionMetadata(*values))
         # Raises if the last array claims to end after the message.
         self.skip(0)
@@ -161,27 +161,27 @@ class _Reader(Reader):
         return _FIXED if self._version >= _LEADER_EPOCHS else _WITHOUT_EPOCH
 
     def _flexible_partitions(self, count: int) -> list[PartitionMetadata]:
-        view, at, unpack, fixed = self._view, self._position, _FIXED.unpack_from, _FIXED.size
+        view, position, unpack, fixed = self._view, self._position, _FIXED.unpack_from, _FIXED.size
         entries = []
         for _ in range(count):
-            values = unpack(view, at)
-            at += fixed
+            values = unpack(view, position)
+            position += fixed
             # replica_nodes, isr_nodes, offline_replicas.
             for _array in range(3):
-                size = view[at]
-                at += 1
+                size = view[position]
+                position += 1
                 if size >= 0x80:
-                    self._position = at - 1
+                    self._position = position - 1
                     size = self.varint()
-                    at = self._position
+                    position = self._position
                 if size:
-                    at += (size - 1) * _INT32_BYTES
-            if view[at]:
-                self._position = at
+                    position += (size - 1) * _INT32_BYTES
+            if view[position]:
+                self._position = position
                 self.skip_tags()
-                at = self._position
+                position = self._position
             else:
-                at += 1
+                position += 1
             entries.append(PartitionMetadata(*values))
-        self._position = at
+        self._position = position
         return entries

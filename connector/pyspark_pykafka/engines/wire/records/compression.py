@@ -134,12 +134,14 @@ class Decompressor:
             if sum(sizes) > self._max_bytes:
                 raise self._error(_SNAPPY, compressed)
             buffer = self._buffer(sum(sizes))
-            at = 0
+            position = 0
             for block, size in zip(blocks, sizes, strict=True):
-                at += cramjam.snappy.decompress_raw_into(block, buffer[at : at + size])
+                position += cramjam.snappy.decompress_raw_into(
+                    block, buffer[position : position + size]
+                )
         except cramjam.DecompressionError as cause:
             raise self._error(_SNAPPY, compressed) from cause
-        return buffer[:at]
+        return buffer[:position]
 
     def _buffer(self, size: int) -> memoryview:
         fits = size <= len(self._memory) <= max(size, _MAX_KEPT_BYTES)
@@ -163,15 +165,15 @@ def _blocks(compressed: memoryview) -> list[memoryview]:
     if bytes(compressed[: len(_XERIAL_MAGIC)]) != _XERIAL_MAGIC:
         return [compressed]
     blocks = []
-    at = _XERIAL_HEADER_BYTES
-    while at < len(compressed):
-        size = int.from_bytes(compressed[at : at + 4], "big")
-        at += 4
-        if size > len(compressed) - at:
+    position = _XERIAL_HEADER_BYTES
+    while position < len(compressed):
+        size = int.from_bytes(compressed[position : position + 4], "big")
+        position += 4
+        if size > len(compressed) - position:
             msg = "a snappy block ends after its record batch"
             raise ValueError(msg)
-        blocks.append(compressed[at : at + size])
-        at += size
+        blocks.append(compressed[position : position + size])
+        position += size
     return blocks
 
 

@@ -170,26 +170,26 @@ class _Record(NamedTuple):
 
 
 def _split_records(records: memoryview) -> Iterator[_Record]:
-    at = 0
-    while at < len(records):
-        size, at = _read_varint(records, at)
-        end = at + size
-        attributes = records[at]
-        timestamp_delta, delta_at = _read_varint(records, at + 1)
+    position = 0
+    while position < len(records):
+        size, position = _read_varint(records, position)
+        end = position + size
+        attributes = records[position]
+        timestamp_delta, delta_at = _read_varint(records, position + 1)
         _, key_length_at = _read_varint(records, delta_at)
         key_size, key_at = _read_varint(records, key_length_at)
         key = None if key_size < 0 else bytes(records[key_at : key_at + key_size])
         yield _Record(attributes, timestamp_delta, key, bytes(records[key_length_at:end]))
-        at = end
+        position = end
 
 
-def _read_varint(view: memoryview, at: int) -> tuple[int, int]:
+def _read_varint(view: memoryview, position: int) -> tuple[int, int]:
     bits, shift = 0, 0
-    while view[at] & 0x80:
-        bits |= (view[at] & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-    bits |= view[at] << shift
-    return (bits >> 1) ^ -(bits & 1), at + 1
+    while view[position] & 0x80:
+        bits |= (view[position] & 0x7F) << shift
+        position, shift = position + 1, shift + 7
+    bits |= view[position] << shift
+    return (bits >> 1) ^ -(bits & 1), position + 1
 
 
 def _varint(value: int) -> bytes:

@@ -166,8 +166,8 @@ class Coordinators:
                 raise error
         requested = {
             address: [
-                ((address, at), request(ids[at : at + _MAX_IDS_PER_REQUEST]))
-                for at in range(0, len(ids), _MAX_IDS_PER_REQUEST)
+                ((address, start), request(ids[start : start + _MAX_IDS_PER_REQUEST]))
+                for start in range(0, len(ids), _MAX_IDS_PER_REQUEST)
             ]
             for address, ids in by_address.items()
         }
@@ -181,7 +181,7 @@ class Coordinators:
         """
         Send a request to every broker of the cluster; return responses and errors by address.
         """
-        requested = {at: [(at, request)] for at in self.cluster.addresses(deadline)}
+        requested = {address: [(address, request)] for address in self.cluster.addresses(deadline)}
         done = request_pipelined(self.cluster, requested, deadline, self.config.request_seconds)
         return done.responses, done.errors
 
@@ -247,7 +247,7 @@ class Coordinators:
         """
         Forget a broker that failed for all ids that it coordinates, so that it fails only once.
         """
-        for name in [name for name, at in self.addresses.items() if at == address]:
+        for name in [name for name, home in self.addresses.items() if home == address]:
             del self.addresses[name]
 
     def _find_coordinators(
@@ -261,8 +261,8 @@ class Coordinators:
         batched = version >= MIN_BATCHED_VERSION
         size = _MAX_IDS_PER_REQUEST if batched else 1
         errors: dict[str, PykafkaError] = {}
-        for at in range(0, len(transactional_ids), size):
-            ids = transactional_ids[at : at + size]
+        for start in range(0, len(transactional_ids), size):
+            ids = transactional_ids[start : start + size]
             request = find_coordinator_request(version, ids)
             limit = deadline.within(_LOOKUP_SECONDS)
             response = self.cluster.request(connection, request, limit)

@@ -329,7 +329,9 @@ class Holes(Behaviour):
 
     def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
         if ODD_FROM <= offset < 700:
-            return FetchAnswer(0, 2000, record_batch(700, [b"v%d" % at for at in range(700, 900)]))
+            return FetchAnswer(
+                0, 2000, record_batch(700, [b"v%d" % number for number in range(700, 900)])
+            )
         if 900 <= offset <= 1500:
             return FetchAnswer(0, 2000, record_batch(1500, [b"beyond"]))
         return super().fetch(node, topic, partition, offset)

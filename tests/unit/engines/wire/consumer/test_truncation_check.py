@@ -101,7 +101,9 @@ def read(stubs: StubCluster, requested: OffsetRange, **changes: Any) -> list[int
     """
     fetch_settings = fetching.settings(stubs.bootstrap, "wire", schema=fetching.VALUES, **changes)
     carried: OffsetRange = pickle.loads(pickle.dumps(requested))  # noqa: S301 - our own bytes
-    return [at for batch in fetch(carried, fetch_settings) for at in batch["offset"].to_pylist()]
+    return [
+        offset for batch in fetch(carried, fetch_settings) for offset in batch["offset"].to_pylist()
+    ]
 
 
 def planned(epoch: int, start: int = 0, end: int = 1000) -> OffsetRange:

@@ -94,7 +94,7 @@ def test_the_order_has_every_broker_once(addresses: list[Address], ready: set[Ad
 
 
 def topic(*epochs: int, name: str = "t", topic_id: uuid.UUID | None = ID) -> TopicMetadata:
-    partitions = [PartitionMetadata(at, 1, epoch) for at, epoch in enumerate(epochs)]
+    partitions = [PartitionMetadata(index, 1, epoch) for index, epoch in enumerate(epochs)]
     return TopicMetadata(0, name, topic_id, partitions)
 
 
@@ -388,9 +388,9 @@ def test_a_missing_topic_needs_several_confirmations() -> None:
     assert freshness.result() == metadata(topic(1))
 
     two = check()
-    for at in range(MIN_CONFIRMATIONS):
+    for number in range(MIN_CONFIRMATIONS):
         assert two.is_settled is False
-        two.add((A, B, C)[at], metadata(missing()))
+        two.add((A, B, C)[number], metadata(missing()))
     assert two.is_settled
     assert two.result() == metadata()
 

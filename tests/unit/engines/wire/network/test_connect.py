@@ -71,7 +71,9 @@ def stream(servers: str, engine: str = "wire", **kafka: str) -> MicroBatchStream
         **settings,
     }
     options = parse_stream_source(source_options)
-    return MicroBatchStream(options, metadata_client(options), lambda at: dict.fromkeys(at, 100.0))
+    return MicroBatchStream(
+        options, metadata_client(options), lambda offsets: dict.fromkeys(offsets, 100.0)
+    )
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -394,11 +396,11 @@ def test_a_plan_over_forgotten_connections(proxied: list[Proxy]) -> None:
     # Longer than a test may take.
     timeouts = {"socket_timeout_ms": "300000", "default_api_timeout_ms": "3600000"}
     query = stream(proxied[0].address, **timeouts)
-    at = query.latest_offset(query.initial_offset())
+    offset = query.latest_offset(query.initial_offset())
     for proxy in proxied:
         proxy.forget_connections()
 
-    assert query.latest_offset(at) == at
+    assert query.latest_offset(offset) == offset
 
 
 def test_unreachable_addresses_are_remembered_for_a_while() -> None:
@@ -424,7 +426,7 @@ def test_connections_with_later_responses_are_trusted() -> None:
     reachability.record_silence(4.0, 6.0)
     reachability.record_silence(3.0, 6.0)
 
-    assert [reachability.is_trusted(at) for at in (4.0, 5.0, 6.0)] == [False, False, True]
+    assert [reachability.is_trusted(time) for time in (4.0, 5.0, 6.0)] == [False, False, True]
 
 
 def test_no_broker_is_reachable() -> None:

@@ -124,7 +124,9 @@ def stream(servers: str, **options: str) -> MicroBatchStream:
     parsed = parse_stream_source(
         {"kafka.bootstrap.servers": servers, "startingOffsets": "earliest", **source_options}
     )
-    return MicroBatchStream(parsed, metadata_client(parsed), lambda at: dict.fromkeys(at, 100.0))
+    return MicroBatchStream(
+        parsed, metadata_client(parsed), lambda offsets: dict.fromkeys(offsets, 100.0)
+    )
 
 
 def soon(seconds: float = 10) -> Deadline:
@@ -137,13 +139,13 @@ def test_a_stream_reads_from_the_new_leader(stubs: StubCluster) -> None:
     leader's records within a few triggers, and always from then on.
     """
     query = stream(bootstrap(stubs, STALE))
-    at = query.latest_offset(query.initial_offset())
+    offset = query.latest_offset(query.initial_offset())
     ends: list[int] = []
     until = time.monotonic() + 20
     while len(ends) < 5 and time.monotonic() < until:
-        at = query.latest_offset(at)
-        if ends or at["t"]["0"] == 200:
-            ends.append(at["t"]["0"])
+        offset = query.latest_offset(offset)
+        if ends or offset["t"]["0"] == 200:
+            ends.append(offset["t"]["0"])
 
     assert ends == [200] * 5
 
@@ -212,7 +214,9 @@ def offsets_read(
     """
     with StubCluster(StaleLog(brokers=3, topics={"t": 1}, high_watermark=200)) as stubs:
         task = settings(bootstrap(stubs, *nodes), engine, schema=VALUES, **changes)
-        return [at for batch in fetch(offset_range, task) for at in batch["offset"].to_pylist()]
+        return [
+            offset for batch in fetch(offset_range, task) for offset in batch["offset"].to_pylist()
+        ]
 
 
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])
@@ -249,7 +253,9 @@ def test_clients_of_librdkafka_that_find_the_stale_leader(
         )
         batches = list(librdkafka_consumer.fetch(OffsetRange(P0, EARLIEST, LATEST), task))
 
-    assert [at for batch in batches for at in batch["offset"].to_pylist()] == list(range(200))
+    assert [offset for batch in batches for offset in batch["offset"].to_pylist()] == list(
+        range(200)
+    )
     assert len(addresses) > 1
 
 
@@ -621,11 +627,11 @@ def test_a_topic_of_a_pattern_does_not_come_and_go(stubs: StubCluster) -> None:
     """
     stubs.set(stale=())
     query = stream(bootstrap(stubs, STALE), subscribePattern="new|t")
-    at = query.latest_offset(query.initial_offset())
+    offset = query.latest_offset(query.initial_offset())
     stubs.set(stale=(STALE,), metadata_nodes=())
     while STALE not in stubs.get("metadata_nodes"):
-        at = query.latest_offset(at)
-        assert sorted(name for name in at if not name.startswith("@")) == ["new", "t"]
+        offset = query.latest_offset(offset)
+        assert sorted(name for name in offset if not name.startswith("@")) == ["new", "t"]
 
 
 def test_a_new_partition_is_not_reported_as_lost() -> None:
@@ -634,9 +640,9 @@ def test_a_new_partition_is_not_reported_as_lost() -> None:
     """
     with StubCluster(Stale(brokers=3, topics={"t": 2})) as stubs:
         query = stream(bootstrap(stubs, STALE))
-        at = query.latest_offset({"t": {"0": 150, "1": 150}})
+        offset = query.latest_offset({"t": {"0": 150, "1": 150}})
 
-    assert at["t"] == {"0": 200, "1": 200}
+    assert offset["t"] == {"0": 200, "1": 200}
 
 
 class NoIds(Stale):

@@ -46,18 +46,18 @@ WRITTEN_PARTITION = WRITTEN.PartitionProduceResponse
 METADATA_PARTITIONS = [
     PARTITION(
         error_code=0,
-        partition_index=at,
+        partition_index=number,
         leader_id=1,
         leader_epoch=5,
         replica_nodes=[1, 2],
         isr_nodes=[1],
         offline_replicas=[],
     )
-    for at in (0, 1)
+    for number in (0, 1)
 ]
 PARTITIONS_WRITTEN = [
     WRITTEN_PARTITION(
-        index=at,
+        index=number,
         error_code=87,
         base_offset=5,
         record_errors=[
@@ -67,7 +67,7 @@ PARTITIONS_WRITTEN = [
         ],
         error_message="bad",
     )
-    for at in (0, 1)
+    for number in (0, 1)
 ]
 # Responses that kafka-python encodes in each version.
 RESPONSES: dict[ApiSpec[Any], Any] = {
@@ -198,10 +198,10 @@ def test_damaged_byte_gives_an_error_or_a_response(case: Case) -> None:
     """
     A response with one changed byte raises KafkaClientError or is decoded.
     """
-    for at in range(len(case.body)):
+    for position in range(len(case.body)):
         for value in (0x00, 0x01, 0x7F, 0x80, 0xFF):
             body = bytearray(case.body)
-            body[at] = value
+            body[position] = value
             try:
                 read(case.api, case.version, bytes(body))
             except KafkaClientError as error:

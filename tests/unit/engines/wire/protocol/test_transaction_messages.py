@@ -48,7 +48,9 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.protocol.request import ApiSpec
 
 # With more than 127 elements, the length of an array has two bytes.
-some_names = st.lists(names, min_size=1, max_size=3) | st.just([f"n{at}" for at in range(130)])
+some_names = st.lists(names, min_size=1, max_size=3) | st.just(
+    [f"n{number}" for number in range(130)]
+)
 identities = st.builds(ProducerIdAndEpoch, int64, int16)
 messages = st.none() | texts
 

@@ -148,8 +148,8 @@ def murmur2(key: bytes) -> int:
     m, mask = 0x5BD1E995, 0xFFFFFFFF
     h = 0x9747B28C ^ len(key)
     whole = len(key) - len(key) % 4
-    for at in range(0, whole, 4):
-        k = int.from_bytes(key[at : at + 4], "little") * m & mask
+    for start in range(0, whole, 4):
+        k = int.from_bytes(key[start : start + 4], "little") * m & mask
         h = (h * m & mask) ^ ((k ^ k >> 24) * m & mask)
     if whole < len(key):
         h = (h ^ int.from_bytes(key[whole:], "little")) * m & mask
@@ -170,9 +170,9 @@ def in_any_form(batch: pa.RecordBatch, generator: random.Random) -> pa.RecordBat
     """
     Return an equal batch whose headers have other offsets, and content in lists that are null.
     """
-    at = batch.schema.get_field_index("headers")
-    headers = any_form(batch.column(at), generator, wide=False, dictionaries=False)
-    return batch.set_column(at, "headers", headers)
+    index = batch.schema.get_field_index("headers")
+    headers = any_form(batch.column(index), generator, wide=False, dictionaries=False)
+    return batch.set_column(index, "headers", headers)
 
 
 @settings(max_examples=60)
@@ -339,7 +339,7 @@ def test_open_batches_are_bounded() -> None:
     Open batches are flushed when their total size exceeds the limit.
     """
     encoder = encoder_of("t", max_open_bytes=1_500)
-    rows = [{"value": b"x" * 400, "partition": at} for at in range(4)]
+    rows = [{"value": b"x" * 400, "partition": number} for number in range(4)]
 
     assert list(encoder.batches(arrow(rows[:3]))) == []
     assert sorted(tp.partition for tp, _ in encoder.batches(arrow(rows[3:]))) == [0, 1, 2, 3]

@@ -91,9 +91,9 @@ def test_batch_of_exactly_the_limit(codec: int) -> None:
     A batch of exactly the limit is decompressed; one byte more is refused.
     """
     limit = 200_000
-    at, above = compress(bytes(limit), codec), compress(bytes(limit + 1), codec)
+    at_limit, above = compress(bytes(limit), codec), compress(bytes(limit + 1), codec)
 
-    assert decompressed(Decompressor(limit), codec, at) == bytes(limit)
+    assert decompressed(Decompressor(limit), codec, at_limit) == bytes(limit)
     with pytest.raises(ValueError, match=f"of {NAMES[codec]} do not decompress, or not into the"):
         decompressed(Decompressor(limit), codec, above)
 
@@ -179,9 +179,9 @@ def test_truncated_or_flipped_bytes(codec: int) -> None:
     """
     packed = compress(b"".join(b"%d " % i for i in range(300)), codec)
     decompress = Decompressor(4096)
-    for at in range(len(packed)):
-        flipped = packed[:at] + bytes([packed[at] ^ 0x55]) + packed[at + 1 :]
-        for damaged in (packed[:at], flipped):
+    for position in range(len(packed)):
+        flipped = packed[:position] + bytes([packed[position] ^ 0x55]) + packed[position + 1 :]
+        for damaged in (packed[:position], flipped):
             with suppress(ValueError):
                 assert len(decompressed(decompress, codec, damaged)) <= 4096
 

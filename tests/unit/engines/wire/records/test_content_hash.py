@@ -133,8 +133,8 @@ def test_each_byte_counts(size: int) -> None:
     """
     value = bytes(size)
     hashes = {
-        content_hash([{**ROW, "value": value[:at] + b"\x01" + value[at + 1 :]}])
-        for at in range(size)
+        content_hash([{**ROW, "value": value[:position] + b"\x01" + value[position + 1 :]}])
+        for position in range(size)
     }
 
     assert len(hashes | {content_hash([{**ROW, "value": value}])}) == size + 1

@@ -76,9 +76,9 @@ def test_wrong_checksum_raises_with_the_offset() -> None:
     A flipped bit under the checksum is detected, and no record of the batch is used.
     """
     batch = GOOD.encode()
-    for at in range(ATTRIBUTES_AT, len(batch)):
+    for position in range(ATTRIBUTES_AT, len(batch)):
         flipped = bytearray(batch)
-        flipped[at] ^= 0x10
+        flipped[position] ^= 0x10
         match = "^offset 10: a record batch has the checksum"
         assert rows_before(MalformedBatch, BEFORE.encode() + flipped, match) == 2
 
@@ -225,7 +225,9 @@ def test_response_that_starts_too_early() -> None:
     """
     The first batch of a response must contain the requested offset or a later one.
     """
-    early, fitting, behind = (batch_of(Record(at), Record(at + 1)).encode() for at in (1, 2, 9))
+    early, fitting, behind = (
+        batch_of(Record(offset), Record(offset + 1)).encode() for offset in (1, 2, 9)
+    )
 
     match = "^offset 3: the first record batch of the answer ends at offset 2"
     assert rows_before(MalformedBatch, early + behind, match, start=3) == 0

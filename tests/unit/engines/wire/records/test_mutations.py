@@ -74,9 +74,9 @@ def test_any_flipped_bit(codec: int) -> None:
     headers = ((b"h", b"v"), (b"i", None))
     batch = Batch(0, 3, (Record(0, key=b"k"), Record(2, headers=headers)), codec).encode()
     error_offsets = []
-    for at in range(8 * len(batch)):
+    for bit in range(8 * len(batch)):
         flipped = bytearray(batch)
-        flipped[at // 8] ^= 1 << at % 8
+        flipped[bit // 8] ^= 1 << bit % 8
         record_decoder = decoder()
         record_decoder.feed(seal(bytes(flipped), length=False))
         try:

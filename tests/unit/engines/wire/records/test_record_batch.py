@@ -33,13 +33,13 @@ def batch_of(count: int, codec: str = "none") -> ProducerBatch:
     """
     rows = [
         {
-            "key": b"k%d" % at,
-            "value": b"v" * at if at % 3 else None,
+            "key": b"k%d" % number,
+            "value": b"v" * number if number % 3 else None,
             "partition": 1,
-            "timestamp": (10 - at) % 7 * 1_000_000 + 1_000,
-            "headers": [{"key": "h", "value": b"%d" % at}],
+            "timestamp": (10 - number) % 7 * 1_000_000 + 1_000,
+            "headers": [{"key": "h", "value": b"%d" % number}],
         }
-        for at in range(count)
+        for number in range(count)
     ]
     ((batch,),) = encoded([arrow(rows)], encoder_of("t"), codec).values()
     return batch
