@@ -34,8 +34,8 @@ def installs(session: nox.Session, python_version: str) -> None:
     """
     Find a wheel of each dependency for a Python that we name, without installing it.
     """
-    place = ["--target", session.create_tmp(), "--python-version", python_version]
-    session.install("--dry-run", "--ignore-installed", "--only-binary=:all:", *place, *NEED_WHEELS)
+    target = ["--target", session.create_tmp(), "--python-version", python_version]
+    session.install("--dry-run", "--ignore-installed", "--only-binary=:all:", *target, *NEED_WHEELS)
 
 
 @nox.session

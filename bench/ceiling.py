@@ -87,14 +87,17 @@ class _Records:
     def __init__(self, options: Mapping[str, str]) -> None:
         self.records = int(options["records"])
         self.size = int(options["size"])
-        self.count = int(options["partitions"])
+        self.partition_count = int(options["partitions"])
 
     def split(self, total: int) -> list[InputPartition]:
         """
         Divide the records among the partitions.
         """
-        remainder = total % self.count
-        shares = [total // self.count + (number < remainder) for number in range(self.count)]
+        remainder = total % self.partition_count
+        shares = [
+            total // self.partition_count + (number < remainder)
+            for number in range(self.partition_count)
+        ]
         return [InputPartition(share) for share in shares]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -103,11 +106,11 @@ class _Records:
         """
         freeze_loaded_modules()
         batch = ceiling_batch(self.size)
-        full_batches, rest = divmod(partition.value, batch.num_rows)
+        full_batches, remainder = divmod(partition.value, batch.num_rows)
         for _ in range(full_batches):
             yield batch
-        if rest:
-            yield batch.slice(0, rest)
+        if remainder:
+            yield batch.slice(0, remainder)
 
 
 class _BatchReader(_Records, DataSourceReader):

@@ -33,7 +33,7 @@ class Measurement:
     """
     The times of all contenders for the same work: ``records``, or one unit of something else.
 
-    ``base`` is the contender that the others are compared with; ``also`` names further bases.
+    The others are compared with the contender ``base``, and with the contenders in ``also``.
     """
 
     name: str
@@ -89,7 +89,9 @@ class Measurement:
 
         1 means equally fast, and more means faster, for every kind of measurement.
         """
-        for over in (self.base, *self.also, TOP):
-            compared = [name for name in self.series if name not in {over, self.base}]
-            for name in compared if over in self.series else []:
-                yield f"{self.name}-{name}/{over}", self.speedup(name, over)
+        for reference in (self.base, *self.also, TOP):
+            if reference not in self.series:
+                continue
+            for name in self.series:
+                if name not in {reference, self.base}:
+                    yield f"{self.name}-{name}/{reference}", self.speedup(name, reference)

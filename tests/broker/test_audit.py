@@ -111,9 +111,9 @@ def test_correct_query_is_complete(
         ).repartition(3)
     )
 
-    assert [(one.is_complete, one.batch_id, one.whole_batch.entered) for one in reports] == [
-        (True, 0, 40)
-    ]
+    assert [
+        (report.is_complete, report.batch_id, report.whole_batch.entered) for report in reports
+    ] == [(True, 0, 40)]
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_planted_faults_are_caught(
     """
     _, reports = audited(change)
 
-    assert [one.whole_batch.verdict for one in reports] == [verdict]
+    assert [report.whole_batch.verdict for report in reports] == [verdict]
     assert f"micro-batch 0: the batch: {verdict.value}" in caplog.text
 
 

@@ -161,7 +161,9 @@ def test_gaps_in_the_log_are_not_missing_records(
     """
     _, reports = audit(gaps, startingOffsets="earliest", **{"kafka.isolation.level": isolation})
 
-    assert [(one.is_complete, one.whole_batch.entered) for one in reports] == [(True, entered)]
+    assert [(report.is_complete, report.whole_batch.entered) for report in reports] == [
+        (True, entered)
+    ]
     assert "the log has offsets without a record" in caplog.text
     assert "cannot be audited" not in caplog.text
 
@@ -203,9 +205,9 @@ def test_batches_of_a_restarted_query(
     kafka_cluster.produce(name, values(30, 40))
     _, second = audit(name, startingOffsets="earliest")
 
-    assert all(one.is_complete for one in [*first, *second])
-    assert sum(one.whole_batch.entered for one in first) == 26
-    assert sum(one.whole_batch.entered for one in second) == 10
+    assert all(report.is_complete for report in [*first, *second])
+    assert sum(report.whole_batch.entered for report in first) == 26
+    assert sum(report.whole_batch.entered for report in second) == 10
     assert "offsets without a record" not in caplog.text
 
 
@@ -222,11 +224,11 @@ def test_query_that_starts_at_latest(
     kafka_cluster.produce(name, values(10, 17))
 
     def records_left() -> int:
-        return sum(one.whole_batch.left for one in reports)
+        return sum(report.whole_batch.left for report in reports)
 
     wait_until(lambda: None if records_left() == 7 else f"{records_left()} records left", SECONDS)
 
-    assert all(one.is_complete for one in reports)
+    assert all(report.is_complete for report in reports)
 
 
 def test_query_that_reads_a_topic_twice_is_not_audited(

@@ -228,7 +228,7 @@ def test_a_job_runs_on_a_cluster(
     assert result["count"] == RECORDS
     assert sorted(int(record.value or b"") for record in committed) == list(range(RECORDS))
     places, compiled = zip(*result["places"], strict=True)
-    assert not any(Path(place).is_relative_to(ROOT) for place in places)
+    assert not any(Path(path).is_relative_to(ROOT) for path in places)
     assert set(compiled) == {not deployment.registers}
 
 

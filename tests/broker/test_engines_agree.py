@@ -135,7 +135,8 @@ def test_engines_agree(filled: list[str], kafka_cluster: KafkaCluster, seed: int
             start = chance.randrange(end)
             part = OffsetRange(tp, start, chance.randrange(start, end + 1))
             ours, theirs = (
-                table(kafka_cluster, e, part, schema, isolation) for e in ("wire", "librdkafka")
+                table(kafka_cluster, engine, part, schema, isolation)
+                for engine in ("wire", "librdkafka")
             )
             assert ours == theirs
             expected = [r for r in tables[0] if part.start <= r["offset"] < part.end]

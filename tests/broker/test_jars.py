@@ -23,7 +23,7 @@ def test_unknown_version_raises_with_advice(
     monkeypatch.setenv("PYKAFKA_CACHE", str(tmp_path))
     with pytest.raises(FetchError, match=r"kafka-9\.9\.9 could not be downloaded[\s\S]*not found"):
         KafkaCluster(version="9.9.9").start()
-    assert [one.name for one in tmp_path.iterdir() if not one.name.endswith(".lock")] == []
+    assert [path.name for path in tmp_path.iterdir() if not path.name.endswith(".lock")] == []
 
 
 def test_two_processes_download_jars_once(tmp_path: Path) -> None:
@@ -40,10 +40,10 @@ def test_two_processes_download_jars_once(tmp_path: Path) -> None:
         subprocess.Popen([sys.executable, "-c", code, str(target)], stdout=subprocess.PIPE)
         for _ in range(2)
     ]
-    assert [one.communicate(timeout=120)[0] for one in processes] == [
+    assert [process.communicate(timeout=120)[0] for process in processes] == [
         b"slf4j-simple-1.7.36.jar\n"
     ] * 2
-    assert sorted(one.name for one in tmp_path.iterdir()) == [".jars.lock", "jars"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == [".jars.lock", "jars"]
 
 
 def test_jvm_connector_comes_without_dependencies() -> None:

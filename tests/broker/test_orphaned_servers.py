@@ -33,7 +33,7 @@ def test_stop_removes_processes_and_folder() -> None:
         assert folder.is_dir()
         assert kafka.running_addresses()
     assert not folder.exists()
-    assert not any(one.is_running() for one in family)
+    assert not any(process.is_running() for process in family)
 
 
 STARTS_A_CLUSTER = """
@@ -116,7 +116,7 @@ def test_interrupted_download_leaves_an_empty_cache(tmp_path: Path) -> None:
         (guard,) = _guards(parent.pid)
         parent.kill()
         _wait(lambda: not any(tmp_path.glob("pykafka-ivy-*")) and not _is_alive(guard))
-    assert [one.name for one in tmp_path.iterdir()] == [".jars.lock"]
+    assert [path.name for path in tmp_path.iterdir()] == [".jars.lock"]
 
 
 def _running(code: str, *arguments: str) -> subprocess.Popen[bytes]:

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 @pytest.fixture(params=["consumerGroup", "zookeeper"])
-def place(
+def location(
     request: pytest.FixtureRequest,
     kafka_cluster: KafkaCluster,
     topic: TopicFactory,
@@ -97,11 +97,11 @@ def _exported(run: Callable[..., str], arguments: list[str]) -> Any:
     return json.loads(run("progress", "export", *arguments))
 
 
-def test_show(place: tuple[str, list[str]], run: Callable[..., str]) -> None:
+def test_show(location: tuple[str, list[str]], run: Callable[..., str]) -> None:
     """
     The output is a table for people, and JSON with every field for programs.
     """
-    name, arguments = place
+    name, arguments = location
 
     lines = run("progress", "show", *arguments).splitlines()
     records = json.loads(run("progress", "show", *arguments, "--json"))
@@ -119,17 +119,20 @@ def test_show(place: tuple[str, list[str]], run: Callable[..., str]) -> None:
 
 
 def test_lag(
-    place: tuple[str, list[str]], run: Callable[..., str], kafka_cluster: KafkaCluster
+    location: tuple[str, list[str]], run: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
     The lag equals that of Kafka's own tool, where that can show it.
     """
-    name, arguments = place
+    name, arguments = location
 
     report = json.loads(run("lag", *arguments, "--json"))
     text = run("lag", *arguments)
 
-    lags = {(one["topic"], one["partition"]): str(one["lag"]) for one in report["partitions"]}
+    lags = {
+        (partition["topic"], partition["partition"]): str(partition["lag"])
+        for partition in report["partitions"]
+    }
     assert report["lag"] == 17
     assert text.splitlines()[-1] == "Total lag: 17"
     if "--group" in arguments:
@@ -137,11 +140,11 @@ def test_lag(
         assert lags == {tp: row.lag for tp, row in groups.items()}
 
 
-def test_set_needs_execute(place: tuple[str, list[str]], run: Callable[..., str]) -> None:
+def test_set_needs_execute(location: tuple[str, list[str]], run: Callable[..., str]) -> None:
     """
     Offsets only change with --execute, also backwards; keywords are resolved.
     """
-    name, arguments = place
+    name, arguments = location
     positions = [f"{name}:0=1", f"{name}:1=latest"]
 
     output = run("progress", "set", *arguments, *positions)
@@ -156,7 +159,7 @@ def test_set_needs_execute(place: tuple[str, list[str]], run: Callable[..., str]
 
 
 def test_import_restores_an_export(
-    place: tuple[str, list[str]],
+    location: tuple[str, list[str]],
     run: Callable[..., str],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -164,7 +167,7 @@ def test_import_restores_an_export(
     """
     An export is imported from a file, and from the standard input.
     """
-    name, arguments = place
+    name, arguments = location
     file = tmp_path / "offsets.json"
     file.write_text(run("progress", "export", *arguments))
     run("progress", "set", *arguments, f"{name}=earliest", "--execute")
@@ -179,12 +182,12 @@ def test_import_restores_an_export(
 
 
 def test_reset_deletes_all_records(
-    place: tuple[str, list[str]], run: Callable[..., str], capsys: pytest.CaptureFixture[str]
+    location: tuple[str, list[str]], run: Callable[..., str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
     Records are only deleted with --execute; then every command says that there are none.
     """
-    name, arguments = place
+    name, arguments = location
 
     run("progress", "reset", *arguments)
     assert _exported(run, arguments) == {name: {"0": 2, "1": 1}}
@@ -258,22 +261,26 @@ def test_watch_on_a_terminal(
     assert "Traceback" not in screen
 
 
-def test_set_to_positions_in_words(place: tuple[str, list[str]], run: Callable[..., str]) -> None:
+def test_set_to_positions_in_words(
+    location: tuple[str, list[str]], run: Callable[..., str]
+) -> None:
     """
     A topic or a partition moves to its last offsets, or to a time.
     """
-    name, arguments = place
+    name, arguments = location
 
     run("progress", "set", *arguments, f"{name}=-3", f"{name}:1=2020-01-01T00:00Z", "--execute")
 
     assert _exported(run, arguments) == {name: {"0": 7, "1": 0}}
 
 
-def test_replay_moves_the_store_back(place: tuple[str, list[str]], run: Callable[..., str]) -> None:
+def test_replay_moves_the_store_back(
+    location: tuple[str, list[str]], run: Callable[..., str]
+) -> None:
     """
     The estimate shows what is read again; only --execute moves the recorded offsets.
     """
-    name, arguments = place
+    name, arguments = location
     run("progress", "set", *arguments, f"{name}=latest", "--execute")
 
     text = run("replay", *arguments, "--from=-4")
@@ -318,7 +325,7 @@ def test_replay_of_a_topic(
     ],
 )
 def test_invalid_positions_are_rejected(
-    place: tuple[str, list[str]],
+    location: tuple[str, list[str]],
     capsys: pytest.CaptureFixture[str],
     position: str,
     text: str,
@@ -327,7 +334,7 @@ def test_invalid_positions_are_rejected(
     """
     The error names the mistake, and nothing changes.
     """
-    name, arguments = place
+    name, arguments = location
 
     exit_code = main(["progress", "set", *arguments, position.format(name=name), "--execute"])
 

@@ -36,9 +36,9 @@ ME, ALSO_ME, OTHER = Owner("q", "a", 0), Owner("q", "b", 0), Owner("r", "c", 0)
 
 
 @dataclass
-class Place:
+class StoreLocation:
     """
-    One id of one kind of store; each store object stands for one process.
+    One id in one kind of store. Each store object stands for one process.
     """
 
     topic: str
@@ -54,15 +54,15 @@ class Place:
 
 
 @pytest.fixture(params=["memory", "consumerGroup", "zookeeper"])
-def place(request: pytest.FixtureRequest, topic: TopicFactory) -> Iterator[Place]:
+def location(request: pytest.FixtureRequest, topic: TopicFactory) -> Iterator[StoreLocation]:
     """
     Return an unused id, for a topic of three partitions.
     """
     name = topic(3)
     make = _maker(request, name)
-    place = Place(name, make, [])
-    yield place
-    for store in place.stores:
+    location = StoreLocation(name, make, [])
+    yield location
+    for store in location.stores:
         store.close()
 
 
@@ -89,145 +89,149 @@ def plain(record: Record) -> Record:
     return replace(record, broker=None)
 
 
-def test_new_store_is_empty(place: Place) -> None:
+def test_new_store_is_empty(location: StoreLocation) -> None:
     """
     A new store is empty for a reader and for the first owner, whose epoch is 1.
     """
-    store = place.store()
+    store = location.store()
 
     assert store.read() == {}
-    claim = store.claim(ME, [place.topic])
+    claim = store.claim(ME, [location.topic])
 
     assert (claim.owner, claim.records) == (replace(ME, epoch=1), {})
 
 
-def test_written_records_are_read(place: Place) -> None:
+def test_written_records_are_read(location: StoreLocation) -> None:
     """
     The writer, the next owner and a plain reader see the records, including new values.
     """
-    store = place.store()
-    owner = store.claim(ME, [place.topic]).owner
+    store = location.store()
+    owner = store.claim(ME, [location.topic]).owner
     one = Record(5, owner, 1, "id")
     for offset in (3, 4):
-        store.write({place.tp(0): replace(one, offset=offset), place.tp(2): one})
+        store.write({location.tp(0): replace(one, offset=offset), location.tp(2): one})
     failing = replace(one, failing=FailedAttempts(2, 3, 'a "cause"'))
-    store.write({place.tp(1): failing})
+    store.write({location.tp(1): failing})
 
-    expected = {place.tp(0): replace(one, offset=4), place.tp(1): failing, place.tp(2): one}
+    expected = {
+        location.tp(0): replace(one, offset=4),
+        location.tp(1): failing,
+        location.tp(2): one,
+    }
     assert store.read(["another"]) == {}
-    assert set(store.read([place.topic, "another"])) == set(expected)
-    readers = (store, place.store())
+    assert set(store.read([location.topic, "another"])) == set(expected)
+    readers = (store, location.store())
     for stored in (
         *(reader.read() for reader in readers),
-        place.store().claim(ALSO_ME, [place.topic]).records,
+        location.store().claim(ALSO_ME, [location.topic]).records,
     ):
         assert {tp: plain(record) for tp, record in stored.items()} == expected
 
 
-def test_later_process_of_the_query_takes_over_at_once(place: Place) -> None:
+def test_later_process_of_the_query_takes_over_at_once(location: StoreLocation) -> None:
     """
     The store itself rejects the earlier process, which may only have been slow.
     """
-    old, new = place.store(), place.store()
-    first = old.claim(ME, [place.topic]).owner
-    old.write({place.tp(0): Record(3, first)})
+    old, new = location.store(), location.store()
+    first = old.claim(ME, [location.topic]).owner
+    old.write({location.tp(0): Record(3, first)})
 
-    second = new.claim(ALSO_ME, [place.topic]).owner
-    new.write({place.tp(0): Record(4, second)})
+    second = new.claim(ALSO_ME, [location.topic]).owner
+    new.write({location.tp(0): Record(4, second)})
 
     with pytest.raises(ClaimLostError):
-        old.write({place.tp(0): Record(9, first)})
+        old.write({location.tp(0): Record(9, first)})
     with pytest.raises(ProgressError, match=r"written by query q \(process b, epoch 2\) now"):
-        old.claim(first, [place.topic])
-    assert place.store().read()[place.tp(0)].offset == 4
-    new.write({place.tp(0): Record(5, second)})
+        old.claim(first, [location.topic])
+    assert location.store().read()[location.tp(0)].offset == 4
+    new.write({location.tp(0): Record(5, second)})
 
 
-def test_another_query_is_rejected_while_the_owner_is_alive(place: Place) -> None:
+def test_another_query_is_rejected_while_the_owner_is_alive(location: StoreLocation) -> None:
     """
     The error names the owner, which is not disturbed by the attempt.
     """
-    store = place.store()
-    owner = store.claim(ME, [place.topic]).owner
+    store = location.store()
+    owner = store.claim(ME, [location.topic]).owner
 
     with (
         _kept_alive(store),
         pytest.raises(ProgressError, match=r"(?s)PROGRESS_OWNED.*\bq\b"),
     ):
-        place.store().claim(OTHER, [place.topic])
+        location.store().claim(OTHER, [location.topic])
 
-    store.write({place.tp(0): Record(3, owner)})
+    store.write({location.tp(0): Record(3, owner)})
 
 
-def test_another_query_continues_after_the_owner_has_ended(place: Place) -> None:
+def test_another_query_continues_after_the_owner_has_ended(location: StoreLocation) -> None:
     """
     Once the owner has closed the store, another query claims it, with the next epoch.
     """
-    store = place.store()
-    owner = store.claim(ME, [place.topic]).owner
-    store.write({place.tp(0): Record(3, owner)})
+    store = location.store()
+    owner = store.claim(ME, [location.topic]).owner
+    store.write({location.tp(0): Record(3, owner)})
     store.close()
 
-    claim = place.store().claim(OTHER, [place.topic])
+    claim = location.store().claim(OTHER, [location.topic])
 
     assert claim.owner.epoch == 2
-    assert claim.records[place.tp(0)].offset == 3
+    assert claim.records[location.tp(0)].offset == 3
 
 
-def test_owner_can_claim_again(place: Place) -> None:
+def test_owner_can_claim_again(location: StoreLocation) -> None:
     """
     After a lost session without another owner, the same process claims again and continues.
     """
-    store = place.store()
-    owner = store.claim(ME, [place.topic]).owner
-    store.write({place.tp(0): Record(3, owner)})
+    store = location.store()
+    owner = store.claim(ME, [location.topic]).owner
+    store.write({location.tp(0): Record(3, owner)})
 
-    again = store.claim(owner, [place.topic])
-    store.write({place.tp(0): Record(4, again.owner)})
+    again = store.claim(owner, [location.topic])
+    store.write({location.tp(0): Record(4, again.owner)})
 
     assert again.owner.epoch > owner.epoch
-    assert store.read()[place.tp(0)].offset == 4
+    assert store.read()[location.tp(0)].offset == 4
 
 
-def test_records_are_deleted(place: Place) -> None:
+def test_records_are_deleted(location: StoreLocation) -> None:
     """
     Once there is no owner, all records are deleted, and the next owner starts with an empty store.
     """
-    store = place.store()
-    owner = store.claim(ME, [place.topic]).owner
-    store.write({place.tp(0): Record(3, owner), place.tp(2): Record(4, owner)})
+    store = location.store()
+    owner = store.claim(ME, [location.topic]).owner
+    store.write({location.tp(0): Record(3, owner), location.tp(2): Record(4, owner)})
     store.close()
 
-    place.store().delete_records()
+    location.store().delete_records()
 
-    again = place.store().claim(OTHER, [place.topic])
+    again = location.store().claim(OTHER, [location.topic])
     assert again.records == {}
 
 
-def test_records_in_use_are_not_deleted(place: Place) -> None:
+def test_records_in_use_are_not_deleted(location: StoreLocation) -> None:
     """
     The error names the owner, and its records stay.
     """
-    store = place.store()
-    owner = store.claim(ME, [place.topic]).owner
-    store.write({place.tp(0): Record(3, owner)})
+    store = location.store()
+    owner = store.claim(ME, [location.topic]).owner
+    store.write({location.tp(0): Record(3, owner)})
 
     with (
         _kept_alive(store),
         pytest.raises(ProgressError, match=r"(?s)PROGRESS_OWNED.*\bq\b"),
     ):
-        place.store().delete_records()
+        location.store().delete_records()
 
-    assert store.read()[place.tp(0)].offset == 3
+    assert store.read()[location.tp(0)].offset == 3
 
 
-def test_close_is_idempotent(place: Place) -> None:
+def test_close_is_idempotent(location: StoreLocation) -> None:
     """
     Closing twice, or without a claim, has no effect.
     """
-    store = place.store()
+    store = location.store()
     store.close()
-    store.claim(ME, [place.topic])
+    store.claim(ME, [location.topic])
     store.close()
     store.close()
 

@@ -86,9 +86,9 @@ class Orders:
         """
         Return a record as Confluent's serializer makes it, with the id before or beside it.
         """
-        place = header_schema_id_serializer if in_header else prefix_schema_id_serializer
+        number = header_schema_id_serializer if in_header else prefix_schema_id_serializer
         serializer = AvroSerializer(
-            self.client, json.dumps(schema), conf={"schema.id.serializer": place}
+            self.client, json.dumps(schema), conf={"schema.id.serializer": number}
         )
         headers: list[tuple[str, bytes]] = []
         context = SerializationContext(self.name, MessageField.VALUE, headers)

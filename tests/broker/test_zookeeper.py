@@ -74,9 +74,9 @@ def test_stop_removes_processes_and_folder() -> None:
     before = set(psutil.Process(os.getpid()).children(recursive=True))
     with ZooKeeper() as zookeeper:
         family = set(psutil.Process(os.getpid()).children(recursive=True)) - before
-        (folder,) = {Path(one.cwd()) for one in family if one.name() == "java"}
+        (folder,) = {Path(process.cwd()) for process in family if process.name() == "java"}
     assert not folder.exists()
-    assert not any(one.is_running() for one in family)
+    assert not any(process.is_running() for process in family)
     with pytest.raises(ServerError, match="is not running"):
         zookeeper.kill()
 

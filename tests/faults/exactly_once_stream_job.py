@@ -124,8 +124,8 @@ class FaultyWriter(KafkaStreamWriter):
         def end_some(
             self: Transactions, prepared: Sequence[PreparedTransaction], *, commit: bool
         ) -> None:
-            for one in prepared[: fault["count"]]:
-                self.end(one, commit=commit)
+            for transaction in prepared[: fault["count"]]:
+                self.end(transaction, commit=commit)
             die(fault)
 
         die = self._kill_driver

@@ -115,9 +115,9 @@ def new_drivers(
     streams = []
     for shape in shapes:
         topic = "".join(c if c.isalnum() else "-" for c in f"{name}-{shape}")
-        place = folder / shape
+        shape_folder = folder / shape
         streams.append(
-            ShapedStream(cluster, shape, place, topic, batches, dict(source), dict(sink))
+            ShapedStream(cluster, shape, shape_folder, topic, batches, dict(source), dict(sink))
         )
     return Drivers(cluster, streams, folder)
 

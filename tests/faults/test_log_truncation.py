@@ -149,12 +149,15 @@ def scene(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Iter
         topic = cluster.create_topic("replaced")
         cluster.produce(topic, numbered("old", 0, KEPT))
         streams = {engine: batches(cluster, topic, engine) for engine in ENGINES}
-        first = {engine: one.latest_offset(one.initial_offset()) for engine, one in streams.items()}
+        first = {
+            engine: stream.latest_offset(stream.initial_offset())
+            for engine, stream in streams.items()
+        }
         cluster.produce(topic, numbered("old", KEPT, SEEN))
-        ends = {engine: one.latest_offset(first[engine]) for engine, one in streams.items()}
+        ends = {engine: stream.latest_offset(first[engine]) for engine, stream in streams.items()}
         planned = {
-            engine: one.plan(first[engine], ends[engine]).ranges[0]
-            for engine, one in streams.items()
+            engine: stream.plan(first[engine], ends[engine]).ranges[0]
+            for engine, stream in streams.items()
         }
         options = {"kafka.bootstrap.servers": cluster.bootstrap, "subscribe": topic}
         query = Stream(spark, options, str(tmp_path_factory.mktemp("checkpoint")))

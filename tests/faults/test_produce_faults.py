@@ -486,10 +486,10 @@ def test_a_commit_waits_for_the_abort_of_lost_attempts(
         transactions.register_id(f"{name}-ended-1")
     node = no_coordinator(three)
     leaders = three.admin().list_topics(topic, timeout=10).topics[topic].partitions
-    there = [number for number, partition in leaders.items() if partition.leader == node]
+    led_partitions = [number for number, partition in leaders.items() if partition.leader == node]
     uncommitted, rest = (
         batch_of([Record(b"x", None, number) for number in numbers])
-        for numbers in (there, set(leaders) - set(there))
+        for numbers in (led_partitions, set(leaders) - set(led_partitions))
     )
     assert write_prepared([uncommitted], kafka, topic, Transaction(f"{name}-0-0", 60_000)).prepared
     won = write_prepared([rest], kafka, topic, Transaction(f"{name}-0-1", 60_000)).prepared
@@ -515,7 +515,7 @@ def test_a_commit_waits_for_the_abort_of_lost_attempts(
         waiting.result(30)
 
     records = three.consume(topic, {"isolation.level": "read_committed"})
-    assert {record.partition for record in records} == set(leaders) - set(there)
+    assert {record.partition for record in records} == set(leaders) - set(led_partitions)
 
 
 def test_an_abort_does_not_wait_for_its_markers(three: KafkaCluster) -> None:

@@ -146,7 +146,11 @@ class Driver:
 
         def found() -> dict[str, Any] | None:
             self.poll()
-            events = [e for e in self.events if e["event"] == "measured" and e["id"] == number]
+            events = [
+                event
+                for event in self.events
+                if event["event"] == "measured" and event["id"] == number
+            ]
             return events[0] if events else None
 
         result: dict[str, Any] = {}

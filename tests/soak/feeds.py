@@ -116,14 +116,14 @@ class Feed:
         truth: Truth = {}
         for label, writer in self._writers.items():
             for (_, partition), written in writer.written.records.items():
-                place = (label, partition)
+                label_partition = (label, partition)
                 states = [self._state(label, r.state, r.value in present) for r in written]
-                truth[place] = [
+                truth[label_partition] = [
                     record._replace(state=state or UNKNOWN)
                     for record, state in zip(written, states, strict=True)
                 ]
                 lost_records = [
-                    (*place, record.offset)
+                    (*label_partition, record.offset)
                     for record, state in zip(written, states, strict=True)
                     if state is None
                 ]

@@ -270,7 +270,9 @@ def killed_planner(scene: Scene, random: Random) -> Iterator[str]:
 
 @contextmanager
 def paused_executor(scene: Scene, random: Random) -> Iterator[str]:
-    executors = [e for driver in scene.rig.drivers.values() for e in driver.executors()]
+    executors = [
+        executor for driver in scene.rig.drivers.values() for executor in driver.executors()
+    ]
     processes = [random.choice(executors)] if executors else []
     with suppress(psutil.NoSuchProcess):
         processes += [child for each in processes[:1] for child in each.children(recursive=True)]
@@ -424,8 +426,8 @@ def _reassign(rig: Rig, topic: str, partition: int, nodes: Sequence[int]) -> Non
     Request other replicas for a partition; the brokers copy the records.
     """
     kafka = rig.cluster.kafka
-    place = AlterPartitionReassignmentsRequest.ReassignableTopic
-    assignment = place.ReassignablePartition(partition_index=partition, replicas=list(nodes))
+    topic_type = AlterPartitionReassignmentsRequest.ReassignableTopic
+    assignment = topic_type.ReassignablePartition(partition_index=partition, replicas=list(nodes))
     host, port = kafka.running_addresses()[0].split(":")
     config = wire_config(KafkaSettings.of({"bootstrap.servers": kafka.bootstrap}))
     deadline = Deadline.after(_REQUEST_SECONDS)
@@ -433,7 +435,7 @@ def _reassign(rig: Rig, topic: str, partition: int, nodes: Sequence[int]) -> Non
     try:
         request = AlterPartitionReassignmentsRequest(
             timeout_ms=30_000,
-            topics=[place(name=topic, partitions=[assignment])],
+            topics=[topic_type(name=topic, partitions=[assignment])],
             version=connection.version(AlterPartitionReassignmentsRequest, 0),
         )
         answer = connection.request(request, deadline)

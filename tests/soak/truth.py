@@ -85,7 +85,7 @@ def forwarded(inputs: Iterable[Truth]) -> Truth:
     """
     Return the truth of queries that forward their input topics.
     """
-    return {place: records for truth in inputs for place, records in truth.items()}
+    return {partition: records for truth in inputs for partition, records in truth.items()}
 
 
 def windowed(records: Iterable[SourceRecord]) -> Truth:

@@ -102,8 +102,8 @@ def unexplained(rows: Iterable[OutputRow]) -> list[tuple[str, int, int]]:
     for each in rows:
         copies[each.row.topic, each.row.partition, each.row.offset].append(each)
     return [
-        place
-        for place, same in copies.items()
+        position
+        for position, same in copies.items()
         if len({each.attempt for each in same}) < len(same)
         or len({each.batch for each in same}) > 1
     ]

@@ -530,10 +530,10 @@ def _write(process: Process, transactions: Any, batch: int, task: int, rows: str
     name = choose_free_id(transactions, Transaction(name, 1, fallback_id(name, task)))
     prepared = transactions.begin(name)
     marker = Marker(QUERY, batch, process.name, task, len(rows), content(rows))
-    at = process.call(
+    marker_offset = process.call(
         f"write task {task} of batch {batch}", lambda: process.world.write(prepared, marker, rows)
     )
-    return Committable(task, len(rows), prepared, at, content(rows))
+    return Committable(task, len(rows), prepared, marker_offset, content(rows))
 
 
 def check_once(world: World, expected: Mapping[int, str]) -> None:

@@ -36,16 +36,16 @@ def move_leader(cluster: KafkaCluster, topic: str, partition: int, node: int) ->
     """
     Make another of three brokers the preferred replica, and return when it is elected.
     """
-    place = AlterPartitionReassignmentsRequest.ReassignableTopic
+    topic_type = AlterPartitionReassignmentsRequest.ReassignableTopic
     replicas = [node, *sorted(NODES - {node})]
-    reassignment = place.ReassignablePartition(partition_index=partition, replicas=replicas)
+    reassignment = topic_type.ReassignablePartition(partition_index=partition, replicas=replicas)
     host, port = cluster.running_addresses()[0].split(":")
     config = wire_config(KafkaSettings.of({"bootstrap.servers": cluster.bootstrap}))
     deadline = Deadline.after(SECONDS)
     connection = Connection.open(Address(host, int(port)), config, deadline)
     request = AlterPartitionReassignmentsRequest(
         timeout_ms=SECONDS * 1_000,
-        topics=[place(name=topic, partitions=[reassignment])],
+        topics=[topic_type(name=topic, partitions=[reassignment])],
         version=connection.version(AlterPartitionReassignmentsRequest, 0),
     )
     response = connection.request(request, deadline)

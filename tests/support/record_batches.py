@@ -138,12 +138,12 @@ def seal(batch: bytes, *, length: bool = True) -> bytes:
     return bytes(sealed)
 
 
-def patched(batch: bytes, at: int, form: str, value: int) -> bytes:
+def patched(batch: bytes, position: int, form: str, value: int) -> bytes:
     """
     Return a batch with one header field overwritten and a corrected checksum.
     """
     changed = bytearray(batch)
-    struct.pack_into(form, changed, at, value)
+    struct.pack_into(form, changed, position, value)
     return seal(bytes(changed), length=False)
 
 

@@ -240,9 +240,9 @@ class _Responses:
         coordinators = []
         for name in body.compacts():
             node = self._state.coordinator(name)
-            place = struct.pack(">i", node) + _compact("127.0.0.1")
+            address = struct.pack(">i", node) + _compact("127.0.0.1")
             port = struct.pack(">ih", self._state.ports[node], 0)
-            coordinators.append(_compact(name) + place + port + b"\x00\x00")
+            coordinators.append(_compact(name) + address + port + b"\x00\x00")
         return (
             struct.pack(">i", 0) + _varint(len(coordinators) + 1) + b"".join(coordinators) + b"\x00"
         )

@@ -32,7 +32,7 @@ ALL = [
 ]
 
 
-@pytest.mark.parametrize("error", ALL, ids=lambda e: type(e).__name__)
+@pytest.mark.parametrize("error", ALL, ids=lambda error: type(error).__name__)
 def test_errors_pickle_whole(error: PykafkaError) -> None:
     """
     An error from an executor keeps its text and every attribute.

@@ -114,8 +114,8 @@ class _Inlining:
             if candidate in self.written:
                 return candidate
             if candidate in self.definitions:
-                definition, place = self.definitions[candidate]
-                return self.write(definition, place, depth + 1)
+                definition, candidate_namespace = self.definitions[candidate]
+                return self.write(definition, candidate_namespace, depth + 1)
         return name
 
 

@@ -162,8 +162,8 @@ class _RecordDecoder:
 
     def _set_aside(self, batch: pa.RecordBatch, start: int, dead_letters: BadRecordTopic) -> None:
         new = {
-            row_number - self._rows + start: e
-            for row_number, e in self._errors.items()
+            row_number - self._rows + start: reason
+            for row_number, reason in self._errors.items()
             if row_number >= self._rows
         }
         if not new:

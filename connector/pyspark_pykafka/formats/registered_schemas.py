@@ -227,9 +227,12 @@ class WriterSchemas:
             return
         names = at_path(defined, path)
         if message not in names:
-            place = ".".join(map(str, path))
+            message_path = ".".join(map(str, path))
             other = f"'{min(names)}'" if names else "none"
-            msg = f"its message, at {place} in the schema with {name}, is {other}, not '{message}'"
+            msg = (
+                f"its message, at {message_path} in the schema with {name}, is {other}, "
+                f"not '{message}'"
+            )
             raise UnusableSchemaError(msg)
 
     def _registered(self, name: SchemaName, kind: str) -> RegisteredSchema:

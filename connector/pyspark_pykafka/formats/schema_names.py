@@ -147,8 +147,8 @@ class SchemaNames:
         indices = pc.fill_null(found.indices.cast(pa.int64()), len(texts) - 1)
         pairs = pc.dictionary_encode(pc.add(pc.multiply(keys, len(texts)), indices))
         unique = [divmod(pair, len(texts)) for pair in pairs.dictionary.to_pylist()]
-        made = [self._named(key, texts[number]) for key, number in unique]
-        return pa.array(made, pa.int64()).take(pairs.indices)
+        resolved_keys = [self._named(key, texts[number]) for key, number in unique]
+        return pa.array(resolved_keys, pa.int64()).take(pairs.indices)
 
     def _named(self, key: int, message: bytes | None) -> int:
         name = self.name(key)

@@ -117,7 +117,9 @@ def limit_partitions(
     by_topic = _summed(partitions, lambda each: (each.source, each.topic))
     if len(by_topic) <= maximum:
         return by_topic
-    return tuple(replace(e, topic=ALL) for e in _summed(partitions, lambda each: (each.source,)))
+    return tuple(
+        replace(total, topic=ALL) for total in _summed(partitions, lambda each: (each.source,))
+    )
 
 
 def limit_dead_letters(

@@ -33,7 +33,8 @@ def make_progress_sink(options: SourceOptions) -> ProgressSink:
 
 def make_progress_store(options: SourceOptions) -> ProgressStore:
     """
-    Return the store of the options, or the group ``kafka.group.id`` if they name no store.
+    Return the store that the options select; without ``progressStore`` it is the group
+    ``kafka.group.id``.
     """
     # Not at the top: workers import this module with the reader, and need none of these clients.
     from pyspark_pykafka.engines.metadata import MetadataClient
@@ -52,7 +53,7 @@ def make_progress_store(options: SourceOptions) -> ProgressStore:
 
 def read_records(options: SourceOptions, topics: Iterable[str] | None = None) -> Records:
     """
-    Return the records of the options' store, of all topics or only of these.
+    Return the records in the store that the options select, for these topics or for all.
     """
     store = make_progress_store(options)
     try:
@@ -67,7 +68,7 @@ def committed_offsets(
     topic_ids: Callable[[Iterable[str]], Mapping[str, str]],
 ) -> Offsets:
     """
-    Return the recorded offsets of these topics from the options' store.
+    Return the recorded offsets of these topics, from the store that the options select.
 
     ``topic_ids`` returns the current ids of topics. Raises :class:`ProgressError` if a topic has
     been deleted and recreated since its offsets were recorded.

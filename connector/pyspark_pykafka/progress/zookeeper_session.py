@@ -135,7 +135,9 @@ def transaction_failures(results: list[Any]) -> str:
     Return the errors of a transaction, without those of steps that were merely rolled back.
     """
     errors = [result for result in results if isinstance(result, Exception)]
-    causes = [e for e in errors if not isinstance(e, RolledBackError | RuntimeInconsistency)]
+    causes = [
+        error for error in errors if not isinstance(error, RolledBackError | RuntimeInconsistency)
+    ]
     return ", ".join(sorted({type(error).__name__ for error in causes or errors}))
 
 

@@ -87,8 +87,8 @@ def commit_micro_batch(transactions: Transactions, batch: CommittableBatch) -> N
             *(batch.batch, batch.query, batch.tasks, len(done)),
         )
         _warn_of_other_rows(batch, before)
-        again = [task for task in batch.committables if task.task in done]
-        transactions.end_all(_prepared(again), commit=False)
+        repeated = [task for task in batch.committables if task.task in done]
+        transactions.end_all(_prepared(repeated), commit=False)
 
 
 def abort_micro_batch(

@@ -61,7 +61,7 @@ class ZooKeeper(Startable):
         self._group.end(NAME, signal.SIGKILL, STOP_SECONDS)
 
     def restart(self) -> None:
-        """Start the server again with the same port and data, after a shutdown if it runs."""
+        """Start the server again with the same port and data. A running server is shut down first."""
         signal_number = signal.SIGTERM if self._is_running else signal.SIGKILL
         self._group.end(NAME, signal_number, STOP_SECONDS)
         self._launch()
@@ -107,11 +107,11 @@ class ZooKeeper(Startable):
         self._wait_ready()
 
     def _wait_ready(self) -> None:
-        self._group.wait_ready(NAME, self._missing, START_SECONDS)
+        self._group.wait_ready(NAME, self._unready_reason, START_SECONDS)
         self._is_running = True
 
-    def _missing(self) -> str | None:
-        """Send the four-letter command `conf`, which needs no session and no client."""
+    def _unready_reason(self) -> str | None:
+        """Return why the server is not ready, or None if it answers the four-letter word `conf`."""
         try:
             with socket.create_connection(("127.0.0.1", self._port), REQUEST_SECONDS) as connection:
                 connection.sendall(b"conf")

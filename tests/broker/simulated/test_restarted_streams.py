@@ -61,8 +61,8 @@ class Driver:
         return json.dumps(self._reader.initialOffset())
 
     def latest(self, start: str) -> str:
-        known = (json.loads(start), ReadAllAvailable()) if PASSES_START_OFFSET else ()
-        return json.dumps(self._reader.latestOffset(*known))
+        arguments = (json.loads(start), ReadAllAvailable()) if PASSES_START_OFFSET else ()
+        return json.dumps(self._reader.latestOffset(*arguments))
 
     def rows(self, start: str, end: str) -> list[dict[str, Any]]:
         partitions = self._reader.partitions(json.loads(start), json.loads(end))

@@ -112,7 +112,9 @@ class ProducerStates:
         """
         Return the first offset of a transaction whose outcome is not below the high watermark.
         """
-        first_offsets = [e.open_since for e in self.entries.values() if e.open_since is not None]
+        first_offsets = [
+            entry.open_since for entry in self.entries.values() if entry.open_since is not None
+        ]
         # In the order of their markers.
         for ended in reversed(self.ended):
             if ended.marker_offset < high_watermark:

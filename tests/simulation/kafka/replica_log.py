@@ -61,7 +61,7 @@ class ReplicaLog:
         Record that an epoch starts here, unless it is known.
         """
         if not self.epochs or self.epochs[-1].epoch < epoch:
-            self.epochs = [e for e in self.epochs if e.offset < offset]
+            self.epochs = [start for start in self.epochs if start.offset < offset]
             self.epochs.append(EpochStart(epoch, offset))
 
     def read_from(self, offset: int, limit: int) -> Iterator[StoredBatch]:
@@ -173,8 +173,8 @@ class ReplicaLog:
             return UNDEFINED
         if epoch == self.epochs[-1].epoch:
             return epoch, self.end
-        higher = next(e for e in self.epochs if e.epoch > epoch)
-        lower = [e.epoch for e in self.epochs if e.epoch <= epoch]
+        higher = next(start for start in self.epochs if start.epoch > epoch)
+        lower = [start.epoch for start in self.epochs if start.epoch <= epoch]
         return (lower[-1] if lower else epoch), higher.offset
 
     def epoch_at(self, offset: int) -> int:

@@ -201,7 +201,7 @@ class _Outcome:
         """
         loss = self.change.history.connector.module("errors").DataLossError
         errors = self.supervisor.errors[-1:]
-        return any(isinstance(e, loss) or isinstance(e.__cause__, loss) for e in errors)
+        return any(isinstance(error, loss) or isinstance(error.__cause__, loss) for error in errors)
 
     def is_reached(self) -> bool:
         """

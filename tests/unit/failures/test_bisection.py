@@ -91,7 +91,9 @@ def test_single_failing_record_is_found() -> None:
 
     assert (record.tp, record.offset, record.attempts) == (T0, 37, 2)
     assert str(record.error) == f"cannot take {(T0, 37)}"
-    assert sorted(sink.accepted) == [place for place in places(full_batch) if place != (T0, 37)]
+    assert sorted(sink.accepted) == [
+        position for position in places(full_batch) if position != (T0, 37)
+    ]
 
 
 @given(

@@ -267,8 +267,8 @@ def test_ids_of_apicurio(registry: FakeRegistry) -> None:
     options = formats(registry)
     assert options.registry is not None
     url = f"{registry.url}/apis/ccompat/v7"
-    there = replace(options.registry, urls=(url,), id_bytes=8)
-    results = rows(replace(options, registry=there), values, headers)
+    apicurio = replace(options.registry, urls=(url,), id_bytes=8)
+    results = rows(replace(options, registry=apicurio), values, headers)
     assert [value for value, _ in results[:3]] == [
         *({"id": 1, "item": "A"}, {"id": 2, "item": "B"}, {"id": 3, "item": "A"}),
     ]

@@ -233,11 +233,11 @@ def test_headers_of_apicurio(registry: FakeRegistry) -> None:
     values: list[bytes | None] = [RECORD] * 6
     values[3] = ref("Order") + RECORD
 
-    found = rows(of_apicurio(registry, 4), values, headers)
+    decoded = rows(of_apicurio(registry, 4), values, headers)
 
-    assert [value["id"] for value, _ in found] == [7, None, 7, 7, 7, None]
-    assert "its message is 'Refund', not 'com.shop.Order'" in found[1][1]
-    assert "that is not an 8-byte id" in found[5][1]
+    assert [value["id"] for value, _ in decoded] == [7, None, 7, 7, 7, None]
+    assert "its message is 'Refund', not 'com.shop.Order'" in decoded[1][1]
+    assert "that is not an 8-byte id" in decoded[5][1]
 
 
 def test_confluent_serializer(registry: FakeRegistry) -> None:

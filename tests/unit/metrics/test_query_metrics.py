@@ -182,9 +182,9 @@ def test_many_partitions_are_summed_by_topic() -> None:
     texts = (progress(ends, start=ends, latest=ends), progress(ends, start=ends, latest=latest))
 
     (query,) = metrics_of(*texts, max_partitions=10).snapshot(30.0).queries
-    assert [(e.topic, e.partition, e.lag) for e in query.partitions] == [
-        (topic, "", sum(range(50))) for topic in "abc"
-    ]
+    assert [
+        (partition.topic, partition.partition, partition.lag) for partition in query.partitions
+    ] == [(topic, "", sum(range(50))) for topic in "abc"]
     (entry,) = metrics_of(*texts, max_partitions=2).snapshot(30.0).queries[0].partitions
     assert (entry.topic, entry.partition, entry.lag) == ("", "", 3 * sum(range(50)))
     assert entry.lag_seconds == max(each.lag_seconds or 0 for each in query.partitions)

@@ -400,13 +400,13 @@ def test_a_partial_commit_is_completed() -> None:
     """
     coordination = Coordination(brokers=2)
     away = [prepared(coordination, name) for name in names_on(1, 5, brokers=2)]
-    there = [prepared(coordination, name) for name in names_on(0, 5, brokers=2)]
+    committed = [prepared(coordination, name) for name in names_on(0, 5, brokers=2)]
     with StubCoordinators(coordination) as stubs, connected(stubs, **SHORT) as transactions:
-        transactions.end_all(there, commit=True)
+        transactions.end_all(committed, commit=True)
         error = TimeoutExceededError("too late")
-        batch_committer._check_decided(transactions, [*away, *there], error)
+        batch_committer._check_decided(transactions, [*away, *committed], error)
 
-        assert states(stubs, [*away, *there]) == Counter(CompleteCommit=10)
+        assert states(stubs, [*away, *committed]) == Counter(CompleteCommit=10)
 
 
 def test_an_unknown_outcome_is_reported() -> None:
@@ -416,8 +416,8 @@ def test_an_unknown_outcome_is_reported() -> None:
     """
     coordination = Coordination(brokers=2)
     away = [prepared(coordination, name) for name in names_on(1, 2, brokers=2)]
-    there = [prepared(coordination, name) for name in names_on(0, 3, brokers=2)]
-    waiting = [*away, *there]
+    committed = [prepared(coordination, name) for name in names_on(0, 3, brokers=2)]
+    waiting = [*away, *committed]
     with StubCoordinators(coordination) as stubs, connected(stubs, **SHORT) as transactions:
         transactions.describe_all([transaction.transactional_id for transaction in waiting])
         stubs.set(silent=frozenset({1}))

@@ -85,7 +85,7 @@ ENTRIES = {
 }
 
 
-@pytest.mark.parametrize("entry", ENTRIES, ids=lambda e: e.key)
+@pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.key)
 def test_entries_round_trip(entry: Entry) -> None:
     """
     An entry is read as it was written; markers are compacted by task, and intents by write.

@@ -41,8 +41,8 @@ def outcome(
     feed.risky |= {LABEL} if risky else set()
     feed.gone |= {LABEL} if gone else set()
     brokers = Verdict()
-    there = [SourceRecord(0, 0, 0, encode(LABEL, 0, 0))] if is_there else []
-    (record,) = feed.truth(there, brokers)[LABEL, 0]
+    records = [SourceRecord(0, 0, 0, encode(LABEL, 0, 0))] if is_there else []
+    (record,) = feed.truth(records, brokers)[LABEL, 0]
     return record.state, not brokers.is_clean
 
 

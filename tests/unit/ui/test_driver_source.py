@@ -20,11 +20,13 @@ def test_query_of_a_driver() -> None:
     assert (query.lag, query.replays, query.lost) == (90, 1, 2)
     assert (query.failures, query.dead_letters) == (1, 3)
     assert [each.partition for each in query.partitions] == ["0", "1"]
-    assert [(e.query, e.count, e.text) for e in page.errors] == [
+    assert [(error.query, error.count, error.text) for error in page.errors] == [
         ("flights", 1, "DataLossError"),
         ("flights", 1, "the last: records were lost"),
     ]
-    assert [(e.topic, e.partition, e.records) for e in page.dead_letters] == [("t", "0", 3)]
+    assert [(letter.topic, letter.partition, letter.records) for letter in page.dead_letters] == [
+        ("t", "0", 3)
+    ]
 
 
 def test_ended_queries_come_last() -> None:

@@ -387,12 +387,12 @@ def test_a_missing_topic_needs_several_confirmations() -> None:
     assert (was_settled, freshness.is_settled) == (False, True)
     assert freshness.result() == metadata(topic(1))
 
-    two = check()
+    index = check()
     for number in range(MIN_CONFIRMATIONS):
-        assert two.is_settled is False
-        two.add((A, B, C)[number], metadata(missing()))
-    assert two.is_settled
-    assert two.result() == metadata()
+        assert index.is_settled is False
+        index.add((A, B, C)[number], metadata(missing()))
+    assert index.is_settled
+    assert index.result() == metadata()
 
 
 def test_a_recreated_topic_needs_several_confirmations() -> None:
@@ -406,11 +406,11 @@ def test_a_recreated_topic_needs_several_confirmations() -> None:
     freshness.add(B, metadata(topic(5)))
     assert freshness.result() == metadata(topic(5))
 
-    two = check(seen_epochs(topic(5)))
+    number = check(seen_epochs(topic(5)))
     for address in (A, B, C):
-        two.add(address, metadata(again))
-    assert two.is_settled
-    assert two.result() == metadata(again)
+        number.add(address, metadata(again))
+    assert number.is_settled
+    assert number.result() == metadata(again)
 
 
 def test_irrelevant_topics_are_ignored() -> None:

@@ -111,7 +111,7 @@ def test_produce_request_equals_kafka_pythons(version: int, transactional_id: st
 def _topic(name: str, batches: dict[int, ProducerBatch]) -> Any:
     kind = TheirRequest.TopicProduceData
     parts = [
-        kind.PartitionProduceData(index=at, records=bytes_of(batch))
-        for at, batch in batches.items()
+        kind.PartitionProduceData(index=partition, records=bytes_of(batch))
+        for partition, batch in batches.items()
     ]
     return kind(name=name, partition_data=parts)
