@@ -45,10 +45,11 @@ class TooFewRecordsError(RuntimeError):
 @dataclass(slots=True)
 class Arrivals:
     """
-    The records that reached the sink: when each was produced, and its latency in seconds.
+    The records that reached the sink: when each was produced, in epoch seconds, and its latency in
+    seconds.
     """
 
-    seen: list[tuple[float, float]] = field(default_factory=list)
+    records: list[tuple[float, float]] = field(default_factory=list)
     newest: float = 0.0
     closing: bool = False
     closed: threading.Event = field(default_factory=threading.Event)
@@ -63,7 +64,7 @@ class Arrivals:
         rows = frame.select("value").collect()
         now = time.time()
         produced = [int(row.value) / 1e9 for row in rows]
-        self.seen += [(produced_at, now - produced_at) for produced_at in produced]
+        self.records += [(produced_at, now - produced_at) for produced_at in produced]
         self.newest = max([self.newest, *produced])
 
     def close(self) -> None:
@@ -79,7 +80,7 @@ class Arrivals:
         """
         Return the latencies of the records produced in that time, however late they arrived.
         """
-        return [latency for produced_at, latency in self.seen if start <= produced_at < end]
+        return [latency for produced_at, latency in self.records if start <= produced_at < end]
 
 
 def measure_latency(
@@ -109,10 +110,12 @@ def _turn(spark: SparkSession, bootstrap: str, contender: Contender, seconds: fl
     with TemporaryDirectory() as folder:
         query = _start(spark, bootstrap, contender, arrivals, folder)
         try:
-            _await_produced_at(query, arrivals, 0, START_SECONDS)
+            _await_record_produced_after(query, arrivals, 0, START_SECONDS)
             start = time.time() + WARM_UP_SECONDS
             end = start + seconds
-            _await_produced_at(query, arrivals, end, WARM_UP_SECONDS + seconds + LATE_SECONDS)
+            _await_record_produced_after(
+                query, arrivals, end, WARM_UP_SECONDS + seconds + LATE_SECONDS
+            )
             arrivals.close()
         finally:
             query.stop()
@@ -138,18 +141,18 @@ def _start(
     return writer.trigger(processingTime="0 seconds").start()
 
 
-def _await_produced_at(
-    query: StreamingQuery, arrivals: Arrivals, produced: float, seconds: float
+def _await_record_produced_after(
+    query: StreamingQuery, arrivals: Arrivals, produced_after: float, timeout_seconds: float
 ) -> None:
     """
-    Wait until a record has arrived that was produced after a time.
+    Wait until a record has arrived that was produced after ``produced_after``, in epoch seconds.
     """
-    deadline = time.monotonic() + seconds
-    while arrivals.newest <= produced:
+    deadline = time.monotonic() + timeout_seconds
+    while arrivals.newest <= produced_after:
         # Waits a second, and raises the error of a failed query.
         query.awaitTermination(1)
         if time.monotonic() > deadline:
-            msg = f"In {seconds:g} s no recent record arrived; does the query hang?"
+            msg = f"In {timeout_seconds:g} s no recent record arrived; does the query hang?"
             raise TooFewRecordsError(msg)
 
 

@@ -1,5 +1,5 @@
 """
-Runs the recipe of one lakehouse, each micro-batch twice, and prints the number of its rows.
+Runs the recipe of one lakehouse, its first micro-batch twice, and prints the ids of its rows.
 
 It is a separate process, since the jars and extensions are settings of a new session.
 """
@@ -30,7 +30,7 @@ def settings(block: Block) -> dict[str, str]:
 
 def run(bootstrap: str, folder: str, lakehouse: str, jars: list[str]) -> dict[str, Any]:
     """
-    Run the blocks that name the lakehouse, and its function with the first micro-batch again.
+    Run the blocks that name the lakehouse, then its function once more with the first micro-batch.
     """
     first, *blocks = [b for b in blocks_of(PAGE) if b.language != "sql"]
     command, *recipe = [b for b in blocks if lakehouse in b.text]
@@ -38,21 +38,24 @@ def run(bootstrap: str, folder: str, lakehouse: str, jars: list[str]) -> dict[st
     for name, value in settings(command).items():
         builder = builder.config(name, value)
     spark = builder.config("spark.sql.shuffle.partitions", 2).getOrCreate()
-    names: dict[str, Any] = {"spark": spark}
-    reader = PageReader(bootstrap, Path(folder), names)
+    namespace: dict[str, Any] = {"spark": spark}
+    reader = PageReader(bootstrap, Path(folder), namespace)
     for block in (first, *recipe):
         reader.paste(block)
-    batch = spark.read.format("pykafka").options(**names["brokers"], **names["as_json"])
-    again = batch.options(
+    batch = spark.read.format("pykafka").options(**namespace["brokers"], **namespace["as_json"])
+    first_batch = batch.options(
         subscribe="flights", valueSchema="id BIGINT, carrier STRING, delay INT, landed TIMESTAMP"
     ).load()
-    names[f"to_{lakehouse}"](again, 0)
+    namespace[f"to_{lakehouse}"](first_batch, 0)
     table = (
         spark.read.format("delta").load(f"{folder}/lake/flights_delta")
         if lakehouse == "delta"
         else spark.table("lake.db.flights")
     )
-    return {"ids": sorted(row.id for row in table.select("id").collect()), "read": again.count()}
+    return {
+        "ids": sorted(row.id for row in table.select("id").collect()),
+        "read": first_batch.count(),
+    }
 
 
 if __name__ == "__main__":

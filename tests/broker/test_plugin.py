@@ -47,16 +47,19 @@ def test_missing_broker_skips_tests_unless_required(
     tmp_path: Path, arguments: list[str], environment: dict[str, str], outcome: str
 ) -> None:
     """
-    Without a broker tests are skipped, or fail with --require-broker or CI.
+    Without a broker, tests are skipped, but fail with --require-broker or if CI is set.
     """
     (tmp_path / "test_it.py").write_text("def test_it(kafka_cluster): pass\n")
-    plain = {name: value for name, value in os.environ.items() if name != "CI"}
+    without_ci = {name: value for name, value in os.environ.items() if name != "CI"}
     # An empty cache without access to jars: the quickest way to have no broker.
-    unable = {"PYKAFKA_CACHE": str(tmp_path), "PYKAFKA_IVY_SETTINGS": str(tmp_path / "none.xml")}
+    without_jars = {
+        "PYKAFKA_CACHE": str(tmp_path),
+        "PYKAFKA_IVY_SETTINGS": str(tmp_path / "none.xml"),
+    }
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-rs", "-p", "no:cacheprovider", *arguments],
         cwd=tmp_path,
-        env={**plain, **unable, **environment},
+        env={**without_ci, **without_jars, **environment},
         capture_output=True,
         text=True,
         timeout=120,

@@ -57,7 +57,8 @@ def _of_queries(
     """
     Return a function that reads one value of each query, or of each running query.
 
-    Dead letters of no known query are counted under an empty query id.
+    A snapshot also has a query with an empty id, which only counts dead letters whose query is not
+    known: it has no other metrics.
     """
 
     def read(snapshot: Snapshot) -> Iterator[Sample]:

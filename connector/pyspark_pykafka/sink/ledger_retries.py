@@ -39,10 +39,11 @@ def retry_ledger_read(
     tp: TopicPartition, read: Callable[[float], T], cluster: Cluster, config: ProducerConfig
 ) -> T:
     """
-    Call ``read`` until it succeeds, for ``kafka.max.block.ms``; it gets its timeout in seconds.
+    Call ``read`` until it succeeds, for at most ``kafka.max.block.ms``.
 
-    Raises :class:`TimeoutExceededError` after that time, or :class:`ExactlyOnceError` if no broker
-    has known the topic in all that time.
+    ``read`` is called with the timeout of the attempt in seconds. Raises
+    :class:`TimeoutExceededError` after that time, or :class:`ExactlyOnceError` if no broker has
+    known the topic in all that time.
     """
     deadline = cluster.new_deadline(config.block_seconds)
     backoff = Backoff(_INITIAL_BACKOFF_SECONDS, config.wire.retry_backoff_max_seconds)
@@ -105,7 +106,7 @@ def _deadline_error(
 
 def _cause(error: PykafkaError) -> BaseException:
     """
-    Return the cause of a timeout of the reader, whose own message names settings of reads.
+    Return the cause of a timeout, since the timeout's own message names settings of reads.
     """
     inner = error.__cause__
     return inner if isinstance(error, TimeoutExceededError) and inner is not None else error

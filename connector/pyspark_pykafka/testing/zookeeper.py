@@ -61,7 +61,7 @@ class ZooKeeper(Startable):
         self._group.end(NAME, signal.SIGKILL, STOP_SECONDS)
 
     def restart(self) -> None:
-        """Start the server again with the same port and data. A running server is shut down first."""
+        """Start the server again with the same port and data; shut it down first if it runs."""
         signal_number = signal.SIGTERM if self._is_running else signal.SIGKILL
         self._group.end(NAME, signal_number, STOP_SECONDS)
         self._launch()

@@ -11,19 +11,23 @@ import time
 from pathlib import Path
 
 _FILE = Path(os.environ["SOAK_CLOCK_OFFSET"])
-_LOOK_SECONDS = 0.5
+_REREAD_SECONDS = 0.5
 
 _time, _time_ns, _monotonic = time.time, time.time_ns, time.monotonic
 
 
 class _Offset:
+    """
+    The seconds in the file, which is read again after half a second.
+    """
+
     def __init__(self) -> None:
         self.seconds = 0
-        self._look_at = 0.0
+        self._next_read = 0.0
 
     def now(self) -> int:
-        if _monotonic() >= self._look_at:
-            self._look_at = _monotonic() + _LOOK_SECONDS
+        if _monotonic() >= self._next_read:
+            self._next_read = _monotonic() + _REREAD_SECONDS
             self.seconds = int(_FILE.read_text())
         return self.seconds
 

@@ -73,7 +73,7 @@ def test_avro_documents_are_the_records() -> None:
 
 def test_reader_schema_has_the_chosen_fields() -> None:
     """
-    Five of the fields are a schema that the writer's resolves to.
+    The reader's schema has five of the writer's fields, and the writer's schema resolves to it.
     """
     fields = json.loads(avro_schema(FIVE))["fields"]
 

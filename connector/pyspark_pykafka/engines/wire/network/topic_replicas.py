@@ -21,7 +21,9 @@ _LEADER_EPOCHS = 7
 
 class TopicReplicas(NamedTuple):
     """
-    The number of brokers, and of replicas of the topic's first partition; None without a topic.
+    The number of brokers, and the number of replicas of the topic's first partition.
+
+    ``replication_factor`` is None if the topic does not exist.
     """
 
     broker_count: int
@@ -30,7 +32,7 @@ class TopicReplicas(NamedTuple):
 
 def fetch_topic_replicas(cluster: Cluster, topic: str, deadline: Deadline) -> TopicReplicas:
     """
-    Return a topic's replicas as one broker reports them; the topic is not created.
+    Return a topic's replicas, as one broker reports them. Does not create the topic.
     """
     connection = cluster.any_connection(deadline)
     version = connection.version(_REPLICAS)
@@ -43,13 +45,16 @@ def decode_topic_replicas(body: memoryview, version: int) -> TopicReplicas:
     Decode a Metadata response for one topic.
     """
     reader = Reader(body, version, _FLEXIBLE)
+    # throttle_time_ms
     reader.int32()
     brokers = reader.int32()
+    # Of each broker: node_id, host, port, rack.
     for _ in range(brokers):
         reader.skip(INT32.size)
         reader.skip_string()
         reader.skip(INT32.size)
         reader.skip_string()
+    # cluster_id, controller_id
     reader.skip_string()
     reader.int32()
     replication_factor = None
@@ -62,20 +67,24 @@ def _read_topic(reader: Reader, version: int) -> int | None:
     """
     Read a topic, and return the number of replicas of its first partition.
     """
+    # error_code, name, is_internal
     reader.int16()
     reader.skip_string()
     reader.boolean()
     counts = []
     for _ in range(reader.count()):
+        # error_code
         reader.int16()
         # partition_index, leader_id, leader_epoch
         reader.skip(INT32.size * (3 if version >= _LEADER_EPOCHS else 2))
+        # replica_nodes, isr_nodes, offline_replicas
         sizes = []
         for _array in range(3):
             sizes.append(max(reader.count(), 0))
             reader.skip(sizes[-1] * INT32.size)
         counts.append(sizes[0])
     if version == _NEWEST:
+        # topic_authorized_operations
         reader.int32()
     return counts[0] if counts else None
 

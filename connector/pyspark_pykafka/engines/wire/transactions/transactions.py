@@ -70,13 +70,13 @@ class Transactions(TransactionLookups):
         self, choose: Callable[[], str], timeout_ms: int
     ) -> tuple[str, ProducerIdAndEpoch]:
         """
-        Begin a transaction with the id that ``choose`` returns; each retry chooses again.
+        Begin a transaction with the id that ``choose`` returns; return that id and the identity.
 
-        So an id that was chosen by one coordinator's state is never used at another coordinator,
-        which may know a newer state. Raises as :meth:`begin` does. Returns the id, too.
+        Each retry chooses again. So an id that was chosen by one coordinator's state is never used
+        at another coordinator, which may know a newer state. Raises as :meth:`begin` does.
         """
 
-        def once(deadline: Deadline) -> tuple[str, ProducerIdAndEpoch]:
+        def begin_once(deadline: Deadline) -> tuple[str, ProducerIdAndEpoch]:
             name = choose()
             requests = {name: init_producer_id(name, timeout_ms)}
             responses, errors = self._coordinators.send_once(requests, deadline)
@@ -88,7 +88,7 @@ class Transactions(TransactionLookups):
                 raise transaction_error(response.error_code, f"beginning the transaction {name}")
             return name, ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
 
-        return self._coordinators.retry(once, "beginning a transaction")
+        return self._coordinators.retry(begin_once, "beginning a transaction")
 
     def add_partitions(
         self, transactional_id: str, identity: ProducerIdAndEpoch, tps: Iterable[TopicPartition]
@@ -117,8 +117,8 @@ class Transactions(TransactionLookups):
         """
         Commit or abort many transactions: all coordinators at once, under one deadline.
 
-        An abort ignores transactions that no longer exist. Raises as :meth:`end` does; all requests
-        have been sent then, and the other transactions may have ended or not. Raises
+        An abort ignores transactions that no longer exist. Raises as :meth:`end` does, but only
+        after all requests have been sent: the other transactions may or may not have ended. Raises
         :class:`ExactlyOnceError` if an abort meets a committed transaction.
         """
         verb = "committing" if commit else "aborting"
@@ -134,11 +134,11 @@ class Transactions(TransactionLookups):
             if transaction.transactional_id in failed
         }
         if not commit:
-            errors = self._without_gone(errors, len(prepared))
+            errors = self._still_to_abort(errors, len(prepared))
         if errors:
             raise _combined_error(errors.values(), action, len(prepared), self.config)
 
-    def _without_gone(
+    def _still_to_abort(
         self, errors: dict[PreparedTransaction, PykafkaError], total: int
     ) -> dict[PreparedTransaction, PykafkaError]:
         """
@@ -151,6 +151,19 @@ class Transactions(TransactionLookups):
             for transaction, error in errors.items()
             if isinstance(error, FencedError)
         }
+        self._check_none_committed(fenced, total)
+        for error in fenced.values():
+            logger.info("%s; nothing is left to abort", error)
+        return {
+            transaction: error for transaction, error in errors.items() if transaction not in fenced
+        }
+
+    def _check_none_committed(
+        self, fenced: dict[PreparedTransaction, FencedError], total: int
+    ) -> None:
+        """
+        Raise :class:`ExactlyOnceError` if a transaction whose abort was refused is committed.
+        """
         # INVALID_TXN_STATE means that id, producer id and epoch match, so this one is committed.
         not_ongoing = [
             transaction
@@ -160,23 +173,18 @@ class Transactions(TransactionLookups):
         descriptions = self.describe_all(
             [transaction.transactional_id for transaction in not_ongoing]
         )
-        done = [
+        committed = [
             transaction
             for transaction in not_ongoing
             if is_committed(transaction, descriptions[transaction.transactional_id])
         ]
-        if done:
+        if committed:
             msg = (
-                f"{len(done)} of the {total} transactions that were to be aborted are committed, "
-                f"{done[0].transactional_id} among them: their rows are visible to read_committed "
-                "readers, or will be; writing them again would duplicate them"
+                f"{len(committed)} of the {total} transactions that were to be aborted are "
+                f"committed, {committed[0].transactional_id} among them: their rows are visible to "
+                "read_committed readers, or will be; writing them again would duplicate them"
             )
             raise ExactlyOnceError("EXACTLY_ONCE_ABORT_MET_COMMIT", msg)
-        for error in fenced.values():
-            logger.info("%s; nothing is left to abort", error)
-        return {
-            transaction: error for transaction, error in errors.items() if transaction not in fenced
-        }
 
     def abort(self, transactional_id: str) -> None:
         """
@@ -193,7 +201,7 @@ class Transactions(TransactionLookups):
         action = f"aborting {', '.join(transactional_ids[:1])} and other open transactions"
         remaining = list(transactional_ids)
 
-        def once(deadline: Deadline) -> None:
+        def abort_once(deadline: Deadline) -> None:
             errors = self.fence_once(remaining, deadline)
             concurrent = [name for name, error in errors.items() if is_concurrent(error)]
             descriptions = self.describe_reachable(concurrent)
@@ -207,7 +215,7 @@ class Transactions(TransactionLookups):
             for name in sorted(remaining, key=lambda name: errors[name].retriable):
                 raise errors[name]
 
-        self._coordinators.retry(once, action)
+        self._coordinators.retry(abort_once, action)
 
     def fence_once(
         self, transactional_ids: Iterable[str], deadline: Deadline
