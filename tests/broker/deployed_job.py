@@ -33,7 +33,7 @@ def main() -> None:
         from pyspark_pykafka import register
 
         register(spark)
-    places = spark.sparkContext.parallelize(range(8), 8).mapPartitions(imported_from).collect()
+    imports = spark.sparkContext.parallelize(range(8), 8).mapPartitions(imported_from).collect()
     brokers = {"kafka.bootstrap.servers": servers}
     source_rows = spark.read.format("pykafka").options(**brokers, subscribe=source).load()
     sink_options = {**brokers, "topic": target, "deliveryGuarantee": guarantee}
@@ -52,7 +52,7 @@ def main() -> None:
     )
     count = source_rows.count()
     query.awaitTermination()
-    print(json.dumps({"count": count, "places": sorted(set(places))}))  # noqa: T201
+    print(json.dumps({"count": count, "imports": sorted(set(imports))}))  # noqa: T201
     spark.stop()
 
 

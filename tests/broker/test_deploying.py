@@ -227,8 +227,8 @@ def test_a_job_runs_on_a_cluster(
     committed = kafka_cluster.consume(topics[1], {"isolation.level": "read_committed"})
     assert result["count"] == RECORDS
     assert sorted(int(record.value or b"") for record in committed) == list(range(RECORDS))
-    places, compiled = zip(*result["places"], strict=True)
-    assert not any(Path(path).is_relative_to(ROOT) for path in places)
+    paths, compiled = zip(*result["imports"], strict=True)
+    assert not any(Path(path).is_relative_to(ROOT) for path in paths)
     assert set(compiled) == {not deployment.registers}
 
 
