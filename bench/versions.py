@@ -51,8 +51,8 @@ def machine() -> dict[str, str | int]:
 
 
 def _cpu_model() -> str:
-    info = Path("/proc/cpuinfo")
-    lines = info.read_text().splitlines() if info.exists() else []
+    cpu_info = Path("/proc/cpuinfo")
+    lines = cpu_info.read_text().splitlines() if cpu_info.exists() else []
     models = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
     return next(models, platform.processor() or "unknown")
 

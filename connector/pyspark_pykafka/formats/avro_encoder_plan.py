@@ -214,8 +214,8 @@ def _simple_output(kind: pa.DataType, schema: AvroType) -> tuple[int, str]:
     logical = schema.logical
     if logical == "decimal":
         if pa.types.is_decimal(kind):
-            same = kind.scale == schema.scale
-            text = "" if same else f"has the scale {schema.scale}; cast one of them"
+            has_same_scale = kind.scale == schema.scale
+            text = "" if has_same_scale else f"has the scale {schema.scale}; cast one of them"
             return (_DECIMAL_FIXED if schema.kind == "fixed" else _DECIMAL_BYTES), text
     elif logical == "date" and kind == pa.date32():
         return _INTEGER, ""

@@ -146,8 +146,8 @@ def conversion(writer: AvroType, kind: pa.DataType) -> int | None:
     Return the conversion of values to a type that is not nested, or None if there is none.
     """
     if writer.logical == "decimal" and pa.types.is_decimal(kind):
-        same = (kind.precision, kind.scale) == (writer.precision, writer.scale)
-        return AS_IT_IS if same else None
+        is_same_type = (kind.precision, kind.scale) == (writer.precision, writer.scale)
+        return AS_IT_IS if is_same_type else None
     if writer.logical == "date" and kind == pa.date32():
         return AS_IT_IS
     if writer.logical in TIMES and kind == TIMES[writer.logical][0]:

@@ -55,12 +55,12 @@ def _struct_ddl(fields: tuple[tuple[str, AvroType], ...]) -> str:
 def _union_ddl(union: AvroType) -> str:
     branches = union.branches
     kinds = {branch.kind for branch in branches}
-    plain = not any(branch.logical for branch in branches)
+    has_no_logical_types = not any(branch.logical for branch in branches)
     if len(branches) == 1:
         return avro_ddl(branches[0])
-    if plain and kinds == {"int", "long"}:
+    if has_no_logical_types and kinds == {"int", "long"}:
         return "BIGINT"
-    if plain and kinds == {"float", "double"}:
+    if has_no_logical_types and kinds == {"float", "double"}:
         return "DOUBLE"
     if not branches:
         return "VOID"

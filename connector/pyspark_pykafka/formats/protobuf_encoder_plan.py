@@ -190,8 +190,10 @@ class _Matching:
         next_column = column + 1
         for part, inner in zip(entry, inner_fields(kind), strict=True):
             # Groups do not exist in the entries of maps.
-            plain = replace(part, is_group=False)
-            plan = self.single(plain, inner.type, next_column, f"{path}.{part.name}", depth + 1)
+            without_group = replace(part, is_group=False)
+            plan = self.single(
+                without_group, inner.type, next_column, f"{path}.{part.name}", depth + 1
+            )
             if plan is None:
                 return None
             plans.append(plan)

@@ -39,8 +39,13 @@ def _read_urls(text: str) -> tuple[str, ...]:
 
 def _is_url(url: str) -> bool:
     parts = urlsplit(url)
-    plain = not (parts.query or parts.fragment) and url.isprintable() and " " not in url
-    return parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0 and plain
+    is_plain_url = not (parts.query or parts.fragment) and url.isprintable() and " " not in url
+    return (
+        parts.scheme in {"http", "https"}
+        and bool(parts.hostname)
+        and parts.port != 0
+        and is_plain_url
+    )
 
 
 def _read_strategy(text: str) -> SubjectNameStrategy:

@@ -153,6 +153,6 @@ def warnings_about(properties: Mapping[str, str]) -> Iterator[str]:
     protocol = properties.get("security.protocol", "plaintext")
     if "sasl.password" in properties and not protocol.startswith("sasl_"):
         yield f"kafka.security.protocol is {protocol}: the sasl.* settings are ignored"
-    plain = properties.get("sasl.mechanism") == "PLAIN"
-    if plain and protocol == "sasl_plaintext":
+    is_plain = properties.get("sasl.mechanism") == "PLAIN"
+    if is_plain and protocol == "sasl_plaintext":
         yield "kafka.sasl.mechanism=PLAIN over SASL_PLAINTEXT sends the password in clear text"

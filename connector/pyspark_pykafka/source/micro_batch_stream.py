@@ -251,8 +251,8 @@ class MicroBatchStream:
         """
         ranges = ", ".join(map(str, plan.ranges[:_MAX_LOGGED_RANGES]))
         rest = len(plan.ranges) - _MAX_LOGGED_RANGES
-        more = f" and {rest} more" if rest > 0 else ""
-        logger.warning("a micro-batch that did not finish is read again: %s%s", ranges, more)
+        suffix = f" and {rest} more" if rest > 0 else ""
+        logger.warning("a micro-batch that did not finish is read again: %s%s", ranges, suffix)
         if end.query is not None:
             self._progress.record_replay(start, end)
 

@@ -28,8 +28,14 @@ def log_plan(ranges: Sequence[OffsetRange], filters: str = "") -> None:
     is_resolved = all(r.resolved for r in ranges)
     records = f"at most {sum(r.size for r in ranges)} records" if is_resolved else "all records"
     examples = ", ".join(map(str, ranges[:_MAX_SHOWN]))
-    more = f" and {len(ranges) - _MAX_SHOWN} more" if len(ranges) > _MAX_SHOWN else ""
+    suffix = f" and {len(ranges) - _MAX_SHOWN} more" if len(ranges) > _MAX_SHOWN else ""
     pushed = f"; filters: {filters}" if filters else ""
     logger.info(
-        "reading %s: %s in %d ranges: %s%s%s", topics, records, len(ranges), examples, more, pushed
+        "reading %s: %s in %d ranges: %s%s%s",
+        topics,
+        records,
+        len(ranges),
+        examples,
+        suffix,
+        pushed,
     )

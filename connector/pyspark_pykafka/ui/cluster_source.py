@@ -121,10 +121,22 @@ class ClusterSource:
 
     def _search(self) -> None:
         """
-        Search for consumer groups of queries, at most once a minute.
+        Add the consumer groups of queries to the stores, at most once a minute.
         """
         if self._searched_at is not None and self._now() - self._searched_at < _REDISCOVER_SECONDS:
             return
+        for group in self._unknown_groups():
+            store = self._store({"progressStore": "consumerGroup", "kafka.group.id": group})
+            if any(record.owner is not None for record in self._read(store)[0].values()):
+                self._stores[group] = store
+        self._searched_at = self._now()
+
+    def _unknown_groups(self) -> list[str]:
+        """
+        Return the consumer groups that are not among the stores.
+
+        Raises :class:`OptionsError` if there are more than :data:`MAX_GROUPS`.
+        """
         # Not at the top: only a search needs the admin client.
         from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
 
@@ -139,11 +151,7 @@ class ClusterSource:
                 "groups of queries; name yours with --group"
             )
             raise OptionsError((msg,))
-        for group in groups:
-            store = self._store({"progressStore": "consumerGroup", "kafka.group.id": group})
-            if any(record.owner is not None for record in self._read(store)[0].values()):
-                self._stores[group] = store
-        self._searched_at = self._now()
+        return groups
 
     def _read(self, store: _Store) -> tuple[Records, bool | None]:
         """

@@ -279,5 +279,5 @@ def _without_fatal_errors(
 
 
 def _format(addresses: Sequence[Address]) -> str:
-    more = f" or {len(addresses) - _MAX_SHOWN} more" if len(addresses) > _MAX_SHOWN else ""
-    return f"{', '.join(map(str, addresses[:_MAX_SHOWN]))}{more}"
+    suffix = f" or {len(addresses) - _MAX_SHOWN} more" if len(addresses) > _MAX_SHOWN else ""
+    return f"{', '.join(map(str, addresses[:_MAX_SHOWN]))}{suffix}"

@@ -81,8 +81,8 @@ def plaintext_listener_error(
         open_connection(address, replace(config, tls=None, sasl=None), limit).close()
     except PykafkaError:
         return None
-    plain = "PLAINTEXT" if config.sasl is None else "SASL_PLAINTEXT"
-    return _protocol_error(address, config, _WITHOUT_TLS, plain, _WITH_TLS)
+    protocol = "PLAINTEXT" if config.sasl is None else "SASL_PLAINTEXT"
+    return _protocol_error(address, config, _WITHOUT_TLS, protocol, _WITH_TLS)
 
 
 def login_required_error(
