@@ -53,7 +53,7 @@ def state(accounts: str, kafka_cluster: KafkaCluster) -> dict[bytes, bytes]:
     return {key: value for key, value in values.items() if value is not None}
 
 
-def found(frame: DataFrame) -> list[Any]:
+def sorted_rows(frame: DataFrame) -> list[Any]:
     """
     Return the keys and values of the rows, sorted.
     """
@@ -72,7 +72,7 @@ def test_each_key_that_is_not_deleted_has_one_row(
     frame = load(subscribe=accounts, latestPerKey="true", engine=engine)
 
     assert 0 < len(state) < KEYS
-    assert found(frame) == sorted(state.items())
+    assert sorted_rows(frame) == sorted(state.items())
     assert frame.join(frame.select("key"), "key").count() == len(state)
 
 

@@ -70,7 +70,7 @@ def broker(backend: MetadataBackend) -> MetadataClient:
     return MetadataClient(backend, RetryPolicy(1, 0))
 
 
-def of(topic: str, *partitions: int) -> list[TopicPartition]:
+def partitions_of(topic: str, *partitions: int) -> list[TopicPartition]:
     return [TopicPartition(topic, partition) for partition in partitions]
 
 
@@ -149,10 +149,12 @@ def test_subscription_strategies(
     name = topic(3)
     with_offsets(kafka_cluster, name)
 
-    assert broker.assignment(Subscribe((name,))).partitions == tuple(of(name, 0, 1, 2))
-    assert broker.assignment(Assign(tuple(of(name, 2, 7)))).partitions == tuple(of(name, 2))
+    assert broker.assignment(Subscribe((name,))).partitions == tuple(partitions_of(name, 0, 1, 2))
+    assert broker.assignment(Assign(tuple(partitions_of(name, 2, 7)))).partitions == tuple(
+        partitions_of(name, 2)
+    )
     selected = broker.assignment(SubscribePattern(f"{name}|__consumer_offsets"))
-    assert selected.partitions == tuple(of(name, 0, 1, 2))
+    assert selected.partitions == tuple(partitions_of(name, 0, 1, 2))
     assert list(selected.topic_ids) == [name]
     with pytest.raises(UnknownTopicError, match="do not have the topic 'no-such-topic'"):
         broker.assignment(Subscribe((name, "no-such-topic")))
@@ -168,7 +170,7 @@ def test_offsets_of_many_partitions(
     one, two = topic(), topic(200)
     kafka_cluster.produce(one, [Record(b"x", timestamp=1_000 * n) for n in range(1, 6)])
     kafka_cluster.produce(two, [Record(b"x", partition=p) for p in range(0, 200, 2)])
-    first, rest = TopicPartition(one, 0), of(two, *range(200))
+    first, rest = TopicPartition(one, 0), partitions_of(two, *range(200))
 
     latest = backend.list_offsets(dict.fromkeys([first, *rest], LATEST))
     assert latest == {first: 5, **{tp: 1 - tp.partition % 2 for tp in rest}}
@@ -226,9 +228,11 @@ def test_missing_topic_has_no_offsets(backend: MetadataBackend, topic: Callable[
     A missing topic is left out, and other topics have their offsets.
     """
     name = topic(2)
-    tps = [*of(name, 0, 1), TopicPartition("no-such-topic", 0)]
+    tps = [*partitions_of(name, 0, 1), TopicPartition("no-such-topic", 0)]
 
-    assert backend.list_offsets(dict.fromkeys(tps, LATEST)) == dict.fromkeys(of(name, 0, 1), 0)
+    assert backend.list_offsets(dict.fromkeys(tps, LATEST)) == dict.fromkeys(
+        partitions_of(name, 0, 1), 0
+    )
 
 
 def test_missing_partition_has_no_offset(
@@ -237,7 +241,7 @@ def test_missing_partition_has_no_offset(
     """
     A missing partition is left out, except by librdkafka, whose cached metadata may be old.
     """
-    positions = dict.fromkeys(of(topic(2), 1, 2), LATEST)
+    positions = dict.fromkeys(partitions_of(topic(2), 1, 2), LATEST)
     (existing, _) = positions
     backend = metadata(kafka_cluster.bootstrap, engine, default_api_timeout_ms="3000")
 
@@ -293,7 +297,9 @@ def test_leader_addresses(
     name = topic(2)
     host, port = kafka_cluster.bootstrap.split(":")
 
-    assert backend.leader_addresses({name}) == dict.fromkeys(of(name, 0, 1), (host, int(port)))
+    assert backend.leader_addresses({name}) == dict.fromkeys(
+        partitions_of(name, 0, 1), (host, int(port))
+    )
 
 
 def test_invalid_topic_name_is_reported(kafka_cluster: KafkaCluster, engine: str) -> None:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 TOPICS = {
     *("flights", "delays", "flight-delays-ledger", "copies", "copies-ledger"),
-    *("airlines", "departures", "durations", "flights.dead", "flights.mended"),
+    *("airlines", "departures", "durations", "flights.dead", "flights.corrected"),
 }
 DATABASE = "jdbc:derby:memory:flights;create=true"
 #: Blocks that need jars which Spark does not ship.
@@ -153,7 +153,7 @@ def prepared(reader: PageReader, kafka_cluster: KafkaCluster) -> PageReader:
         "airlines": [{"carrier": "AA", "name": name} for name in ("Old", "American")],
         "durations": [],
         "flights.dead": [],
-        "flights.mended": [],
+        "flights.corrected": [],
     }
     for topic, values in rows.items():
         kafka_cluster.create_topic(topic)
@@ -202,4 +202,4 @@ def test_the_recipes(
     assert committed(kafka_cluster, "durations") == [{"id": 1, "s": 7200}]
     assert spark.read.parquet(f"{folder}/lake/raw_flights").count() == len(FLIGHTS)
     assert spark.read.parquet(f"{folder}/lake/good_flights").count() == len(FLIGHTS)
-    assert committed(kafka_cluster, "flights.mended") == [{"id": "bad"}]
+    assert committed(kafka_cluster, "flights.corrected") == [{"id": "bad"}]

@@ -252,8 +252,8 @@ def test_stream_writes_what_it_reads(
         writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
         assert writer.start().awaitTermination(60)
 
-    assert sorted(kafka_cluster.consume(target), key=place) == sorted(
-        kafka_cluster.consume(source), key=place
+    assert sorted(kafka_cluster.consume(target), key=partition_and_offset) == sorted(
+        kafka_cluster.consume(source), key=partition_and_offset
     )
 
 
@@ -266,7 +266,7 @@ def record(i: int) -> Record:
     return Record(text, b"k" + text, i % 2, 1_700_000_000_000 + i, header)
 
 
-def place(record: Record) -> tuple[int | None, int | None]:
+def partition_and_offset(record: Record) -> tuple[int | None, int | None]:
     """
     Return where a record is.
     """

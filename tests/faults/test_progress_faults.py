@@ -54,7 +54,7 @@ def options(store: str, bootstrap: str, topic: str, zookeeper: ZooKeeper) -> dic
     }
 
 
-def at(topic: str, offset: int, query: str) -> StreamOffset:
+def stream_offset(topic: str, offset: int, query: str) -> StreamOffset:
     """
     Return the offset of a query of one partition.
     """
@@ -124,7 +124,7 @@ def test_frozen_owner_is_fenced(
         assert send(child, 3) == "recorded"
         os.kill(child.pid, signal.SIGSTOP)
         session = StoreSession(make_progress_store(parse_stream_source(config)), "the test")
-        record(session, at(name, 10, query))
+        record(session, stream_offset(name, 10, query))
         os.kill(child.pid, signal.SIGCONT)
 
         response = send(child, 20)
@@ -133,7 +133,7 @@ def test_frozen_owner_is_fenced(
         assert query in response
         assert offset_of(config) == 10
         # The client of the frozen owner may have joined before it was rejected.
-        record(session, at(name, 11, query))
+        record(session, stream_offset(name, 11, query))
         assert offset_of(config) == 11
         session.close()
 
@@ -153,7 +153,7 @@ def test_killed_owner_blocks_until_its_session_expires(
         child.wait(SECONDS)
 
         session = StoreSession(make_progress_store(parse_stream_source(config)), "the test")
-        session.record(at(name, 4, "another"))
+        session.record(stream_offset(name, 4, "another"))
 
         assert offset_of(config) == 4
         session.close()
@@ -169,16 +169,16 @@ def test_dead_zookeeper_does_not_block_the_query(
     name = topic(1)
     config = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
     recorder = Recorder(lambda: make_progress_store(parse_stream_source(config)), "the test")
-    recorder.record_completed(at(name, 1, "q"))
+    recorder.record_completed(stream_offset(name, 1, "q"))
     wait_until(lambda: None if offset_of(config) == 1 else "not recorded yet", SECONDS)
 
     zookeeper.kill()
     for offset in range(2, 100):
-        recorder.record_completed(at(name, offset, "q"))
+        recorder.record_completed(stream_offset(name, offset, "q"))
     zookeeper.restart()
 
     def behind() -> str | None:
-        recorder.record_completed(at(name, 99, "q"))
+        recorder.record_completed(stream_offset(name, 99, "q"))
         return None if offset_of(config) == 99 else "the store has not caught up"
 
     wait_until(behind, SECONDS)
@@ -197,14 +197,14 @@ def test_expired_session_is_claimed_again(
     config = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
     store = make_progress_store(parse_stream_source(config))
     recorder = Recorder(lambda: store, "the test")
-    recorder.record_completed(at(name, 1, "q"))
+    recorder.record_completed(stream_offset(name, 1, "q"))
     wait_until(lambda: None if offset_of(config) == 1 else "not recorded yet", SECONDS)
 
     other = KazooClient(zookeeper.hosts, client_id=store._session.client.client_id)  # type: ignore[attr-defined]
     other.start()
     other.stop()
     other.close()
-    recorder.record_completed(at(name, 2, "q"))
+    recorder.record_completed(stream_offset(name, 2, "q"))
 
     wait_until(lambda: None if offset_of(config) == 2 else "not recorded yet", SECONDS)
     with _client(zookeeper) as client:
@@ -222,7 +222,7 @@ def test_another_user_cannot_access_the_nodes(
     config = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
     config |= {"zookeeperRoot": f"/{name}", "zookeeperDigest": "me:SECRET"}
     session = StoreSession(make_progress_store(parse_stream_source(config)), "the test")
-    session.record(at(name, 1, "q"))
+    session.record(stream_offset(name, 1, "q"))
     session.close()
 
     assert offset_of(config) == 1
@@ -255,7 +255,7 @@ def test_killed_coordinator_is_replaced(three: KafkaCluster, zookeeper: ZooKeepe
     three.create_topic("moves")
     config = options("consumerGroup", three.bootstrap, "moves", zookeeper)
     session = StoreSession(make_progress_store(parse_stream_source(config)), "the test")
-    session.record(at("moves", 1, "q"))
+    session.record(stream_offset("moves", 1, "q"))
     onlooker = make_progress_store(parse_stream_source(config))
     assert isinstance(onlooker, GroupStore)
     assert onlooker.has_writer()
@@ -264,7 +264,7 @@ def test_killed_coordinator_is_replaced(three: KafkaCluster, zookeeper: ZooKeepe
     group = admin.describe_consumer_groups(["moves"])["moves"].result(SECONDS)
     coordinator = group.coordinator.id
     three.kill(coordinator)
-    record(session, at("moves", 2, "q"))
+    record(session, stream_offset("moves", 2, "q"))
     three.restart(coordinator)
 
     assert onlooker.has_writer()
@@ -301,7 +301,7 @@ def test_group_with_consumers_is_rejected(
     wait_until(missing, SECONDS)
     session = StoreSession(make_progress_store(parse_stream_source(config)), "the test")
     with pytest.raises(ProgressError, match="in use by (a-reader at 127.0.0.1|consumers of)"):
-        session.record(at(name, 1, "q"))
+        session.record(stream_offset(name, 1, "q"))
     consumer.close()
 
 

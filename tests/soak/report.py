@@ -42,9 +42,9 @@ This page is written by `make proof` from recorded results of the soak and of th
 
 `make soak` runs all workloads at once, on three brokers behind proxies, a ZooKeeper, and two
 drivers with two executors each (`local-cluster[2,2,1024]`), while it causes faults. The seed
-determines the shape of each query, the driver that runs it, and the faults of each round. The last
-quarter of a round has no faults. Then everything is repaired, producers stop, and every query has
-{drain} s to write the remaining records.
+determines the shape of each query, the driver that runs it, and the faults of each round. In the
+last quarter of a round no new fault begins. Then the remaining faults are ended, the producers
+stop, and every query has {drain} s to write the remaining records.
 """
 
 _WORKLOADS = """\

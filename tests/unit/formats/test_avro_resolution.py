@@ -206,7 +206,7 @@ def record(*fields: Any) -> dict[str, Any]:
     return {"type": "record", "name": "R", "fields": list(fields)}
 
 
-def of(kind: Any, **more: Any) -> dict[str, Any]:
+def schema_of(kind: Any, **more: Any) -> dict[str, Any]:
     return record({"name": "a", "type": kind, **more})
 
 
@@ -238,7 +238,9 @@ def test_unions_by_branch(writer: Any, reader: Any, value: Any, expected: Any) -
     The written branch becomes the reader's branch of its type, or else the first that it can be
     promoted to.
     """
-    values, reasons = resolved(of(writer), of(reader), written(of(writer), {"a": value}))
+    values, reasons = resolved(
+        schema_of(writer), schema_of(reader), written(schema_of(writer), {"a": value})
+    )
     assert (values, reasons) == ([{"a": expected}], [])
 
 
@@ -279,7 +281,7 @@ def test_missing_without_default() -> None:
     """
     A field that is neither written nor has a default is NULL, and the record bad.
     """
-    values, reasons = resolved(of("int"), record({"name": "b", "type": "int"}), [b"\x02"])
+    values, reasons = resolved(schema_of("int"), record({"name": "b", "type": "int"}), [b"\x02"])
     assert values == [{"b": None}]
     assert reasons == ["value.b must be INT, but is missing, at byte 1"]
 
@@ -289,7 +291,7 @@ def test_default_that_is_no_value() -> None:
     An invalid default counts as no default.
     """
     _, reasons = resolved(
-        of("int"), record({"name": "b", "type": "int", "default": "x"}), [b"\x02"]
+        schema_of("int"), record({"name": "b", "type": "int", "default": "x"}), [b"\x02"]
     )
     assert len(reasons) == 1
 
@@ -303,7 +305,7 @@ def test_default_of_bytes() -> None:
         {"name": "b", "type": "bytes", "default": default},
         {"name": "f", "type": named("fixed", "F", size=2), "default": default},
     )
-    assert resolved(of("int"), reader, [b"\x02"]) == ([{"b": b"\xff\1", "f": b"\xff\1"}], [])
+    assert resolved(schema_of("int"), reader, [b"\x02"]) == ([{"b": b"\xff\1", "f": b"\xff\1"}], [])
 
 
 def test_named_types_by_alias() -> None:
@@ -315,7 +317,10 @@ def test_named_types_by_alias() -> None:
         named("enum", "new.E", symbols=["A"]),
         named("enum", "G", aliases=["old.E"], symbols=["A"]),
     ):
-        assert resolved(of(old), of(new), written(of(old), {"a": "A"})) == ([{"a": "A"}], [])
+        assert resolved(schema_of(old), schema_of(new), written(schema_of(old), {"a": "A"})) == (
+            [{"a": "A"}],
+            [],
+        )
 
 
 def test_branches_by_name() -> None:
@@ -323,7 +328,7 @@ def test_branches_by_name() -> None:
     Records in a union are distinguished by their names.
     """
     branches = [named("record", name, fields=[{"name": "n", "type": "int"}]) for name in ("P", "Q")]
-    writer, reader = of(branches), of(branches[::-1])
+    writer, reader = schema_of(branches), schema_of(branches[::-1])
     text = b"\x02\x0a"
     values, _ = resolved(writer, reader, [text])
     assert values == [{"a": {"member0": {"n": 5}, "member1": None}}]
@@ -334,7 +339,7 @@ def test_times_of_different_units() -> None:
     Timestamps are converted, where the specification would read milliseconds as microseconds.
     """
     units = [{"type": "long", "logicalType": f"timestamp-{u}"} for u in ("millis", "micros")]
-    values, _ = resolved(of(units[0]), of(units[1]), [b"\x02"])
+    values, _ = resolved(schema_of(units[0]), schema_of(units[1]), [b"\x02"])
     assert values[0]["a"].microsecond == 1000
 
 
@@ -347,10 +352,10 @@ def test_decimals() -> None:
         for p, s in ((9, 2), (3, 2), (9, 3))
     )
     texts = [b"\x02\x7b", b"\x04\x7f\xff"]
-    values, reasons = resolved(of(wide), of(narrow), texts)
+    values, reasons = resolved(schema_of(wide), schema_of(narrow), texts)
     assert [str(row["a"]) for row in values] == ["1.23", "None"]
     assert len(reasons) == 1
-    assert len(resolved(of(wide), of(other), texts)[1]) == 2
+    assert len(resolved(schema_of(wide), schema_of(other), texts)[1]) == 2
 
 
 def test_some_columns() -> None:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 T0 = TopicPartition("t", 0)
 
 
-def at(offset: int, batch: int = 0, query: str = "q") -> StreamOffset:
+def stream_offset(offset: int, batch: int = 0, query: str = "q") -> StreamOffset:
     """
     Return the offsets of a query after a batch.
     """
@@ -85,7 +85,7 @@ def test_completed_batch_is_recorded_in_the_background(server: Server) -> None:
     """
     A completed batch is recorded without another call of the query.
     """
-    make_recorder(server).record_completed(at(3))
+    make_recorder(server).record_completed(stream_offset(3))
 
     await_offset(server, 3)
 
@@ -95,10 +95,10 @@ def test_batch_reported_twice_is_written_once(server: Server) -> None:
     Spark's next plan shows that a batch is complete, and its later commit reports the batch again.
     """
     recorder = make_recorder(server)
-    recorder.record_completed(at(3))
+    recorder.record_completed(stream_offset(3))
     await_offset(server, 3)
 
-    recorder.record_completed(at(3))
+    recorder.record_completed(stream_offset(3))
     recorder.finish()
 
     assert server.writes == 1
@@ -110,12 +110,12 @@ def test_older_batch_is_ignored(server: Server) -> None:
     """
     server.down = True
     recorder = make_recorder(server)
-    recorder.record_completed(at(5, 1))
-    recorder.record_completed(at(3, 0))
+    recorder.record_completed(stream_offset(5, 1))
+    recorder.record_completed(stream_offset(3, 0))
 
     server.down = False
     recorder.finish()
-    recorder.record_completed(at(3, 0))
+    recorder.record_completed(stream_offset(3, 0))
     recorder.finish()
 
     assert (offset(server), server.writes) == (5, 1)
@@ -127,7 +127,7 @@ def test_recreated_topic_at_equal_offsets_is_recorded(server: Server) -> None:
     """
     recorder = make_recorder(server)
     for batch, topic_id in enumerate(("old", "new")):
-        recorder.record_completed(replace(at(3, batch), topic_ids={"t": topic_id}))
+        recorder.record_completed(replace(stream_offset(3, batch), topic_ids={"t": topic_id}))
         recorder.finish()
 
     assert server.records[T0].topic_id == "new"
@@ -140,7 +140,7 @@ def test_finish_waits_for_the_last_batch(server: Server) -> None:
     """
     recorder = make_recorder(server)
 
-    recorder.record_completed(at(3))
+    recorder.record_completed(stream_offset(3))
     recorder.finish()
 
     assert (offset(server), server.alive) == (3, False)
@@ -160,7 +160,7 @@ def test_recorder_continues_after_finish(server: Server) -> None:
     """
     recorder = make_recorder(server)
     for end in (3, 5):
-        recorder.record_completed(at(end))
+        recorder.record_completed(stream_offset(end))
         recorder.finish()
 
     assert (offset(server), server.alive) == (5, False)
@@ -173,7 +173,7 @@ def test_outage_does_not_delay_the_query(server: Server, caplog: pytest.LogCaptu
     server.down = True
     recorder = make_recorder(server)
     for end in range(50):
-        recorder.record_completed(at(end, end))
+        recorder.record_completed(stream_offset(end, end))
 
     server.down = False
 
@@ -187,7 +187,7 @@ def test_finish_is_bounded(server: Server, caplog: pytest.LogCaptureFixture) -> 
     """
     server.down = True
     recorder = make_recorder(server, wait_for=wait_briefly)
-    recorder.record_completed(at(3))
+    recorder.record_completed(stream_offset(3))
 
     recorder.finish()
 
@@ -200,13 +200,13 @@ def test_fatal_error_is_raised_by_every_later_call(server: Server) -> None:
     """
     server.holder, server.alive = Owner("r", "z", 4), True
     recorder = make_recorder(server)
-    recorder.record_completed(at(3))
+    recorder.record_completed(stream_offset(3))
 
     for _ in range(2):
         with pytest.raises(ProgressError, match="held by query r"):
             recorder.finish()
     with pytest.raises(ProgressError, match="held by query r"):
-        recorder.record_completed(at(4))
+        recorder.record_completed(stream_offset(4))
 
 
 def test_idle_process_notices_that_it_was_replaced(server: Server) -> None:
@@ -214,14 +214,14 @@ def test_idle_process_notices_that_it_was_replaced(server: Server) -> None:
     A query without new batches learns of the process that replaced it at its next keep-alive.
     """
     recorder = make_recorder(server, wait_for=wait_briefly)
-    recorder.record_completed(at(3))
+    recorder.record_completed(stream_offset(3))
     await_offset(server, 3)
 
-    make_recorder(server, "b").record_completed(at(3))
+    make_recorder(server, "b").record_completed(stream_offset(3))
 
     def refused() -> str | None:
         try:
-            recorder.record_completed(at(3))
+            recorder.record_completed(stream_offset(3))
         except ProgressError as error:
             return None if "process b" in str(error) else str(error)
         return "not refused yet"
@@ -239,7 +239,7 @@ def test_unexpected_error_of_the_store_is_raised() -> None:
             raise LookupError(len(records))
 
     recorder = Recorder(lambda: Broken(Server()), "a")
-    recorder.record_completed(at(3))
+    recorder.record_completed(stream_offset(3))
 
     with pytest.raises(LookupError):
         recorder.finish()
@@ -253,7 +253,7 @@ def test_attempt_is_counted_once_despite_retries(
     """
     server.down = True
     recorder = make_recorder(server)
-    recorder.record_replay(at(3), at(5, 1))
+    recorder.record_replay(stream_offset(3), stream_offset(5, 1))
     server.down = False
 
     recorder.finish()
@@ -271,6 +271,6 @@ def test_recorder_has_one_thread(server: Server) -> None:
     before = threading.active_count()
     recorder = make_recorder(server)
     for end in range(5):
-        recorder.record_completed(at(end))
+        recorder.record_completed(stream_offset(end))
 
     assert threading.active_count() == before + 1

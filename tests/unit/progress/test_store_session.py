@@ -18,7 +18,7 @@ from pyspark_pykafka.progress.store_session import StoreSession
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-def at(first: int, second: int, batch: int, query: str = "q") -> StreamOffset:
+def stream_offset(first: int, second: int, batch: int, query: str = "q") -> StreamOffset:
     """
     Return the offsets of a query of two partitions after a batch.
     """
@@ -39,7 +39,7 @@ def test_each_batch_is_written() -> None:
     server = Server()
     session = make_session(server)
 
-    for done in (at(1, 2, 0), at(3, 2, 1), at(3, 2, 1)):
+    for done in (stream_offset(1, 2, 0), stream_offset(3, 2, 1), stream_offset(3, 2, 1)):
         session.record(done)
 
     me = Owner("q", "a", 1)
@@ -52,9 +52,9 @@ def test_restarted_process_becomes_the_owner() -> None:
     The next process of the query has no new offsets to write, and still becomes the owner.
     """
     server = Server()
-    make_session(server).record(at(1, 2, 0))
+    make_session(server).record(stream_offset(1, 2, 0))
 
-    make_session(server, "b").record(at(1, 2, 0))
+    make_session(server, "b").record(stream_offset(1, 2, 0))
 
     assert server.records[T0] == Record(1, Owner("q", "b", 2), 0)
 
@@ -66,13 +66,13 @@ def test_replaced_process_is_fenced() -> None:
     """
     server = Server()
     old, new = make_session(server), make_session(server, "b")
-    old.record(at(1, 2, 0))
-    new.record(at(1, 2, 0))
+    old.record(stream_offset(1, 2, 0))
+    new.record(stream_offset(1, 2, 0))
 
     with pytest.raises(ClaimLostError):
-        old.record(at(5, 5, 1))
+        old.record(stream_offset(5, 5, 1))
     with pytest.raises(ProgressError, match=r"written by query q \(process b, epoch 2\) now"):
-        old.record(at(5, 5, 1))
+        old.record(stream_offset(5, 5, 1))
     assert server.records[T0].offset == 1
 
 
@@ -82,12 +82,12 @@ def test_another_query_waits_for_the_owner() -> None:
     """
     server = Server()
     session, other = make_session(server), make_session(server, "b")
-    session.record(at(1, 2, 0))
+    session.record(stream_offset(1, 2, 0))
 
     with pytest.raises(ProgressError, match="held by query q "):
-        other.record(at(9, 9, 0, "r"))
+        other.record(stream_offset(9, 9, 0, "r"))
     session.close()
-    other.record(at(9, 9, 0, "r"))
+    other.record(stream_offset(9, 9, 0, "r"))
 
     assert server.records[T1] == Record(9, Owner("r", "b", 2), 0)
 
@@ -102,7 +102,7 @@ def test_store_ahead_of_the_query_is_not_written(
     server = Server({T0: Record(4), T1: Record(0)})
     session = make_session(server)
 
-    for done in (at(1, 1, 0), at(2, 2, 1), at(5, 2, 2)):
+    for done in (stream_offset(1, 1, 0), stream_offset(2, 2, 1), stream_offset(5, 2, 2)):
         session.record(done)
 
     (message,) = [text for text in caplog.messages if "ahead" in text]
@@ -115,11 +115,16 @@ def test_attempts_are_counted_across_processes() -> None:
     Each process that reads a batch again adds one; the recorded cause is kept.
     """
     server = Server()
-    make_session(server, "a").record(at(1, 2, 0))
+    make_session(server, "a").record(stream_offset(1, 2, 0))
 
-    counts = [make_session(server, run).count_attempt(at(1, 2, 0), at(1, 4, 1)) for run in "bc"]
+    counts = [
+        make_session(server, run).count_attempt(stream_offset(1, 2, 0), stream_offset(1, 4, 1))
+        for run in "bc"
+    ]
     server.records[T1] = Record(2, None, 0, None, FailedAttempts(1, 3, "boom"))
-    counts.append(make_session(server, "d").count_attempt(at(1, 2, 0), at(1, 4, 1)))
+    counts.append(
+        make_session(server, "d").count_attempt(stream_offset(1, 2, 0), stream_offset(1, 4, 1))
+    )
 
     assert counts == [FailedAttempts(1, 2), FailedAttempts(1, 3), FailedAttempts(1, 4, "boom")]
     assert server.records[T1].offset == 2
@@ -131,7 +136,9 @@ def test_attempts_of_another_batch_are_ignored() -> None:
     """
     server = Server({T0: Record(2, failing=FailedAttempts(1, 7, "boom"))})
 
-    assert make_session(server).count_attempt(at(2, 0, 1), at(3, 0, 2)) == FailedAttempts(2, 2)
+    assert make_session(server).count_attempt(
+        stream_offset(2, 0, 1), stream_offset(3, 0, 2)
+    ) == FailedAttempts(2, 2)
 
 
 def test_finished_batch_ends_the_count() -> None:
@@ -140,9 +147,9 @@ def test_finished_batch_ends_the_count() -> None:
     """
     server = Server()
     session = make_session(server)
-    session.count_attempt(at(1, 2, 0), at(1, 4, 1))
+    session.count_attempt(stream_offset(1, 2, 0), stream_offset(1, 4, 1))
 
-    session.record(at(1, 4, 1))
+    session.record(stream_offset(1, 4, 1))
 
     assert {record.failing for record in server.records.values()} == {None}
 
@@ -155,10 +162,10 @@ def test_call_can_be_repeated_after_an_outage(caplog: pytest.LogCaptureFixture) 
     server = Server(down=True)
     session = make_session(server)
     with pytest.raises(BrokerUnavailableError):
-        session.record(at(1, 2, 0))
+        session.record(stream_offset(1, 2, 0))
 
     server.down = False
-    session.record(at(1, 2, 0))
+    session.record(stream_offset(1, 2, 0))
 
     assert {tp: record.offset for tp, record in server.records.items()} == {T0: 1, T1: 2}
 
@@ -169,7 +176,7 @@ def test_repr_shows_owner_and_claim() -> None:
     """
     session = make_session(Server())
     before = repr(session)
-    session.record(at(1, 2, 0))
+    session.record(stream_offset(1, 2, 0))
 
     assert "claimed=False" in before
     assert "owner=query q (process a, epoch 1), claimed=True" in repr(session)

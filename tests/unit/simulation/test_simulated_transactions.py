@@ -20,10 +20,10 @@ def kafka() -> SimulatedKafka:
     """
     Three brokers with a topic ``t``, whose coordinators have loaded their ids.
     """
-    return made()
+    return simulated_kafka()
 
 
-def made(**settings: Any) -> SimulatedKafka:
+def simulated_kafka(**settings: Any) -> SimulatedKafka:
     kafka = SimulatedKafka(**settings)
     kafka.cluster.create_topic("t", 1)
     kafka.time.run(1)
@@ -82,7 +82,7 @@ def test_markers_come_later() -> None:
     EndTxn is answered once the outcome is decided; until all markers are written, other requests
     get CONCURRENT_TRANSACTIONS, and so does the same EndTxn.
     """
-    kafka = made(markers=Delay(5, 5))
+    kafka = simulated_kafka(markers=Delay(5, 5))
     identity = kafka.begin("x")
     kafka.write("x", identity, b"a")
     assert kafka.end("x", identity, commit=True) == Code.NONE
@@ -196,7 +196,7 @@ def test_a_newer_end_can_be_repeated() -> None:
     """
     EndTxn of version 5 may come again with the former epoch, and is answered with the new one.
     """
-    kafka = made(markers=Delay(5, 5))
+    kafka = simulated_kafka(markers=Delay(5, 5))
     old = kafka.begin("x")
     kafka.write("x", old, b"a")
     ended = kafka.end_and_raise("x", old, commit=False)
@@ -230,7 +230,7 @@ def test_a_coordinator_loads_its_ids() -> None:
     """
     A new coordinator refuses requests while it loads.
     """
-    kafka = made(coordinator_load=Delay(5, 5), metadata=Delay(0, 0))
+    kafka = simulated_kafka(coordinator_load=Delay(5, 5), metadata=Delay(0, 0))
     assert kafka.init("x").error_code == Code.COORDINATOR_LOAD_IN_PROGRESS
     kafka.time.run(5)
     assert kafka.init("x").error_code == Code.NONE

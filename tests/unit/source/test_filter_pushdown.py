@@ -49,7 +49,7 @@ class Log:
         }
 
 
-def at(millis: float) -> datetime:
+def timestamp_of(millis: float) -> datetime:
     """
     Return a time as Spark passes it, in a time zone other than UTC.
     """
@@ -92,11 +92,11 @@ HUNDRED = Log({P0: list(range(1000, 1100))})
         (Comparison("partition", ">", 0), []),
         (Comparison("topic", "in", ("u", "t")), [ALL]),
         (Comparison("topic", "=", "u"), []),
-        (Comparison("timestamp", ">=", at(1050)), [(0, 49, LATEST)]),
-        (Comparison("timestamp", "<", at(1050)), [ALL]),
-        (Comparison("timestamp", ">=", at(2000)), [(0, 100, LATEST)]),
-        (Comparison("timestamp", ">=", at(-5)), [ALL]),
-        (Comparison("timestamp", ">=", at(1050).replace(tzinfo=None)), [ALL]),
+        (Comparison("timestamp", ">=", timestamp_of(1050)), [(0, 49, LATEST)]),
+        (Comparison("timestamp", "<", timestamp_of(1050)), [ALL]),
+        (Comparison("timestamp", ">=", timestamp_of(2000)), [(0, 100, LATEST)]),
+        (Comparison("timestamp", ">=", timestamp_of(-5)), [ALL]),
+        (Comparison("timestamp", ">=", timestamp_of(1050).replace(tzinfo=None)), [ALL]),
     ],
     ids=str,
 )
@@ -111,7 +111,10 @@ def test_timestamps_narrow_the_end_only_with_a_maximum_delay() -> None:
     """
     A timestamp narrows the end only with maxTimestampDelay, and by that much later.
     """
-    ten = (Comparison("timestamp", ">=", at(1020)), Comparison("timestamp", "<", at(1030)))
+    ten = (
+        Comparison("timestamp", ">=", timestamp_of(1020)),
+        Comparison("timestamp", "<", timestamp_of(1030)),
+    )
 
     assert narrowed(HUNDRED, *ten) == [(0, 19, LATEST)]
     assert narrowed(HUNDRED, *ten, delay=0) == [(0, 19, 31)]
@@ -143,7 +146,7 @@ comparison = st.one_of(
         Comparison,
         st.just("timestamp"),
         st.sampled_from(["=", "<", "<=", ">", ">="]),
-        st.integers(0, 60_000).map(lambda us: at(us / 1000)),
+        st.integers(0, 60_000).map(lambda us: timestamp_of(us / 1000)),
     ),
     st.builds(
         Comparison,
@@ -155,7 +158,7 @@ comparison = st.one_of(
         Comparison,
         st.just("timestamp"),
         st.just("in"),
-        st.lists(st.integers(0, 60).map(at), min_size=1, max_size=3),
+        st.lists(st.integers(0, 60).map(timestamp_of), min_size=1, max_size=3),
     ),
     st.builds(Comparison, st.just("partition"), st.sampled_from(["=", "<"]), st.integers(0, 2)),
 )
@@ -194,7 +197,11 @@ def test_no_matching_record_is_left_out(
 
     for tp, stamps in log.times.items():
         for offset, millis in enumerate(stamps, first):
-            record = {"partition": tp.partition, "offset": offset, "timestamp": at(millis)}
+            record = {
+                "partition": tp.partition,
+                "offset": offset,
+                "timestamp": timestamp_of(millis),
+            }
             if all(satisfies(comparison, record) for comparison in comparisons):
                 assert any(
                     p == tp.partition and start <= offset and (end == LATEST or offset < end)
