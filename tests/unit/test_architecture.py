@@ -282,9 +282,11 @@ DESIGN_PAGES = [
 @pytest.mark.parametrize("page", DESIGN_PAGES, ids=lambda path: path.stem)
 def test_modules_named_in_pages_exist(page: Path) -> None:
     """
-    A page names modules and folders by their path below the package, `engines/` or `engines/wire/`.
+    A page names modules and folders by their path below the package, `engines/`, `engines/wire/` or
+    the repository.
     """
-    tops = (ROOT, ROOT / "engines", ROOT / "engines" / "wire")
+    repository = PAGE.parents[1]
+    tops = (ROOT, ROOT / "engines", ROOT / "engines" / "wire", repository)
     paths = re.findall(r"`([a-z_]+(?:/[a-z_]+)+)/?`", page.read_text())
 
     assert [
