@@ -21,6 +21,10 @@ MAX_NAMES = 10_000
 
 # Apicurio's headers with the name of a Protobuf message.
 _MESSAGE_HEADERS = {"value": "apicurio.protobuf.type", "key": "apicurio.protobuf.type.key"}
+# A longer name of a message, or more bytes of message indexes, make a record bad: names of schemas
+# are cached.
+_MAX_MESSAGE_BYTES = 1000
+_MAX_PATH_BYTES = 100
 _GUID_VERSION = 1
 _GUID_BYTES = 17
 
@@ -64,6 +68,9 @@ class SchemaName(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.kind} {self.value}"
+
+
+_WITHOUT_INDEX = SchemaName("invalid", "a header __..._schema_id without a message index")
 
 
 class SchemaNames:
@@ -142,7 +149,9 @@ class SchemaNames:
         """
         import pyarrow.compute as pc
 
-        found = pc.dictionary_encode(names.take(pc.index_in(rows, value_set=named_rows)))
+        # The first match in the reversed rows is the last header of a row.
+        last = pc.index_in(rows, value_set=named_rows[::-1])
+        found = pc.dictionary_encode(names[::-1].take(last))
         texts: list[bytes | None] = [*found.dictionary.to_pylist(), None]
         indices = pc.fill_null(found.indices.cast(pa.int64()), len(texts) - 1)
         pairs = pc.dictionary_encode(pc.add(pc.multiply(keys, len(texts)), indices))
@@ -154,6 +163,9 @@ class SchemaNames:
         name = self.name(key)
         if message is None or name.kind not in {"globalId", "contentId"}:
             return key
+        if len(message) > _MAX_MESSAGE_BYTES:
+            reason = f"a header {self._message_header} of more than {_MAX_MESSAGE_BYTES} bytes"
+            return self._key(SchemaName("invalid", reason))
         return self._key(name._replace(message=message.decode("utf-8", "replace")))
 
     def _key(self, name: SchemaName) -> int:
@@ -165,11 +177,12 @@ class SchemaNames:
 
 
 def _merge(parts: Sequence[tuple[pa.Array, pa.Array]]) -> tuple[pa.Array, pa.Array]:
-    rows = pa.concat_arrays([rows for rows, _ in parts])
-    keys = pa.concat_arrays([keys for _, keys in parts])
+    # The last key of a row counts: that of the last header of the first kind.
+    rows = pa.concat_arrays([rows for rows, _ in reversed(parts)])
+    keys = pa.concat_arrays([keys for _, keys in reversed(parts)])
     if len(parts) > 1:
-        # Rare: records of several serializers. If a row has several headers, the first kind wins.
-        order = pa.array(sorted(range(len(rows)), key=lambda index: (rows[index].as_py(), -index)))
+        # Rare: records of several serializers. The sort is stable.
+        order = pa.array(sorted(range(len(rows)), key=rows.to_pylist().__getitem__), pa.int64())
         rows, keys = rows.take(order), keys.take(order)
     return rows, keys
 
@@ -188,11 +201,13 @@ def _guid(value: bytes | None) -> SchemaName:
 def _guid_and_path(value: bytes | None) -> SchemaName:
     if value is None or len(value) <= _GUID_BYTES:
         return _guid(value)._replace(path=(0,))
+    if len(value) > _GUID_BYTES + _MAX_PATH_BYTES:
+        return _WITHOUT_INDEX
     guid, numbers = _guid(value[:_GUID_BYTES]), _zigzag_numbers(value[_GUID_BYTES:])
     if numbers[:1] == [0]:
         numbers = [1, 0]
     if guid.kind == "invalid" or len(numbers) != numbers[0] + 1 or min(numbers) < 0:
-        return SchemaName("invalid", "a header __..._schema_id without a message index")
+        return _WITHOUT_INDEX
     return guid._replace(path=tuple(numbers[1:]))
 
 

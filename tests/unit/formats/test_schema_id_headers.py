@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import random
 from typing import TYPE_CHECKING, Any
+from uuid import UUID
 
 import pyarrow as pa
 import pytest
@@ -25,7 +26,7 @@ from pyspark_pykafka.formats.protobuf_schemas import given_schema
 from pyspark_pykafka.formats.protoc import compile_proto
 from pyspark_pykafka.formats.record_encoder import RecordEncoder
 from pyspark_pykafka.formats.schema_id_headers import SchemaIdHeaders
-from pyspark_pykafka.formats.schema_names import SchemaNames
+from pyspark_pykafka.formats.schema_names import SchemaName, SchemaNames
 from pyspark_pykafka.registry.errors import SchemaRegistryError
 from pyspark_pykafka.schema import HEADERS
 
@@ -192,6 +193,89 @@ def test_ids_of_read_records_in_any_form() -> None:
         form = any_form(array, generator, wide=False, dictionaries=False)
 
         assert keys_of(form) == keys_of(array)
+
+
+NAMES = {
+    "__value_schema_id": "guid",
+    "apicurio.value.globalId": "globalId",
+    "apicurio.value.contentId": "contentId",
+}
+MESSAGE = "apicurio.protobuf.type"
+
+
+def test_last_header_of_the_first_kind_counts() -> None:
+    """
+    Of several headers of one name the last one counts, also in a batch with headers of other names,
+    and so does the last name of a message.
+    """
+    generator = random.Random(9)
+    for _ in range(300):
+        rows: list[list[tuple[str, bytes]]] = []
+        for _ in range(generator.randint(1, 4)):
+            row = generator.choices([*NAMES, MESSAGE, "a"], k=generator.randint(0, 5))
+            rows.append([(name, header_value(name, generator)) for name in row])
+        names = SchemaNames("value", has_paths=True)
+        keys = names.keys(pa.array(rows, HEADERS))
+        rows_and_keys = [] if keys is None else [memoryview(p).cast("q").tolist() for p in keys]
+        # The compiled decoders use the last key of a row.
+        found = {row: names.name(key) for row, key in zip(*rows_and_keys, strict=True)}
+
+        assert found == {at: name for at, row in enumerate(rows) if (name := expected(row))}
+
+
+def header_value(name: str, generator: random.Random) -> bytes:
+    if name == MESSAGE:
+        return generator.choice([b"Order", b"Refund", b"Money"])
+    if name == "__value_schema_id":
+        return b"\1" + bytes(15) + generator.randbytes(1) + b"\0"
+    return generator.randrange(5).to_bytes(8, "big")
+
+
+def expected(row: list[tuple[str, bytes]]) -> SchemaName | None:
+    """
+    Return the schema that the headers of a record name.
+    """
+    last = dict(row)
+    for name, kind in NAMES.items():
+        if name not in last:
+            continue
+        if kind == "guid":
+            return SchemaName(kind, str(UUID(bytes=last[name][1:17])), (0,))
+        return SchemaName(kind, last[name][-1], (), last.get(MESSAGE, b"").decode())
+    return None
+
+
+def test_long_message_names_are_not_kept() -> None:
+    """
+    A name of a message that is too long makes the record bad, and is not kept in memory.
+    """
+    rows = [
+        [("apicurio.value.globalId", bytes(8)), (MESSAGE, b"%d" % at + b"x" * 10**5)]
+        for at in range(50)
+    ]
+    names = SchemaNames("value", has_paths=True)
+
+    keys = names.keys(pa.array(rows, HEADERS))
+
+    assert keys is not None
+    seen = {names.name(key) for key in memoryview(keys[1]).cast("q")}
+    assert [name.kind for name in seen] == ["invalid"]
+    assert "a header apicurio.protobuf.type of more than 1000 bytes" in str(*seen)
+
+
+@pytest.mark.parametrize("index", [b"\x80", b"\xfe\xff\x7f" + b"\x02"])
+def test_long_indexes_are_not_read(index: bytes) -> None:
+    """
+    Indexes of a message that are too long make the record bad at once, and are not kept in memory.
+    """
+    value = b"\1" + bytes(16) + index + index[-1:] * 10**6
+    names = SchemaNames("value", has_paths=True)
+
+    keys = names.keys(pa.array([[("__value_schema_id", value)]], HEADERS))
+
+    assert keys is not None
+    name = names.name(memoryview(keys[1]).cast("q")[0])
+    assert str(name) == "invalid a header __..._schema_id without a message index"
 
 
 def keys_of(headers: pa.Array) -> list[list[int]] | None:
