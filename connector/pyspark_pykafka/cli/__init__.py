@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import os
 import signal
 import sys
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from pyspark_pykafka.cli.checkpoint import PLAIN_CHECKPOINT
@@ -64,9 +66,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command: Command = parsed.command
     try:
         with _sigterm_as_interrupt():
-            return command.run(parsed)
+            code = command.run(parsed)
+            sys.stdout.flush()
+            return code
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        _discard_output()
+        return ExitCode.OUTPUT_CLOSED
     except OptionsError as error:
         # The mistakes may be in arguments, not in Spark's options.
         print(f"pykafka {command.name}: {'; '.join(error.mistakes)}", file=sys.stderr)
@@ -88,6 +95,12 @@ def make_parser() -> argparse.ArgumentParser:
         command.add_arguments(subparser)
         subparser.set_defaults(command=command)
     return parser
+
+
+def _discard_output() -> None:
+    """Keep Python from writing the rest of the output to a closed pipe when it exits."""
+    with Path(os.devnull).open("w") as nothing:
+        os.dup2(nothing.fileno(), sys.stdout.fileno())
 
 
 @contextlib.contextmanager

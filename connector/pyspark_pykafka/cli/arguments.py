@@ -91,6 +91,14 @@ def seconds(text: str) -> float:
     return number
 
 
+def count(text: str) -> int:
+    """Parse a number of things, at least one."""
+    if not text.isdecimal() or int(text) < 1:
+        msg = f"{text!r} is not valid; it must be a whole number, at least 1"
+        raise argparse.ArgumentTypeError(msg)
+    return int(text)
+
+
 def position(text: str) -> int | Position:
     """Parse a position in a log: an offset, earliest, latest, or a form such as '-10 minutes'."""
     try:

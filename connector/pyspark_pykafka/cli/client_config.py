@@ -100,7 +100,7 @@ def file_settings(path: Path | None) -> Settings:
         return {}
     try:
         lines = [line.strip() for line in path.read_text().splitlines()]
-    except OSError as cause:
+    except (OSError, ValueError) as cause:
         raise OptionsError((f"--command-config cannot be read: {cause}",)) from cause
     pairs = [line.partition("=") for line in lines if line[:1] not in ("", "#", "!")]
     return {name.strip(): Setting(value.strip(), str(path)) for name, _, value in pairs}

@@ -27,6 +27,7 @@ class ExitCode(IntEnum):
     UNAVAILABLE = 4
     REFUSED = 5
     INTERRUPTED = 130
+    OUTPUT_CLOSED = 141
 
 
 _CODES: tuple[tuple[type[PykafkaError], ExitCode], ...] = (

@@ -16,6 +16,7 @@ from pyspark_pykafka.cli.arguments import (
     add_brokers,
     add_settings,
     broker_options,
+    count,
     position,
     registry_options,
 )
@@ -235,10 +236,12 @@ def _add_peek_arguments(parser: argparse.ArgumentParser) -> None:
         "--from-time", type=_instant, metavar="TIME", help="such as 2026-11-24T09:00:00+01:00"
     )
     start.add_argument("--from-end", action="store_true", help="only new records; with --follow")
-    start.add_argument("--last", type=int, metavar="N", help="the last N offsets of each partition")
+    start.add_argument(
+        "--last", type=count, metavar="N", help="the last N offsets of each partition"
+    )
     parser.add_argument(
         "--max",
-        type=int,
+        type=count,
         default=_MAX_RECORDS,
         metavar="N",
         help="the number of records, without --follow; default: 10",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.cli.arguments import (
@@ -11,6 +10,7 @@ from pyspark_pykafka.cli.arguments import (
     add_json,
     add_settings,
     broker_options,
+    count,
 )
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_json, print_table
@@ -20,6 +20,8 @@ from pyspark_pykafka.errors import PykafkaError, UnknownTopicError
 from pyspark_pykafka.options import Subscribe, parse_stream_source
 
 if TYPE_CHECKING:
+    import argparse
+
     from pyspark_pykafka.engines.metadata_contract import MetadataBackend
     from pyspark_pykafka.options import SourceOptions
 
@@ -111,11 +113,11 @@ def _add_creation(parser: argparse.ArgumentParser) -> None:
         "--if-not-exists", action="store_true", help="leave an existing topic as it is"
     )
     parser.add_argument(
-        "--partitions", type=_count, default=1, help="number of partitions; default: 1"
+        "--partitions", type=count, default=1, help="number of partitions; default: 1"
     )
     parser.add_argument(
         "--replication-factor",
-        type=_count,
+        type=count,
         default=_BROKER_DEFAULT,
         help="replicas of each partition; default: the brokers' default.replication.factor",
     )
@@ -124,13 +126,6 @@ def _add_creation(parser: argparse.ArgumentParser) -> None:
         "--config",
         "a setting of the topic, such as retention.ms=3600000; may be repeated",
     )
-
-
-def _count(text: str) -> int:
-    if not text.isdigit() or int(text) < 1:
-        msg = f"{text!r} is not valid; it must be a number, at least 1"
-        raise argparse.ArgumentTypeError(msg)
-    return int(text)
 
 
 TOPIC = Command(

@@ -86,10 +86,10 @@ class ClusterSource:
         self._stores = {store.name: store for store in (self._store(options) for options in stores)}
         self._dead_letters = tuple(dead_letters)
         self._letter_settings = dead_letter_fetch_settings(self._options)
-        backend = metadata_backend(
+        self._backend = metadata_backend(
             self._source.kafka, self._source.isolation_level, self._source.engine
         )
-        self._metadata = MetadataClient(backend, self._source.fetch_offset_retry)
+        self._metadata = MetadataClient(self._backend, self._source.fetch_offset_retry)
         self._unread = UnreadRecords(self._source, now)
         self._now = now
         self._searched_at: float | None = None
@@ -140,6 +140,8 @@ class ClusterSource:
         # Not at the top: only a search needs the admin client.
         from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
 
+        # This reports unreachable brokers, without librdkafka's log of each attempt.
+        self._backend.describe_topics(())
         groups = [
             group
             for group in RetryingAdmin(self._source.kafka).list_groups()

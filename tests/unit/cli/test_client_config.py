@@ -5,6 +5,7 @@ The brokers and the login of a command, without anything secret on the command l
 from __future__ import annotations
 
 import json
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -144,6 +145,7 @@ def test_a_readable_file_is_reported(
     [
         (["--cluster", "prod"], "it must be a cluster of {file}: default, staging"),
         (["--command-config", "/no/such/file"], "--command-config cannot be read"),
+        (["--command-config", sys.executable], "--command-config cannot be read"),
     ],
 )
 def test_wrong_sources_are_errors(

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -18,10 +19,15 @@ import pytest
 from pyspark_pykafka.cli import COMMANDS, exit_codes, main, make_parser
 from pyspark_pykafka.cli.exit_codes import ExitCode, exit_code
 from pyspark_pykafka.errors import (
+    AuthenticationError,
     AuthorizationError,
     BrokerUnavailableError,
     ConcurrentWriteError,
+    OptionsError,
+    ProgressError,
     StalledReadError,
+    TimeoutExceededError,
+    TlsError,
     UnknownTopicError,
 )
 from pyspark_pykafka.testing import ServerError
@@ -31,7 +37,7 @@ if TYPE_CHECKING:
 
 WITHOUT_JSON = {"pykafka completion"}
 WITHOUT_BROKERS = {
-    *("pykafka completion", "pykafka dev", "pykafka doctor", "pykafka options"),
+    *("pykafka completion", "pykafka dev", "pykafka options"),
     "pykafka plain-checkpoint",
 }
 
@@ -79,10 +85,16 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("error", "code"),
     [
+        (OptionsError(("o",)), ExitCode.WRONG_ARGUMENTS),
         (UnknownTopicError("t"), ExitCode.NOT_FOUND),
+        (ProgressError("PROGRESS_NOT_FOUND", "p"), ExitCode.NOT_FOUND),
+        (ProgressError("PROGRESS_OTHER", "p"), ExitCode.FAILED),
         (BrokerUnavailableError("b"), ExitCode.UNAVAILABLE),
         (StalledReadError("b"), ExitCode.UNAVAILABLE),
+        (TimeoutExceededError("t"), ExitCode.UNAVAILABLE),
+        (AuthenticationError("u"), ExitCode.REFUSED),
         (AuthorizationError("u"), ExitCode.REFUSED),
+        (TlsError("c"), ExitCode.REFUSED),
         (ConcurrentWriteError("CONDITION", "text"), ExitCode.FAILED),
         (ServerError("s"), ExitCode.FAILED),
     ],
@@ -127,6 +139,44 @@ def test_commands_without_compiled_modules(arguments: list[str], code: ExitCode,
     assert text in result.stderr
     if arguments == ["doctor"]:
         assert "WARNING  compiled modules: the slower engine librdkafka" in result.stdout
+
+
+@pytest.mark.parametrize("arguments", [["options"], ["options", "--json"]])
+def test_a_closed_output_is_no_traceback(arguments: list[str]) -> None:
+    """
+    If the program that reads the output ends, as head does, the command ends without a word.
+    """
+    command = [sys.executable, "-m", "pyspark_pykafka.cli", *arguments]
+    reading, writing = os.pipe()
+    os.close(reading)
+
+    with os.fdopen(writing) as output:
+        result = subprocess.run(
+            command, stdout=output, stderr=subprocess.PIPE, text=True, check=False, timeout=120
+        )
+
+    assert (result.returncode, result.stderr) == (ExitCode.OUTPUT_CLOSED, "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["peek", "--topic", "t", "--max", "0"],
+        ["peek", "--topic", "t", "--last=-3"],
+        ["topic", "create", "t", "--partitions", "many"],
+    ],
+)
+def test_a_wrong_count_is_a_wrong_argument(
+    capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    """
+    Numbers of records and partitions are at least one.
+    """
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+
+    assert caught.value.code == ExitCode.WRONG_ARGUMENTS
+    assert "it must be a whole number, at least 1" in capsys.readouterr().err
 
 
 def test_the_page_lists_the_exit_codes() -> None:

@@ -69,6 +69,9 @@ def test_a_misspelt_dead_letter_topic_is_an_error(
         ["produce", "--topic", "t", "v"],
         ["peek", "--topic", "t"],
         ["schema", "infer", "t"],
+        ["replay", "--topic", "t", "--from", "earliest"],
+        ["ui"],
+        ["ui", "--group", "g", "--json"],
         ["transactions", "list", "--prefix", "p"],
         ["transactions", "release", "--prefix", "p"],
     ],
@@ -83,6 +86,7 @@ def test_a_command_without_brokers_names_their_address(
     listens at the address.
     """
     monkeypatch.setattr(first_contact, "FIRST_CONTACT_MS", 500)
+    monkeypatch.setattr(first_contact, "_reached", set())
 
     code = main([*command, "--bootstrap-server", "127.0.0.1:1"])
 

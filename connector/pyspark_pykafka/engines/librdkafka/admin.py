@@ -7,8 +7,8 @@ from __future__ import annotations
 import logging
 import os
 import time
+from concurrent.futures import Future, wait
 from concurrent.futures import TimeoutError as NotDone
-from concurrent.futures import wait
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -27,7 +27,6 @@ R = TypeVar("R")
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
-    from concurrent.futures import Future
 
     from confluent_kafka.admin import ListConsumerGroupsResult
 
@@ -230,11 +229,9 @@ class RetryingAdmin:
         action = "listing the consumer groups"
 
         def list_all(client: AdminClient, seconds: float) -> Futures[str, ListConsumerGroupsResult]:
-            return {action: client.list_consumer_groups(request_timeout=seconds)}
+            return {action: _complete(client.list_consumer_groups(request_timeout=seconds))}
 
         listing = self.call(list_all, action)[action]
-        for error in listing.errors:
-            raise map_kafka_error(error.args[0], action)
         return sorted(group.group_id for group in listing.valid)
 
     def _results(self, futures: Futures[K, R], deadline: Deadline, action: str) -> dict[K, R]:
@@ -271,6 +268,26 @@ class _MovedError(Exception):
     def __init__(self, error: PykafkaError) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+def _complete(listing: Future[ListConsumerGroupsResult]) -> Future[ListConsumerGroupsResult]:
+    """
+    Return a future that fails with the first error of the listing, which a broker that does not
+    respond leaves incomplete.
+    """
+    complete: Future[ListConsumerGroupsResult] = Future()
+
+    def check(done: Future[ListConsumerGroupsResult]) -> None:
+        error = done.exception()
+        if error is not None:
+            complete.set_exception(error)
+        elif errors := done.result().errors:
+            complete.set_exception(KafkaException(errors[0]))
+        else:
+            complete.set_result(done.result())
+
+    listing.add_done_callback(check)
+    return complete
 
 
 def _has_moved(request: Future[Any]) -> bool:

@@ -5,6 +5,7 @@ The request timeouts of librdkafka's admin client, and its end.
 from __future__ import annotations
 
 from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -13,7 +14,7 @@ from tests.support.clock import Clock
 from tests.support.fresh_process import output_of
 
 from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
-from pyspark_pykafka.errors import BrokerUnavailableError
+from pyspark_pykafka.errors import BrokerUnavailableError, TimeoutExceededError
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
 
@@ -118,6 +119,48 @@ def test_a_role_that_no_broker_takes_is_an_error_at_the_deadline(
     assert caplog.messages == [
         "describing: the coordinator or the controller is moving; retrying for 5 s more"
     ]
+
+
+class _Listing:
+    """
+    The result of a request to all brokers for their consumer groups.
+    """
+
+    def __init__(self, groups: list[str], errors: list[KafkaError]) -> None:
+        self.valid = [SimpleNamespace(group_id=group) for group in groups]
+        self.errors = errors
+
+
+def test_groups_of_a_broker_that_does_not_respond_are_requested_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    A listing without the groups of one broker is incomplete: it is requested again until all have
+    responded.
+    """
+    timed_out = [KafkaError(KafkaError._TIMED_OUT)]
+    listings = iter([_Listing(["a"], timed_out), _Listing(["b", "a"], [])])
+
+    def list_groups(*_: object, **__: object) -> Future[_Listing]:
+        future: Future[_Listing] = Future()
+        future.set_result(next(listings))
+        return future
+
+    monkeypatch.setattr("confluent_kafka.admin.AdminClient.list_consumer_groups", list_groups)
+    admin = RetryingAdmin(KafkaSettings.of({"bootstrap.servers": "127.0.0.1:2", "log_level": "0"}))
+
+    assert admin.list_groups() == ["a", "b"]
+
+
+def test_listing_groups_without_brokers() -> None:
+    """
+    If no broker is reached, the error says why.
+    """
+    settings = {"bootstrap.servers": "127.0.0.1:3", "log_level": "0"}
+    admin = RetryingAdmin(KafkaSettings.of({**settings, "default.api.timeout.ms": "500"}))
+
+    with pytest.raises(TimeoutExceededError, match="127.0.0.1:3: connecting failed"):
+        admin.list_groups()
 
 
 # A silent broker, and a request that its caller leaves because of a refused login. The error is
