@@ -130,7 +130,7 @@ def offset_document(value: object) -> Document | None:
     if isinstance(value, str):
         try:
             value = json.loads(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
     return value if isinstance(value, dict) else None
 
@@ -147,7 +147,7 @@ def offsets_to_json(offsets: Mapping[TopicPartition, int]) -> dict[str, dict[str
     return document
 
 
-def offsets_from_json(document: Mapping[str, Any]) -> Offsets:
+def offsets_from_json(document: Mapping[str, object]) -> Offsets:
     """
     Parse ``{"topic": {"0": 23}}``, ignoring reserved ``@`` keys.
 
@@ -165,7 +165,7 @@ def offsets_from_json(document: Mapping[str, Any]) -> Offsets:
 def _partitions(topic: str, partitions: object) -> Iterable[tuple[int, int]]:
     try:
         return [(int(number), int(offset)) for number, offset in partitions.items()]  # type: ignore[attr-defined]
-    except (AttributeError, TypeError, ValueError) as cause:
+    except (AttributeError, OverflowError, TypeError, ValueError) as cause:
         msg = (
             f"the checkpoint's offsets of topic '{topic}' are {partitions!r}; they must be a map "
             'from partition to offset, such as {"0": 23}. Was the checkpoint written by another '
@@ -256,14 +256,25 @@ class StreamOffset:
                 "pykafka does not know: a newer version wrote them; use that version or a later one"
             )
             raise OffsetsError("MALFORMED_OFFSET", msg)
-        initial = document.get(INITIAL)
         return cls(
             offsets_from_json(document),
             _topic_ids(document.get(TOPIC_IDS, {})),
-            None if initial is None else cls.from_json(initial),
+            _initial_offset(document.get(INITIAL)),
             _query_identity(document.get(QUERY)),
             _leader_epochs(document.get(LEADER_EPOCHS, {})),
         )
+
+
+def _initial_offset(value: object) -> StreamOffset | None:
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        return StreamOffset.from_json(value)
+    msg = (
+        f"the checkpoint's {INITIAL} is {value!r}; it must be the offsets of the query's start. "
+        "Was the checkpoint written by another source?"
+    )
+    raise OffsetsError("MALFORMED_OFFSET", msg)
 
 
 def _topic_ids(value: object) -> dict[str, str]:
@@ -293,7 +304,7 @@ def _query_identity(value: object) -> QueryIdentity | None:
         return None
     try:
         return QueryIdentity(str(value["id"]), int(value["batch"]), str(value["store"]))  # type: ignore[index]
-    except (KeyError, TypeError, ValueError) as cause:
+    except (KeyError, OverflowError, TypeError, ValueError) as cause:
         msg = (
             f"the checkpoint's {QUERY} is {value!r}; it must have an id, a batch and a store. "
             "Was the checkpoint written by another source?"

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import pickle
 from random import Random  # noqa: TC003 (hypothesis reads annotations)
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -15,10 +16,15 @@ from hypothesis import strategies as st
 from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.offsets import (
     EARLIEST,
+    INITIAL,
     LATEST,
+    QUERY,
+    TOPIC_IDS,
     OffsetRange,
+    StreamOffset,
     TopicPartition,
     format_partitions,
+    offset_document,
     offsets_from_json,
     offsets_to_json,
 )
@@ -70,13 +76,44 @@ def test_reserved_keys_are_not_topics() -> None:
     assert offsets_from_json(document) == {TopicPartition("t", 0): 3}
 
 
-@pytest.mark.parametrize("partitions", [3, None, {"x": 1}, {"0": "many"}, {"0": None}])
+@pytest.mark.parametrize(
+    "partitions", [3, None, {"x": 1}, {"0": "many"}, {"0": None}, {"0": float("inf")}]
+)
 def test_malformed_offsets_name_the_topic(partitions: object) -> None:
     """
     Offsets that another source wrote are rejected, and the error names the topic.
     """
     with pytest.raises(OffsetsError, match="offsets of topic 'weather'"):
         offsets_from_json({"weather": partitions})
+
+
+KEYS = st.sampled_from(["t", "0", "id", "batch", "store", INITIAL, QUERY, TOPIC_IDS, "@x"])
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=3)
+ANY_JSON: st.SearchStrategy[Any] = SCALARS | st.lists(SCALARS, max_size=2)
+for _ in range(3):
+    ANY_JSON |= st.dictionaries(KEYS, ANY_JSON, max_size=4)
+
+
+@given(ANY_JSON)
+def test_any_offsets_of_other_sources(value: object) -> None:
+    """
+    Any offset of another source, as an object or as text, is an offset of this form or an
+    OffsetsError.
+    """
+    for form in (value, json.dumps(value)):
+        document = offset_document(form)
+        if document is not None:
+            try:
+                StreamOffset.from_json(document)
+            except OffsetsError as error:
+                assert error.condition == "MALFORMED_OFFSET"  # noqa: PT017 (it need not be raised)
+
+
+def test_deep_text_is_not_an_offset() -> None:
+    """
+    JSON text of another source that is nested too deeply to be parsed is not an offset here.
+    """
+    assert offset_document("[" * 100_000) is None
 
 
 @given(

@@ -122,12 +122,14 @@ def _latest_document(value: object) -> dict[str, Any] | None:
     return document
 
 
-def _offsets(document: Mapping[str, Any] | None) -> Offsets:
+def _offsets(document: object) -> Offsets:
     """
     Return the offsets in a document; empty if it belongs to another kind of source.
     """
+    if not isinstance(document, dict):
+        return {}
     try:
-        return offsets_from_json(document or {})
+        return offsets_from_json(document)
     except OffsetsError:
         return {}
 

@@ -57,7 +57,9 @@ def test_offsets_as_json_text() -> None:
     assert batch.sources[0].end == {TP: 7}
 
 
-@pytest.mark.parametrize("end", [12, {"logOffset": 3}, "None", None, {}])
+@pytest.mark.parametrize(
+    "end", [12, {"logOffset": 3}, "None", None, {}, {"t": {"0": float("inf")}}, {"@initial": 3}]
+)
 def test_other_sources_are_left_out(end: object) -> None:
     """
     A source whose offsets are not those of topics, such as files or rates, has no metrics here.
@@ -66,6 +68,16 @@ def test_other_sources_are_left_out(end: object) -> None:
     document["sources"][0]["endOffset"] = end
 
     assert parse_batch(json.dumps(document)).sources == ()
+
+
+def test_reserved_keys_of_another_kind() -> None:
+    """
+    Offsets under reserved keys that are not objects count as missing.
+    """
+    batch = parse_batch(progress({"t": {"0": 7}, "@initial": 3}, latest={"t": 7, "@lost": [1]}))
+    (source,) = batch.sources
+
+    assert (source.start, source.end, source.latest, source.lost) == ({}, {TP: 7}, None, {})
 
 
 def test_replayed_batch_is_one_that_this_run_did_not_plan() -> None:
