@@ -4,17 +4,18 @@ Mistakes of new users are reported early, and named, in every way to use the for
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.functions import udf
-from tests.support.stub_brokers import Behaviour, StubCluster
+from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
+TOPIC_AUTHORIZATION_FAILED = 29
 BROKERS = {"kafka.bootstrap.servers": "127.0.0.1:1"}
 READ = {**BROKERS, "subscribe": "t"}
 MISSPELT = {**READ, "startingOffset": "earliest"}
@@ -78,6 +79,52 @@ def test_expected_errors_are_one_line(spark: SparkSession) -> None:
             act()
         assert "Traceback" not in str(raised.value)
         assert len(str(raised.value).strip().splitlines()) <= 3
+
+
+class Refusing(Behaviour):
+    """
+    Lets the driver plan, and refuses what the tasks send.
+    """
+
+    def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:  # noqa: ARG002
+        return FetchAnswer(TOPIC_AUTHORIZATION_FAILED, -1)
+
+    def _on_0(self, node: int, request: Any) -> Any:
+        response = super()._on_0(node, request)
+        response.responses[0].partition_responses[0].error_code = TOPIC_AUTHORIZATION_FAILED
+        return response
+
+
+@pytest.mark.parametrize("use", ["batch", "stream", "write"])
+def test_an_error_in_a_task_has_no_traceback(
+    spark: SparkSession, checkpoint: str, use: str
+) -> None:
+    """
+    An expected error on an executor is one line in Spark's report, in a batch, a stream and a
+    write; the Java lines around it are Spark's.
+    """
+    with StubCluster(Refusing(high_watermark=10_000)) as cluster:
+        options = {"kafka.bootstrap.servers": cluster.bootstrap}
+        read = {**options, "subscribe": "t", "startingOffsets": "earliest"}
+
+        def batch() -> object:
+            return spark.read.format("pykafka").options(**read).load().collect()
+
+        def stream() -> None:
+            rows = spark.readStream.format("pykafka").options(**read).load()
+            writer = rows.writeStream.format("noop").option("checkpointLocation", checkpoint)
+            writer.trigger(availableNow=True).start().awaitTermination(120)
+
+        def write() -> None:
+            rows = spark.range(1).selectExpr("'a' AS value").write.format("pykafka")
+            rows.options(**options, topic="t").mode("append").save()
+
+        with pytest.raises(Exception, match="TOPIC_AUTHORIZATION_FAILED") as raised:
+            {"batch": batch, "stream": stream, "write": write}[use]()
+
+    (line,) = {line for line in str(raised.value).splitlines() if "grant the permission" in line}
+    assert "AuthorizationError: [" in line
+    assert "Traceback" not in str(raised.value)
 
 
 def test_errors_of_users_keep_their_traceback(spark: SparkSession) -> None:
