@@ -281,8 +281,9 @@ def _simulation(runs: Sequence[Run]) -> Iterator[str]:
         yield "No results of `make simulate` are recorded yet. [What it is](simulation.md).\n"
         return
     summaries = summarize(runs)
-    commits = ", ".join(dict.fromkeys(name for each in summaries for name in each.commits))
-    yield f"Histories that [the simulation](simulation.md) checked, at commit {commits}.\n"
+    names = list(dict.fromkeys(name for each in summaries for name in each.commits))
+    commits = f"commit{'s' if len(names) > 1 else ''} {', '.join(names)}"
+    yield f"Histories that [the simulation](simulation.md) checked, at {commits}.\n"
     head = ("Workload", "Histories", "Seeds", "Records", "Faults", "Failed")
     yield _table(head, (_simulation_row(each) for each in summaries))
 

@@ -145,7 +145,7 @@ def test_page_shows_the_simulation(soak: dict[str, Any]) -> None:
 
     page = render([soak], runs)
 
-    assert "at commit abc, def." in page
+    assert "at commits abc, def." in page
     assert "| `source` | 10,250 | 0-9999, 20000-20249 | 123,456 | 99 | 1 |" in page
 
 
