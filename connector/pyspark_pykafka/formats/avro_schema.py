@@ -68,6 +68,10 @@ def parse_avro(text: str) -> AvroType:
     """
     try:
         document = json.loads(text)
+        json.dumps(document, ensure_ascii=False).encode()
+    except UnicodeEncodeError as cause:
+        msg = "it has a string with half of a surrogate pair"
+        raise AvroSchemaError(msg) from cause
     except (ValueError, RecursionError) as cause:
         msg = f"it is not JSON ({cause})"
         raise AvroSchemaError(msg) from cause
@@ -134,11 +138,12 @@ class _Names:
             names = {id(branch): f"member{number}" for number, branch in members}
             return AvroType("union", tuple((names.get(id(b), ""), b) for b in branches))
         if not isinstance(document, dict) or "type" not in document:
-            msg = f"{json.dumps(document)[:80]} is not a type"
-            raise AvroSchemaError(msg)
+            raise _not_a_type(document)
         kind = document["type"]
         if isinstance(kind, (dict, list)):
             return self.parse(kind, namespace, depth + 1)
+        if not isinstance(kind, str):
+            raise _not_a_type(kind)
         if kind in {"record", "error", "enum", "fixed"}:
             return self._definition(document, kind, namespace, depth)
         if kind in {"array", "map"}:
@@ -174,7 +179,7 @@ class _Names:
             default = document.get("default")
             defined = AvroType(
                 kind,
-                symbols=tuple(map(str, _member(document, "symbols"))),
+                symbols=tuple(map(str, _listed(document, "symbols"))),
                 default=None if default is None else str(default),
                 **names,
             )
@@ -187,7 +192,7 @@ class _Names:
         else:
             fields = tuple(
                 (str(_member(f, "name")), self.parse(_member(f, "type"), inner, depth + 1))
-                for f in _member(document, "fields")
+                for f in _listed(document, "fields")
             )
             defined = AvroType(
                 "record",
@@ -207,6 +212,18 @@ def _member(document: Any, name: str) -> Any:
         msg = f"'{name}' is missing in {json.dumps(document)[:80]}"
         raise AvroSchemaError(msg)
     return document[name]
+
+
+def _listed(document: Any, name: str) -> list[Any]:
+    listed = _member(document, name)
+    if not isinstance(listed, list):
+        msg = f"'{name}' is {json.dumps(listed)[:80]}; it must be a list"
+        raise AvroSchemaError(msg)
+    return listed
+
+
+def _not_a_type(document: Any) -> AvroSchemaError:
+    return AvroSchemaError(f"{json.dumps(document)[:80]} is not a type")
 
 
 def _aliases(document: dict[str, Any], namespace: str) -> tuple[str, ...]:

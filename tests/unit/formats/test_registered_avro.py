@@ -298,6 +298,61 @@ def test_hostile_schemas(registry: FakeRegistry) -> None:
         assert reason in str(error)
 
 
+WHOLE = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "aliases": ["Older"],
+    "fields": [
+        {"name": "id", "type": "int", "default": 1, "aliases": ["number"]},
+        {"name": "item", "type": {"type": "enum", "name": "Item", "symbols": ["A", "B"]}},
+        {"name": "f", "type": {"type": "fixed", "name": "F", "size": 2}},
+        {"name": "many", "type": {"type": "array", "items": "int"}},
+        {"name": "named", "type": ["null", {"type": "map", "values": "string"}]},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+        {"name": "paid", "type": {"type": "bytes", "logicalType": "decimal", "precision": 4}},
+    ],
+}
+OTHER: list[Any] = [
+    *(None, 5, float("inf"), "", "\ud800", "shop.Order"),
+    *([], {}, [5], ["\ud800"], {"type": 5}),
+]
+
+
+def variants(document: Any, value: Any) -> Iterator[Any]:
+    """
+    Yield a document with each of its parts replaced in turn.
+    """
+    yield value
+    if isinstance(document, dict):
+        for key, part in document.items():
+            yield from ({**document, key: variant} for variant in variants(part, value))
+    elif isinstance(document, list):
+        for at, part in enumerate(document):
+            for variant in variants(part, value):
+                yield [*document[:at], variant, *document[at + 1 :]]
+
+
+def test_invalid_schemas(registry: FakeRegistry) -> None:
+    """
+    A writer's schema with any part replaced is used, or makes its records bad.
+    """
+    registry.add("orders-value", WHOLE)
+    record = b"\x02\x02ab\x00\x00\x02\x02\x00"
+    numbers = [registry.add("own", WHOLE)]
+    numbers += [
+        registry.add("invalid", json.dumps(document))
+        for value in OTHER
+        for document in variants(WHOLE, value)
+    ]
+
+    good, *others = rows(formats(registry), [framed(number, record) for number in numbers])
+
+    assert (good[0]["id"], good[0]["item"], good[0]["f"], good[1]) == (1, "B", b"ab", None)
+    errors = [str(error) for _, error in others if error is not None]
+    assert 100 < len(errors) < len(others)
+
+
 def test_driver_waits_less(registry: FakeRegistry) -> None:
     """
     A read on the driver waits for the registry no longer than its own limit.
