@@ -18,6 +18,7 @@ from pyspark_pykafka import (
     AuditListener,
     Auditor,
     DeadLetterTopic,
+    MetricsListener,
     ProgressListener,
     isolate_poison,
     mount,
@@ -95,7 +96,13 @@ class Job:
             reported.set()
 
         auditor = Auditor("connect", options=options)
-        listeners = [ProgressListener(options), AuditListener(auditor, on_report=on_report)]
+        # The listeners get each event in this order, so the metrics are complete at the report.
+        metrics = MetricsListener(port=0)
+        listeners = [
+            metrics,
+            ProgressListener(options),
+            AuditListener(auditor, on_report=on_report),
+        ]
         for listener in listeners:
             self.spark.streams.addListener(listener)
         source = self.spark.readStream.format("pykafka").options(**options).load()
@@ -106,7 +113,14 @@ class Job:
         in_time = reported.wait(AUDIT_SECONDS)
         for listener in listeners:
             self.spark.streams.removeListener(listener)
-        return {"ended": outcome, "in_time": in_time, "complete": [r.is_complete for r in reports]}
+        metrics.close()
+        read = [p.read for query in metrics.snapshot().queries for p in query.partitions]
+        return {
+            "ended": outcome,
+            "in_time": in_time,
+            "complete": [r.is_complete for r in reports],
+            "read": sum(read),
+        }
 
     def supervised(self) -> int:
         starts = []

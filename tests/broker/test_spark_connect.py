@@ -96,6 +96,7 @@ def test_a_server_runs_what_a_client_asks_for(
     assert values(kafka_cluster, names["dead"]) == [POISON]
     assert results["listeners"]["ended"] == "ended"
     assert results["listeners"]["complete"] == [True]
+    assert results["listeners"]["read"] == RECORDS
     assert committed_offsets(kafka_cluster, names) == RECORDS
     assert results["supervised"] == 1
     assert "did you mean 'startingOffsets'" in results["misspelt"]
