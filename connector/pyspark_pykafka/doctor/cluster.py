@@ -20,6 +20,7 @@ from pyspark_pykafka.engines.selection import (
 from pyspark_pykafka.errors import (
     AuthenticationError,
     AuthorizationError,
+    OptionsError,
     PykafkaError,
     TlsError,
 )
@@ -87,6 +88,8 @@ def _check_contact(kafka: KafkaSettings) -> Finding | None:
         metadata_backend(kafka, "read_uncommitted", "auto").describe_topics(())
     except (AuthenticationError, AuthorizationError) as error:
         return failed("login", str(error), "correct the kafka.sasl.* settings, or the permissions")
+    except OptionsError as error:
+        return failed("kafka settings", "; ".join(error.mistakes), "correct the setting")
     except TlsError as error:
         return failed("login", str(error), "correct kafka.security.protocol or kafka.ssl.*")
     except PykafkaError as error:

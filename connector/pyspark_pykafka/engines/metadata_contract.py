@@ -44,7 +44,8 @@ class MetadataBackend(Protocol):
 
     def describe_topics(self, names: Collection[str]) -> dict[str, Topic]:
         """
-        Return the topics with these names; creates none.
+        Return the topics with these names; creates none. Without names it only checks that a broker
+        answers.
         """
 
     def describe_matching_topics(self, matches: Callable[[str], object]) -> dict[str, Topic]:

@@ -88,7 +88,8 @@ class GroupMember:
         """
         Join the group, and return once the coordinator has assigned the member's part.
         """
-        self.consumer, self._expelled = Consumer(self._config(owner)), None
+        with translating_errors("connecting"):
+            self.consumer, self._expelled = Consumer(self._config(owner)), None
         # Called at the first assignment and at every later one, which a member only gets after its
         # session has expired. Nothing is ever read.
         self.consumer.subscribe(

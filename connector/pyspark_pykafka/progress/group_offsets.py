@@ -51,7 +51,8 @@ class GroupOffsets:
         self._max_seconds = timeout_seconds
         self._attempt_seconds = _FIRST_ATTEMPT_SECONDS
         self._is_member = member is not None
-        self._consumer = member or Consumer(consumer_config(kafka, group_id=group))
+        with translating_errors("connecting"):
+            self._consumer = member or Consumer(consumer_config(kafka, group_id=group))
         self._check_access = check_access
 
     def fetch(self, tps: Sequence[TopicPartition]) -> Records:

@@ -55,20 +55,54 @@ def test_without_brokers_the_machine_is_checked(capsys: pytest.CaptureFixture[st
     assert by_check["python"]["status"] == "ok"
 
 
+@pytest.mark.parametrize(
+    ("setting", "text"),
+    [
+        ("client.id=doctor", "127.0.0.1:1: connecting failed"),
+        ("enable.metrics.push=true", "Timed out"),
+    ],
+)
 def test_unreachable_brokers(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    setting: str,
+    text: str,
 ) -> None:
     """
-    Unreachable brokers are reported with the reason, and no further checks are made.
+    Unreachable brokers are reported with the reason, and no further checks are made, also with a
+    setting that only librdkafka supports.
     """
     monkeypatch.setattr(first_contact, "FIRST_CONTACT_MS", 500)
+    monkeypatch.setattr(first_contact, "_reached", set())
+    properties = tmp_path / "client.properties"
+    properties.write_text(f"bootstrap.servers=127.0.0.1:1\nlog_level=0\n{setting}\n")
 
-    code, by_check = findings(capsys, "--bootstrap-server", "127.0.0.1:1", "--read", "t")
+    code, by_check = findings(capsys, "--command-config", str(properties), "--read", "t")
 
     assert code == ExitCode.FAILED
     assert by_check["brokers"]["status"] == "failed"
-    assert "127.0.0.1:1: connecting failed" in by_check["brokers"]["text"]
-    assert "topic t" not in by_check
+    assert by_check["brokers"]["text"].startswith("connecting: ")
+    assert text in by_check["brokers"]["text"]
+    assert by_check.keys().isdisjoint({"login", "topic t"})
+
+
+def test_settings_that_librdkafka_rejects(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """
+    A key store that does not exist is a failure of the settings, which names it.
+    """
+    properties = tmp_path / "client.properties"
+    store = "ssl.keystore.location=/no.p12\nssl.keystore.password=SECRET"
+    properties.write_text(f"bootstrap.servers=127.0.0.1:1\nsecurity.protocol=SSL\n{store}\n")
+
+    code, by_check = findings(capsys, "--command-config", str(properties))
+
+    assert code == ExitCode.FAILED
+    assert by_check["kafka settings"]["status"] == "failed"
+    assert "ssl.keystore.location: /no.p12" in by_check["kafka settings"]["text"]
+    assert "SECRET" not in str(by_check)
 
 
 def test_wrong_settings(capsys: pytest.CaptureFixture[str]) -> None:

@@ -16,7 +16,11 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from pyspark_pykafka.engines import first_contact
-from pyspark_pykafka.engines.error_mapping import FatalErrors, map_kafka_error
+from pyspark_pykafka.engines.error_mapping import (
+    FatalErrors,
+    map_kafka_error,
+    translating_errors,
+)
 from pyspark_pykafka.engines.librdkafka.first_error import bootstrap_error
 from pyspark_pykafka.errors import KafkaClientError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.retry import NEVER, Deadline
@@ -95,10 +99,13 @@ class RetryingAdmin:
     def client(self) -> AdminClient:
         """
         Return the client, which must outlive the futures that it returns.
+
+        Raises :class:`OptionsError` for settings that librdkafka rejects, such as a missing file.
         """
         if self._client is None:
             config = admin_config(self._kafka)
-            self._client = AdminClient({**config, "error_cb": self._fatal.record})
+            with translating_errors("connecting"):
+                self._client = AdminClient({**config, "error_cb": self._fatal.record})
         return self._client
 
     def reset(self) -> None:

@@ -10,7 +10,7 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
 
 from pyspark_pykafka.engines.contract import FetchSettings, Watermarks
-from pyspark_pykafka.engines.error_mapping import FatalErrors
+from pyspark_pykafka.engines.error_mapping import FatalErrors, translating_errors
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,7 +27,8 @@ class Client:
         self.fatal = FatalErrors()
         #: Whether its metadata came from a stale broker, so that no other task may use it.
         self.is_stale = False
-        self.consumer = Consumer({**config, "error_cb": self.fatal.record})
+        with translating_errors("connecting"):
+            self.consumer = Consumer({**config, "error_cb": self.fatal.record})
 
     def close(self) -> None:
         """

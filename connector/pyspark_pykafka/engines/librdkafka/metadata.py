@@ -62,6 +62,9 @@ class AdminMetadata:
         """
         Return the topics of these names, without creating any.
         """
+        if not names:
+            self._admin.call(_describe_cluster, "connecting")
+            return {}
         return {name: _topic(description) for name, description in self._describe(names).items()}
 
     def describe_matching_topics(self, matches: Callable[[str], object]) -> dict[str, Topic]:

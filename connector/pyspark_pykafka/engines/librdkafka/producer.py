@@ -47,7 +47,8 @@ class _Client:
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self.fatal = FatalErrors()
-        self.producer = Producer({**config, "error_cb": self.fatal.record})
+        with translating_errors("connecting"):
+            self.producer = Producer({**config, "error_cb": self.fatal.record})
 
     def close(self) -> None:
         # Spark retries a failed task: the records that it still has queued must not be sent.

@@ -14,11 +14,17 @@ from tests.support.clock import Clock
 from tests.support.fresh_process import output_of
 
 from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
-from pyspark_pykafka.errors import BrokerUnavailableError, TimeoutExceededError
+from pyspark_pykafka.engines.librdkafka.client import Client
+from pyspark_pykafka.engines.librdkafka.producer import produce
+from pyspark_pykafka.errors import BrokerUnavailableError, OptionsError, TimeoutExceededError
+from pyspark_pykafka.progress.group_offsets import GroupOffsets
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.settings.librdkafka_config import consumer_config
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from confluent_kafka.admin import AdminClient, NewTopic
 
 
@@ -150,6 +156,28 @@ def test_groups_of_a_broker_that_does_not_respond_are_requested_again(
     admin = RetryingAdmin(KafkaSettings.of({"bootstrap.servers": "127.0.0.1:2", "log_level": "0"}))
 
     assert admin.list_groups() == ["a", "b"]
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda kafka: RetryingAdmin(kafka).list_groups(),
+        lambda kafka: produce([], kafka, "t"),
+        lambda kafka: Client(consumer_config(kafka, group_id="g")),
+        lambda kafka: GroupOffsets(kafka, "g", 1.0, None, bool),
+    ],
+    ids=["admin", "producer", "consumer", "group"],
+)
+def test_settings_that_librdkafka_rejects(use: Callable[[KafkaSettings], object]) -> None:
+    """
+    A file that does not exist is an error of the options, which names the file.
+    """
+    store = {"ssl.keystore.location": "/no/such/file.p12", "ssl.keystore.password": "SECRET"}
+    brokers = {"bootstrap.servers": "127.0.0.1:3", "security.protocol": "SSL"}
+    kafka = KafkaSettings.of({**brokers, **store})
+
+    with pytest.raises(OptionsError, match="connecting: .*/no/such/file.p12"):
+        use(kafka)
 
 
 def test_listing_groups_without_brokers() -> None:

@@ -310,4 +310,6 @@ def _with_action(request: Callable[[], MetadataResponse], action: str) -> Metada
 
 
 def _reading_partitions(names: Collection[str]) -> str:
+    if not names:
+        return "connecting"
     return f"reading the partitions of {', '.join(sorted(names)[:20])}"
