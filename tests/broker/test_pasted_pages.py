@@ -1,5 +1,6 @@
 """
-Pages that a newcomer pastes block by block: the README, the tutorial and the recipes.
+Pages that a newcomer pastes block by block: the README, the tutorial, the recipes, and the blocks
+of the pages on single features.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from itertools import chain, filterfalse
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql.streaming.query import StreamingQueryManager
 from tests.support.page_blocks import Block, PageReader, blocks_of
 
 from pyspark_pykafka.cli import main
@@ -22,13 +24,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.listener import StreamingQueryListener
 
     from pyspark_pykafka.testing import KafkaCluster
 
 TOPICS = {
     *("flights", "delays", "flight-delays-ledger", "copies", "copies-ledger"),
     *("airlines", "departures", "durations", "flights.dead", "flights.corrected"),
+    *("weather", "accounts", "archive", "nightly-copies-ledger"),
 }
 DATABASE = "jdbc:derby:memory:flights;create=true"
 #: Blocks that need jars which Spark does not ship.
@@ -167,6 +171,16 @@ def prepared(reader: PageReader, kafka_cluster: KafkaCluster) -> PageReader:
     return reader
 
 
+def jvm_of(spark: SparkSession) -> Any:
+    """
+    Return Spark's JVM, in which the database Derby writes no log.
+    """
+    jvm = spark._jvm
+    assert jvm is not None
+    jvm.java.lang.System.setProperty("derby.stream.error.file", "/dev/null")
+    return jvm
+
+
 def needs_jars(block: Block) -> bool:
     return any(name in block.text for name in LAKEHOUSES)
 
@@ -178,10 +192,7 @@ def test_the_recipes(
     Each block runs as it stands; each record is there once, in a database also if Spark repeats a
     micro-batch, and one that cannot be decoded is replayed.
     """
-    jvm = spark._jvm
-    assert jvm is not None
-    jvm.java.lang.System.setProperty("derby.stream.error.file", "/dev/null")
-    statement = jvm.java.sql.DriverManager.getConnection(DATABASE).createStatement()
+    statement = jvm_of(spark).java.sql.DriverManager.getConnection(DATABASE).createStatement()
     for block in filterfalse(needs_jars, blocks_of("docs/recipes.md")):
         if block.language == "sql":
             statement.execute(block.text)
@@ -203,3 +214,126 @@ def test_the_recipes(
     assert spark.read.parquet(f"{folder}/lake/raw_flights").count() == len(FLIGHTS)
     assert spark.read.parquet(f"{folder}/lake/good_flights").count() == len(FLIGHTS)
     assert committed(kafka_cluster, "flights.corrected") == [{"id": "bad"}]
+
+
+@pytest.fixture
+def flights(
+    reader: PageReader, spark: SparkSession, kafka_cluster: KafkaCluster
+) -> Iterator[PageReader]:
+    """
+    Return a reader who has read the topic `flights`; views and listeners are removed afterwards.
+    """
+    kafka_cluster.create_topic("flights")
+    kafka_cluster.produce("flights", [Record(b"short"), Record(b"a long one", key=b"k")])
+    add, added = StreamingQueryManager.addListener, []
+
+    def record(manager: StreamingQueryManager, listener: StreamingQueryListener) -> None:
+        added.append(listener)
+        add(manager, listener)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(StreamingQueryManager, "addListener", record)
+        yield reader
+    for listener in added:
+        spark.streams.removeListener(listener)
+    spark.catalog.dropTempView("flights")
+
+
+def stream_of_flights(reader: PageReader, spark: SparkSession) -> DataFrame:
+    options = {"kafka.bootstrap.servers": reader.bootstrap, "subscribe": "flights"}
+    stream = spark.readStream.format("pykafka").options(**options)
+    return stream.option("startingOffsets", "earliest").load()
+
+
+def paste_all(reader: PageReader, page: str) -> None:
+    for block in blocks_of(page):
+        reader.paste(block)
+
+
+def test_pages_that_read(
+    flights: PageReader, spark: SparkSession, kafka_cluster: KafkaCluster
+) -> None:
+    """
+    The blocks of the start page and of those on positions and progress return the topic's records.
+    """
+    kafka_cluster.create_topic("weather")
+    names = flights.names
+
+    for page in ("docs/index.md", "docs/positions.md", "docs/progress.md"):
+        paste_all(flights, page)
+
+    assert names["df"].count() == names["recent"].count() == spark.table("flights").count() == 2
+    assert names["mixed"].isStreaming
+    assert names["stream"].isStreaming
+
+
+def test_the_page_on_compacted_topics(flights: PageReader, kafka_cluster: KafkaCluster) -> None:
+    """
+    The block reads the latest value of each key.
+    """
+    kafka_cluster.create_topic("accounts")
+    values = [json.dumps({"account": 1, "balance": balance}).encode() for balance in (5, 7)]
+    kafka_cluster.produce("accounts", [Record(value, key=b"1") for value in values])
+
+    paste_all(flights, "docs/compacted-topics.md")
+
+    assert [row.value.balance for row in flights.names["accounts"].collect()] == [7]
+
+
+def test_the_page_on_writing(
+    flights: PageReader, spark: SparkSession, kafka_cluster: KafkaCluster
+) -> None:
+    """
+    Each block writes its rows once: a batch, two threads, and exactly-once as a batch and a stream.
+    """
+    for name in ("copies", "archive"):
+        kafka_cluster.create_topic(name)
+    names = flights.names
+    options = {"kafka.bootstrap.servers": flights.bootstrap, "subscribe": "flights"}
+    names["flights"] = spark.read.format("pykafka").options(**options).load()
+    names["rows"] = spark.range(3).selectExpr("CAST(id AS STRING) AS value")
+
+    for block in blocks_of("docs/writing.md"):
+        if "writeStream" in block.text:
+            names["rows"] = stream_of_flights(flights, spark).select("key", "value")
+        flights.paste(block)
+    for thread in names["threads"]:
+        thread.join()
+    for query in spark.streams.active:
+        query.processAllAvailable()
+
+    committed_only = {"isolation.level": "read_committed"}
+    assert len(kafka_cluster.consume("copies", committed_only)) == 2 + 100 + 3 + 2
+    assert len(kafka_cluster.consume("archive", committed_only)) == 100
+
+
+def test_the_page_on_failing_batches(flights: PageReader, spark: SparkSession) -> None:
+    """
+    The supervised query ends, and the stream that isolates poison records fills a database.
+    """
+    jvm_of(spark)
+    url = "jdbc:derby:memory:failing;create=true"
+    stream = stream_of_flights(flights, spark)
+    writer = stream.writeStream.format("noop").trigger(availableNow=True)
+    writer = writer.option("checkpointLocation", f"{flights.folder}/supervised")
+    flights.names |= {"stream": stream, "writer": writer, "url": url}
+
+    paste_all(flights, "docs/failing.md")
+    flights.names["query"].processAllAvailable()
+
+    assert spark.read.jdbc(url, "flights").count() == 2
+
+
+def test_the_page_on_audits(flights: PageReader, kafka_cluster: KafkaCluster) -> None:
+    """
+    The audited stream filters the topic's new records; Parquet stands in for Delta.
+    """
+    for block in blocks_of("docs/audit.md"):
+        flights.paste(Block(block.language, block.text.replace('"delta"', '"parquet"')))
+    query, spark = flights.names["query"], flights.names["spark"]
+    query.processAllAvailable()
+    kafka_cluster.produce("flights", [Record(b"short"), Record(b"a long one")])
+    query.processAllAvailable()
+
+    rows = spark.read.parquet(f"{flights.folder}/data/flights").collect()
+    assert [row.value for row in rows] == ["A LONG ONE"]

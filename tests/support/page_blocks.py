@@ -18,10 +18,10 @@ from pyspark_pykafka.cli import main, make_parser
 
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(r"^ *```(python|sh|sql)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
-#: The broker that the pages use.
-_ADDRESS = "localhost:9092"
-#: Folders that the pages write to, in the current folder of Spark.
-_FOLDERS = re.compile(r'"(lake|checkpoints)/')
+#: The brokers that the pages use.
+_ADDRESS = re.compile(r"\b(?:localhost|broker):9092\b")
+#: Folders that the pages write to, in the current folder of Spark or in the root.
+_FOLDERS = re.compile(r'"/?(lake|checkpoints|data)/')
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +54,15 @@ class PageReader:
 
     def paste(self, block: Block) -> str:
         """
-        Run a block of Python or of commands, and return its output.
+        Run a block of Python, of commands or of SQL, and return its output.
         """
+        if block.language == "sql":
+            self.names["spark"].sql(_ADDRESS.sub(self.bootstrap, block.text))
+            return ""
         if block.language == "sh":
             lines = block.text.replace("\\\n", " ").splitlines()
             return "".join(map(self._run, lines))
-        code = _FOLDERS.sub(rf'"{self.folder}/\1/', block.text.replace(_ADDRESS, self.bootstrap))
+        code = _FOLDERS.sub(rf'"{self.folder}/\1/', _ADDRESS.sub(self.bootstrap, block.text))
         printed = io.StringIO()
         with redirect_stdout(printed):
             exec(code, self.names)  # noqa: S102 (our own page)
@@ -69,7 +72,7 @@ class PageReader:
         """
         Run a line if it sets a variable or is a command of ours; the latter must succeed.
         """
-        words = shlex.split(line.replace(_ADDRESS, self.bootstrap), comments=True)
+        words = shlex.split(_ADDRESS.sub(self.bootstrap, line), comments=True)
         if not words or words[0] not in {"export", "pykafka"}:
             return ""
         if words[0] == "export":
