@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import logging
 import os
 import signal
 import sys
@@ -64,6 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run `pykafka` and return its exit code."""
     parsed = make_parser().parse_args(arguments)
     command: Command = parsed.command
+    # Keeps kazoo's warnings about each attempt to connect off the screen; the error says enough.
+    logging.getLogger("kazoo").addHandler(logging.NullHandler())
     try:
         with _sigterm_as_interrupt():
             code = command.run(parsed)

@@ -141,6 +141,22 @@ def test_commands_without_compiled_modules(arguments: list[str], code: ExitCode,
         assert "WARNING  compiled modules: the slower engine librdkafka" in result.stdout
 
 
+def test_an_unreachable_zookeeper_is_one_line() -> None:
+    """
+    The error names the servers, and no attempt to connect is logged.
+    """
+    command = [sys.executable, "-m", "pyspark_pykafka.cli", "lag", "--timeout", "1"]
+    store = ["--bootstrap-server", "127.0.0.1:1", "--zookeeper", "127.0.0.1:1", "--id", "x"]
+
+    result = subprocess.run(
+        [*command, *store], capture_output=True, text=True, check=False, timeout=120
+    )
+
+    assert result.returncode == ExitCode.UNAVAILABLE
+    (line,) = result.stderr.splitlines()
+    assert line.startswith("pykafka lag: reading /pykafka/x in ZooKeeper at 127.0.0.1:1: ")
+
+
 @pytest.mark.parametrize("arguments", [["options"], ["options", "--json"]])
 def test_a_closed_output_is_no_traceback(arguments: list[str]) -> None:
     """
