@@ -158,7 +158,7 @@ def test_a_checkpoint_that_was_reset_by_one_batch(caplog: pytest.LogCaptureFixtu
     assert start(world, "a", FIRST).finish().outcome == "done"
     caplog.set_level("WARNING", "pyspark_pykafka")
     assert start(world, "b", DIVISIONS[2]).finish().outcome == "done"
-    assert "with other rows" not in caplog.text
+    assert "with different rows" not in caplog.text
     assert start(world, "c", ("ab", "cde")).finish().outcome == "done"
     check_whole(world, 0, ROWS)
     assert "with different rows from those of this run (4 rows then, 5 now)" in caplog.text
