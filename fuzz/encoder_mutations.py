@@ -86,7 +86,7 @@ def _elements(
 def _ends(sizes: list[int], choices: Choices, first: int | None = None) -> tuple[pa.Buffer, int]:
     start = choices.number(0, 2) if first is None else first
     ends = list(itertools.accumulate(sizes, initial=start))
-    return _exact(b"".join(end.to_bytes(4, "little") for end in ends)), start
+    return _exact(b"".join(end.to_bytes(4, "little") for end in ends)), ends[-1]
 
 
 def _text(choices: Choices) -> bytes:
