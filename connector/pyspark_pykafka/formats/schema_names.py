@@ -151,12 +151,12 @@ class SchemaNames:
 
         # The first match in the reversed rows is the last header of a row.
         last = pc.index_in(rows, value_set=named_rows[::-1])
-        found = pc.dictionary_encode(names[::-1].take(last))
-        texts: list[bytes | None] = [*found.dictionary.to_pylist(), None]
-        indices = pc.fill_null(found.indices.cast(pa.int64()), len(texts) - 1)
-        pairs = pc.dictionary_encode(pc.add(pc.multiply(keys, len(texts)), indices))
-        unique = [divmod(pair, len(texts)) for pair in pairs.dictionary.to_pylist()]
-        resolved_keys = [self._named(key, texts[number]) for key, number in unique]
+        encoded = pc.dictionary_encode(names[::-1].take(last))
+        messages: list[bytes | None] = [*encoded.dictionary.to_pylist(), None]
+        message_indices = pc.fill_null(encoded.indices.cast(pa.int64()), len(messages) - 1)
+        pairs = pc.dictionary_encode(pc.add(pc.multiply(keys, len(messages)), message_indices))
+        unique = [divmod(pair, len(messages)) for pair in pairs.dictionary.to_pylist()]
+        resolved_keys = [self._named(key, messages[index]) for key, index in unique]
         return pa.array(resolved_keys, pa.int64()).take(pairs.indices)
 
     def _named(self, key: int, message: bytes | None) -> int:
