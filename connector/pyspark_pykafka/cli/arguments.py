@@ -91,12 +91,19 @@ def seconds(text: str) -> float:
     return number
 
 
-def count(text: str) -> int:
-    """Parse a number of things, at least one."""
-    if not text.isdecimal() or int(text) < 1:
-        msg = f"{text!r} is not valid; it must be a whole number, at least 1"
+def whole_number(min_value: int, max_value: int | None = None) -> Callable[[str], int]:
+    """Return a parser of whole numbers in a range, both ends included."""
+    limits = f", at least {min_value}" if max_value is None else f" from {min_value} to {max_value}"
+
+    def parse(text: str) -> int:
+        if text.isdecimal():
+            number = int(text)
+            if number >= min_value and (max_value is None or number <= max_value):
+                return number
+        msg = f"{text!r} is not valid; it must be a whole number{limits}"
         raise argparse.ArgumentTypeError(msg)
-    return int(text)
+
+    return parse
 
 
 def position(text: str) -> int | Position:

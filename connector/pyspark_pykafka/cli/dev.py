@@ -8,7 +8,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, NoReturn
 
-from pyspark_pykafka.cli.arguments import add_json
+from pyspark_pykafka.cli.arguments import add_json, whole_number
 from pyspark_pykafka.cli.command import Command
 from pyspark_pykafka.cli.output import print_json
 from pyspark_pykafka.testing import KAFKA_VERSION, KafkaCluster, ZooKeeper
@@ -20,6 +20,9 @@ CHECK_SECONDS = 1.0
 #: Seconds until a broker that has ended, for example by kill, is restarted.
 DOWN_SECONDS = 10.0
 
+# Three brokers use the port and the two after it.
+_MAX_PORT = 65_533
+
 
 def _add_dev_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -28,7 +31,11 @@ def _add_dev_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--version", default=KAFKA_VERSION, help=f"Kafka version, default: {KAFKA_VERSION}"
     )
-    parser.add_argument("--port", type=_port, help="port of the first broker, default: a free port")
+    parser.add_argument(
+        "--port",
+        type=whole_number(1, _MAX_PORT),
+        help="port of the first broker, default: a free port",
+    )
     parser.add_argument("--zookeeper", action="store_true", help="also run a ZooKeeper server")
     add_json(parser)
 
@@ -100,13 +107,6 @@ def _how_to_connect(kafka: KafkaCluster, zookeeper: ZooKeeper | None) -> str:
         "Ctrl-C stops it and deletes all its data.",
     ]
     return "\n".join(lines)
-
-
-def _port(text: str) -> int:
-    if not text.isdigit() or not 1 <= int(text) <= 65533:
-        msg = f"{text!r} is not a valid port; it must be a number from 1 to 65533"
-        raise argparse.ArgumentTypeError(msg)
-    return int(text)
 
 
 DEV = Command(

@@ -16,9 +16,9 @@ from pyspark_pykafka.cli.arguments import (
     add_brokers,
     add_settings,
     broker_options,
-    count,
     position,
     registry_options,
+    whole_number,
 )
 from pyspark_pykafka.cli.command import Command
 from pyspark_pykafka.cli.decoded_records import DECODED_FORMATS, decoded_format, json_values
@@ -237,11 +237,11 @@ def _add_peek_arguments(parser: argparse.ArgumentParser) -> None:
     )
     start.add_argument("--from-end", action="store_true", help="only new records; with --follow")
     start.add_argument(
-        "--last", type=count, metavar="N", help="the last N offsets of each partition"
+        "--last", type=whole_number(1), metavar="N", help="the last N offsets of each partition"
     )
     parser.add_argument(
         "--max",
-        type=count,
+        type=whole_number(1),
         default=_MAX_RECORDS,
         metavar="N",
         help="the number of records, without --follow; default: 10",

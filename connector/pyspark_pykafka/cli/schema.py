@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pyspark_pykafka.cli.arguments import add_brokers, add_json, broker_options, position
+from pyspark_pykafka.cli.arguments import (
+    add_brokers,
+    add_json,
+    broker_options,
+    position,
+    whole_number,
+)
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_json, printable
 from pyspark_pykafka.engines.metadata import MetadataClient
@@ -132,13 +138,6 @@ def _explain(inference: _Inference, column: str) -> None:
     print("\n".join(lines), file=sys.stderr)
 
 
-def _count(text: str) -> int:
-    if not text.isascii() or not text.isdigit() or not 1 <= int(text) <= 1_000_000:
-        msg = f"{text!r} is not valid; it must be a number, 1 to 1000000"
-        raise argparse.ArgumentTypeError(msg)
-    return int(text)
-
-
 def _add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("topic", metavar="TOPIC")
     parser.add_argument(
@@ -156,7 +155,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--max",
-        type=_count,
+        type=whole_number(1, 1_000_000),
         default=_MAX_RECORDS,
         metavar="N",
         help="the number of records, divided among the partitions; default: 1000",

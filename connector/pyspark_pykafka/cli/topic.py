@@ -10,7 +10,7 @@ from pyspark_pykafka.cli.arguments import (
     add_json,
     add_settings,
     broker_options,
-    count,
+    whole_number,
 )
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_json, print_table
@@ -113,11 +113,11 @@ def _add_creation(parser: argparse.ArgumentParser) -> None:
         "--if-not-exists", action="store_true", help="leave an existing topic as it is"
     )
     parser.add_argument(
-        "--partitions", type=count, default=1, help="number of partitions; default: 1"
+        "--partitions", type=whole_number(1), default=1, help="number of partitions; default: 1"
     )
     parser.add_argument(
         "--replication-factor",
-        type=count,
+        type=whole_number(1),
         default=_BROKER_DEFAULT,
         help="replicas of each partition; default: the brokers' default.replication.factor",
     )

@@ -15,6 +15,7 @@ from pyspark_pykafka.cli.arguments import (
     add_json,
     broker_options,
     timeout_options,
+    whole_number,
 )
 from pyspark_pykafka.cli.client_config import file_settings
 from pyspark_pykafka.cli.command import Command
@@ -22,8 +23,6 @@ from pyspark_pykafka.errors import OptionsError, PykafkaError
 from pyspark_pykafka.testing import FetchError, JavaNotFoundError, KafkaCluster, ServerError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from pyspark_pykafka.verify.nemesis import Nemesis
     from pyspark_pykafka.verify.report import Report
     from pyspark_pykafka.verify.run import Plan
@@ -117,28 +116,28 @@ def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="prefix of topic names and transactional ids; default: pykafka-verify",
     )
-    number = _number(1, 1_000)
+    number = whole_number(1, 1_000)
     parser.add_argument(
         "--partitions", type=number, default=3, help="partitions of each topic; default: 3"
     )
     parser.add_argument(
         "--replication-factor",
-        type=_number(1, 32_767),
+        type=whole_number(1, 32_767),
         default=_BROKER_DEFAULT,
         help="replicas of each topic; default: the brokers' default.replication.factor",
     )
     parser.add_argument(
-        "--seconds", type=_number(1, 86_400), default=60, help="how long to write; default: 60"
+        "--seconds", type=whole_number(1, 86_400), default=60, help="how long to write; default: 60"
     )
     parser.add_argument(
-        "--rate", type=_number(1, 100_000), default=500, help="records a second; default: 500"
+        "--rate", type=whole_number(1, 100_000), default=500, help="records a second; default: 500"
     )
     parser.add_argument(
         "--guarantee", choices=("exactly-once", "at-least-once"), default="exactly-once"
     )
     parser.add_argument(
         "--deadline",
-        type=_number(1, 86_400),
+        type=whole_number(1, 86_400),
         default=120,
         metavar="SECONDS",
         help="how long to wait for the last record; default: 120",
@@ -152,18 +151,6 @@ def _prefix(text: str) -> str:
         msg = f"{text!r} is not valid; it must be 1 to 100 letters, digits, '.', '_' or '-'"
         raise argparse.ArgumentTypeError(msg)
     return text
-
-
-def _number(min_value: int, max_value: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if not text.isdigit() or not min_value <= int(text) <= max_value:
-            msg = (
-                f"{text!r} is not valid; it must be a whole number from {min_value} to {max_value}"
-            )
-            raise argparse.ArgumentTypeError(msg)
-        return int(text)
-
-    return parse
 
 
 VERIFY = Command(

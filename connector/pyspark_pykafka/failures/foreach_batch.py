@@ -58,38 +58,48 @@ def isolate_poison(
         try:
             process(frame, batch_id)
         except Exception as failure:  # noqa: BLE001 (any error of the user's function counts)
-            _isolate(frame, batch_id, failure)
-
-    def _isolate(frame: DataFrame, batch_id: int, failure: Exception) -> None:
-        logger.warning(
-            "Micro-batch %d failed; searching for the records that cause it: %s",
-            batch_id,
-            str(failure).split("\n", 1)[0],
-        )
-        # Without the cache, every part would be read from Kafka again.
-        cached = frame.persist(StorageLevel.MEMORY_AND_DISK)
-        try:
-            batch = _record_set(cached)
-            if len(batch) == 0:
-                raise failure
-            all_offsets = dict(batch.offsets)
-            failed = bisect(
-                batch,
-                failure,
-                lambda part: process(cached.filter(_condition(part, all_offsets)), batch_id),
-                lambda: process(cached.limit(0), batch_id),
-                policy=policy,
-            )
-        finally:
-            cached.unpersist()
-        if failed:
-            dead_letter(failed, batch_id)
             logger.warning(
-                "Micro-batch %d succeeded except for %d records, which were set aside: %s",
-                *(batch_id, len(failed), _positions(failed)),
+                "Micro-batch %d failed; searching for the records that cause it: %s",
+                batch_id,
+                str(failure).split("\n", 1)[0],
             )
+            failed = _find_failed_records(process, frame, batch_id, failure, policy)
+            if failed:
+                dead_letter(failed, batch_id)
+                logger.warning(
+                    "Micro-batch %d succeeded except for %d records, which were set aside: %s",
+                    *(batch_id, len(failed), _positions(failed)),
+                )
 
     return process_batch
+
+
+def _find_failed_records(
+    process: BatchFunction,
+    frame: DataFrame,
+    batch_id: int,
+    failure: Exception,
+    policy: PoisonPolicy,
+) -> Sequence[FailedRecord]:
+    """
+    Process the parts of a batch that has failed, and return the records that cannot be processed.
+    """
+    # Without the cache, every part would be read from Kafka again.
+    cached = frame.persist(StorageLevel.MEMORY_AND_DISK)
+    try:
+        batch = _record_set(cached)
+        if len(batch) == 0:
+            raise failure
+        all_offsets = dict(batch.offsets)
+        return bisect(
+            batch,
+            failure,
+            lambda part: process(cached.filter(_condition(part, all_offsets)), batch_id),
+            lambda: process(cached.limit(0), batch_id),
+            policy=policy,
+        )
+    finally:
+        cached.unpersist()
 
 
 def _check_columns(frame: DataFrame) -> None:

@@ -37,11 +37,12 @@ def read_formats(reader: OptionReader) -> FormatOptions:
     """
     Return how a read decodes, and report options that contradict each other.
     """
+    value_format, key_format = reader.get(table.VALUE_FORMAT), reader.get(table.KEY_FORMAT)
     formats = FormatOptions(
-        value_format=reader.get(table.VALUE_FORMAT),
-        key_format=reader.get(table.KEY_FORMAT),
-        value_schema=_schema(reader, table.VALUE_SCHEMA, reader.get(table.VALUE_FORMAT)),
-        key_schema=_schema(reader, table.KEY_SCHEMA, reader.get(table.KEY_FORMAT)),
+        value_format=value_format,
+        key_format=key_format,
+        value_schema=_schema(reader, table.VALUE_SCHEMA, value_format),
+        key_schema=_schema(reader, table.KEY_SCHEMA, key_format),
         flatten=reader.get(table.FLATTEN),
         on_bad_record=reader.get(table.ON_BAD_RECORD),
         max_bad_records=reader.find(table.MAX_BAD_RECORDS),
@@ -49,28 +50,35 @@ def read_formats(reader: OptionReader) -> FormatOptions:
         registry=read_registry(reader),
         value_subject=read_subject(reader, "value"),
         key_subject=read_subject(reader, "key"),
-        value_message=read_message(
-            reader, table.VALUE_MESSAGE_NAME, reader.get(table.VALUE_FORMAT)
-        ),
-        key_message=read_message(reader, table.KEY_MESSAGE_NAME, reader.get(table.KEY_FORMAT)),
+        value_message=read_message(reader, table.VALUE_MESSAGE_NAME, value_format),
+        key_message=read_message(reader, table.KEY_MESSAGE_NAME, key_format),
         debezium_rows=reader.get(table.DEBEZIUM_ROWS),
         drops_tombstones=(
-            reader.get(table.VALUE_FORMAT) in _DEBEZIUM
-            and reader.get(table.DEBEZIUM_TOMBSTONES) == "drop"
+            value_format in _DEBEZIUM and reader.get(table.DEBEZIUM_TOMBSTONES) == "drop"
         ),
         rescues_unknown_fields=reader.get(table.ON_UNKNOWN_FIELD) == "rescue",
     )
+    _check_value_format(reader, formats)
+    _check_debezium(reader, formats)
+    _check_registry(reader, formats)
+    _check_bad_records(reader, formats)
+    _check_dead_letters(reader, formats)
+    return formats
+
+
+def _check_value_format(reader: OptionReader, formats: FormatOptions) -> None:
     if reader.has(table.ON_UNKNOWN_FIELD) and formats.value_format != "json":
         reader.mistakes.append(
             f"onUnknownField is set, but valueFormat is '{formats.value_format}'; set it to json"
         )
-    _check_debezium(reader, formats)
-    _check_registry(reader, formats)
     if formats.flatten and formats.value_format not in _STRUCTURED:
         reader.mistakes.append(
             f"flatten is true, but valueFormat is '{formats.value_format}'; set it to "
             f"{_OR_STRUCTURED['valueFormat']}"
         )
+
+
+def _check_bad_records(reader: OptionReader, formats: FormatOptions) -> None:
     if formats.on_bad_record != "fail" and {*formats.by_column.values()} == {"raw"}:
         reader.mistakes.append(
             f"onBadRecord is '{formats.on_bad_record}', but nothing is decoded; set valueFormat or "
@@ -81,8 +89,6 @@ def read_formats(reader: OptionReader) -> FormatOptions:
             "maxBadRecords is set, but onBadRecord is 'fail'; it must be: null, rescue or "
             "deadletter"
         )
-    _check_dead_letters(reader, formats)
-    return formats
 
 
 def _check_debezium(reader: OptionReader, formats: FormatOptions) -> None:

@@ -46,30 +46,34 @@ def read_registry(reader: OptionReader) -> RegistryOptions | None:
         return None
     if urls is None:
         return None
-    user_info = _user_info(reader, urls)
-    token = reader.find(BEARER_TOKEN)
+    user_info, token = _user_info(reader, urls), reader.find(BEARER_TOKEN)
     if token is not None and user_info is not None:
         reader.mistakes.append(
             "schema.registry.bearer.auth.token and a user with a password are set; use one of them"
         )
-    key, certificate = reader.find(KEY_LOCATION), reader.find(CERTIFICATE_LOCATION)
-    if certificate is None and (key is not None or reader.has(KEY_PASSWORD)):
-        reader.mistakes.append(
-            "schema.registry.ssl.key.location or .password is set, but "
-            "schema.registry.ssl.certificate.location is missing; set it to the certificate"
-        )
+    _check_client_key(reader)
     return RegistryOptions(
         tuple(map(_without_credentials, urls)),
         user_info,
         token,
         reader.find(CA_LOCATION),
-        certificate,
-        key,
+        reader.find(CERTIFICATE_LOCATION),
+        reader.find(KEY_LOCATION),
         reader.find(KEY_PASSWORD),
         reader.get(REQUEST_TIMEOUT),
         reader.get(REGISTRY_TIMEOUT),
         int(reader.get(ID_BYTES)),
     )
+
+
+def _check_client_key(reader: OptionReader) -> None:
+    if reader.find(CERTIFICATE_LOCATION) is not None:
+        return
+    if reader.find(KEY_LOCATION) is not None or reader.has(KEY_PASSWORD):
+        reader.mistakes.append(
+            "schema.registry.ssl.key.location or .password is set, but "
+            "schema.registry.ssl.certificate.location is missing; set it to the certificate"
+        )
 
 
 def _user_info(reader: OptionReader, urls: tuple[str, ...]) -> tuple[str, str] | None:

@@ -113,17 +113,13 @@ def abort_micro_batch(
     ledger = open_ledger(transactions, prefix)
     first = min(committable.marker_offset for committable in committables)
     # Invariant I5 (intent first): without a binding intent all of it may be aborted.
-    if maybe_committing:
-        # An intent that is still in flight lands after this entry, and is not binding.
-        end = ledger.append(Withdrawal(query, write))
-        # Up to that offset, whatever high watermark a newly elected leader reports.
-        if _is_decided(ledger.read_all(first, end), query, write):
-            logger.warning(
-                "the commit of a micro-batch of the query %s failed after it was decided; nothing "
-                "is aborted: the next run commits the open transactions",
-                query,
-            )
-            return
+    if maybe_committing and not _withdraw(ledger, query, write, first):
+        logger.warning(
+            "the commit of a micro-batch of the query %s failed after it was decided; nothing "
+            "is aborted: the next run commits the open transactions",
+            query,
+        )
+        return
     transactions.end_all(_prepared(committables), commit=False)
     try:
         _abort_lingering_if_alone(transactions, ledger, (prefix, query, write), first)
@@ -162,6 +158,16 @@ def _decide(
     end = ledger.append(intent, outdated_intents(batch.query, batch.batch, before))
     # Invariant I4 (exclusion).
     check_binding(batch, ledger.read_all(intent.first, end))
+
+
+def _withdraw(ledger: Ledger, query: str, write: str, first: int) -> bool:
+    """
+    Append the withdrawal of a write, and return whether it came before any binding intent.
+    """
+    # An intent that is still in flight lands after this entry, and is not binding.
+    end = ledger.append(Withdrawal(query, write))
+    # Up to that offset, whatever high watermark a newly elected leader reports.
+    return not _is_decided(ledger.read_all(first, end), query, write)
 
 
 def _is_decided(entries: EntriesWithOffsets, query: str, write: str) -> bool:

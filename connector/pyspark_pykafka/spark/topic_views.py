@@ -37,8 +37,7 @@ def mount(
     ``spark.read.schema``. Returns the names of the views, in order.
 
     The views belong to the session ``spark``: Spark does not pass the options of permanent tables
-    to
-    data sources. Each query on a view resolves its offsets anew::
+    to data sources. Each query on a view resolves its offsets anew::
 
         from pyspark_pykafka import mount
 
@@ -49,10 +48,7 @@ def mount(
     Raises :class:`~pyspark_pykafka.errors.OptionsError` if an option is wrong, and
     :class:`~pyspark_pykafka.errors.BrokerUnavailableError` if no broker answers the caller.
     """
-    selection = sorted(name for name in options if name.lower() in _SELECTION)
-    if selection:
-        msg = f"{selection[0]} is set; mount() selects topics by its argument pattern"
-        raise OptionsError((msg,))
+    _check_no_selection(options)
     names = []
     for topic in _topics(options, pattern):
         reader = spark.read.format("pykafka").options(**options).option("subscribe", topic)
@@ -60,6 +56,13 @@ def mount(
         names.append(f"{prefix}{topic}")
         frame.createOrReplaceTempView(f"`{names[-1]}`")
     return tuple(names)
+
+
+def _check_no_selection(options: Mapping[str, str]) -> None:
+    selection = sorted(name for name in options if name.lower() in _SELECTION)
+    if selection:
+        msg = f"{selection[0]} is set; mount() selects topics by its argument pattern"
+        raise OptionsError((msg,))
 
 
 def _topics(options: Mapping[str, str], pattern: str) -> list[str]:

@@ -253,11 +253,11 @@ def test_topic_names_are_valid_and_unique() -> None:
     assert len(unique_name("x" * 300)) < 249
 
 
-@pytest.mark.parametrize("port", ["0", "65534", "many"])
+@pytest.mark.parametrize("port", ["0", "65534", "²", "many"])
 def test_dev_rejects_an_invalid_port(port: str, capsys: pytest.CaptureFixture[str]) -> None:
     """
     A port out of range is a usage error before any server starts.
     """
     with pytest.raises(SystemExit, match="2"):
         cli.main(["dev", "--port", port])
-    assert "must be a number from 1 to 65533" in capsys.readouterr().err
+    assert "must be a whole number from 1 to 65533" in capsys.readouterr().err

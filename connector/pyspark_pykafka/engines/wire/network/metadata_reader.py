@@ -90,16 +90,24 @@ class MetadataReader:
                     _SECOND_RESPONSES.record_failure(self.config.bootstrap)
                 break
             used.add(address)
-            self.brokers.update_known_brokers(Address(b.host, b.port) for b in response.brokers)
-            if check.add(address, response):
-                self.last_source = address
-            else:
-                self.brokers.demote(address)
-            for behind in check.behind:
-                self.brokers.demote(behind)
+            self._add_response(check, address, response)
             if check.is_settled:
                 break
         return self._accept(check)
+
+    def _add_response(
+        self, check: FreshnessCheck, address: Address, response: MetadataResponse
+    ) -> None:
+        """
+        Add a broker's response to the check; brokers with stale metadata are asked last from now.
+        """
+        self.brokers.update_known_brokers(Address(b.host, b.port) for b in response.brokers)
+        if check.add(address, response):
+            self.last_source = address
+        else:
+            self.brokers.demote(address)
+        for behind in check.behind:
+            self.brokers.demote(behind)
 
     def _accept(self, check: FreshnessCheck) -> MetadataResponse:
         """

@@ -144,14 +144,24 @@ def race(
     finally:
         unanswered = running.running
         running.stop()
+    raise _no_answer_error(failures, unanswered, len(attempts), goal)
+
+
+def _no_answer_error(
+    failures: Sequence[BaseException], unanswered: int, attempts: int, goal: str
+) -> BrokerUnavailableError:
+    """
+    Return the error of a race that no attempt has won; its cause is the last failure.
+    """
     reasons = list(map(str, failures[:_MAX_SHOWN]))
     if len(failures) > _MAX_SHOWN:
         reasons.append(f"and {len(failures) - _MAX_SHOWN} more")
     if unanswered or not reasons:
-        count = f"{max(unanswered, 1)} of {len(attempts)}"
+        count = f"{max(unanswered, 1)} of {attempts}"
         reasons.append(f"no response in time from {count}, waiting for {goal}")
-    msg = f"no broker answers: {'; '.join(reasons)}"
-    raise BrokerUnavailableError(msg) from (failures[-1] if failures else None)
+    error = BrokerUnavailableError(f"no broker answers: {'; '.join(reasons)}")
+    error.__cause__ = failures[-1] if failures else None
+    return error
 
 
 def _results(
