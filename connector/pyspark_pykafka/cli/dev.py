@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import sys
 import time
@@ -14,6 +13,7 @@ from pyspark_pykafka.cli.output import print_json
 from pyspark_pykafka.testing import KAFKA_VERSION, KafkaCluster, ZooKeeper
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Callable
 
 CHECK_SECONDS = 1.0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -29,6 +28,7 @@ from pyspark_pykafka.source.factory import fetch_settings
 from pyspark_pykafka.source.offset_limits import offsets_at
 
 if TYPE_CHECKING:
+    import argparse
     from collections.abc import Iterator
 
     from pyspark_pykafka.offsets import TopicPartition
