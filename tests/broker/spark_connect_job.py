@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
+from tests.support.page_blocks import blocks_of
 
 from pyspark_pykafka import (
     AuditListener,
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.audit.report import AuditReport
 
 AUDIT_SECONDS = 60
+REMOTE = "local[2]"
 
 
 class Job:
@@ -49,6 +51,18 @@ class Job:
 
     def batch_read(self) -> int:
         return self.spark.read.format("pykafka").options(**self.read).load().count()
+
+    def page(self) -> str:
+        """
+        Run the blocks of the page, and return the columns of its stream.
+        """
+        scope: dict[str, Any] = {"spark": self.spark}
+        for block in blocks_of("docs/connect.md"):
+            text = block.text.replace("sc://spark-server:15002", REMOTE)
+            text = text.replace("broker:9092", self.brokers["kafka.bootstrap.servers"])
+            text = text.replace('"flights"', repr(self.names["source"]))
+            exec(text, scope)  # noqa: S102 (our own page)
+        return str(scope["flights"].schema.simpleString())
 
     def sql(self) -> int:
         (view,) = mount(self.spark, self.brokers, pattern=f"^{self.names['source']}$", prefix="k_")
@@ -166,10 +180,11 @@ def main() -> None:
     Run all steps and print their results.
     """
     servers, names = sys.argv[1], json.loads(sys.argv[2])
-    spark = SparkSession.builder.remote("local[2]").getOrCreate()
+    spark = SparkSession.builder.remote(REMOTE).getOrCreate()
     job = Job(spark, servers, names)
     steps: list[Callable[[], Any]] = [
         job.batch_read,
+        job.page,
         job.sql,
         job.batch_write,
         job.exactly_once,

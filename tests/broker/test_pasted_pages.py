@@ -10,6 +10,7 @@ import json
 import re
 from contextlib import redirect_stderr, redirect_stdout
 from itertools import chain, filterfalse
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,9 +26,11 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
     from pyspark_pykafka.testing import KafkaCluster
+    from pyspark_pykafka.testing.plugin import TopicFactory
 
 TOPICS = {
     *("flights", "delays", "flight-delays-ledger", "copies", "copies-ledger"),
@@ -337,3 +340,72 @@ def test_the_page_on_audits(flights: PageReader, kafka_cluster: KafkaCluster) ->
 
     rows = spark.read.parquet(f"{flights.folder}/data/flights").collect()
     assert [row.value for row in rows] == ["A LONG ONE"]
+
+
+def test_the_pages_on_the_api_and_on_figures(
+    flights: PageReader, spark: SparkSession, kafka_cluster: KafkaCluster
+) -> None:
+    """
+    Each block of the API page runs; its stream processes all records, and nothing is a dead letter.
+    """
+    kafka_cluster.create_topic("flights.dead")
+    stream = stream_of_flights(flights, spark)
+    writer = stream.writeStream.format("noop").trigger(availableNow=True)
+    processed: list[Any] = []
+    flights.names |= {
+        "stream": stream,
+        "writer": writer.option("checkpointLocation", f"{flights.folder}/supervised"),
+        "process": lambda frame, _: processed.extend(frame.collect()),
+        "finding": SimpleNamespace(difference=1),
+        "start": 0,
+        "end": 2,
+    }
+
+    for block in [*blocks_of("docs/api.md"), *blocks_of("docs/performance.md")]:
+        # Another process may use the port.
+        flights.paste(Block(block.language, block.text.replace("port=9400", "port=0")))
+    for query in spark.streams.active:
+        query.processAllAvailable()
+    flights.names["metrics"].close()
+
+    assert sorted(bytes(row.value) for row in processed) == [b"a long one", b"short"]
+    assert kafka_cluster.consume("flights.dead") == []
+
+
+@pytest.mark.soak
+def test_the_page_on_tests(
+    reader: PageReader, spark: SparkSession, kafka_cluster: KafkaCluster, topic: TopicFactory
+) -> None:
+    """
+    The blocks start clusters of one and three brokers, and a stream reads a record that is written
+    while a broker is down; the test on the page passes with a job that drops tombstones.
+    """
+
+    def read(bootstrap: str, name: str, source: Any) -> Any:
+        return source.format("pykafka").options(
+            **{"kafka.bootstrap.servers": bootstrap, "subscribe": name}
+        )
+
+    def my_job(spark: SparkSession, bootstrap: str, source: str, target: str) -> None:
+        rows = read(bootstrap, source, spark.read).load().filter("value IS NOT NULL")
+        options = {"kafka.bootstrap.servers": bootstrap, "topic": target}
+        rows.select("value").write.format("pykafka").options(**options).mode("append").save()
+
+    values: list[bytes] = []
+
+    def start_my_stream(bootstrap: str, name: str) -> StreamingQuery:
+        stream = read(bootstrap, name, spark.readStream).option("startingOffsets", "earliest")
+        writer = stream.load().writeStream.option("checkpointLocation", f"{reader.folder}/c")
+        return writer.foreachBatch(
+            lambda frame, _: values.extend(bytes(row.value) for row in frame.collect())
+        ).start()
+
+    reader.names |= {"my_job": my_job, "start_my_stream": start_my_stream}
+
+    for block in blocks_of("docs/testing.md"):
+        reader.paste(block)
+        for query in spark.streams.active:
+            query.stop()
+    reader.names["test_my_job_skips_tombstones"](spark, kafka_cluster, topic)
+
+    assert values == [b"while one broker was down"]

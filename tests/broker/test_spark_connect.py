@@ -45,6 +45,7 @@ def results_of_job(cluster: KafkaCluster, names: dict[str, str]) -> dict[str, An
             **os.environ,
             "JAVA_HOME": str(find_java().parent.parent),
             "PYSPARK_PYTHON": sys.executable,
+            "PYTHONPATH": str(Path(__file__).parents[2]),
         },
         capture_output=True,
         text=True,
@@ -86,6 +87,7 @@ def test_a_server_runs_what_a_client_asks_for(
     results = results_of_job(kafka_cluster, names)
 
     assert (results["batch_read"], results["sql"]) == (RECORDS, RECORDS)
+    assert results["page"].startswith("struct<key:binary,value:binary,topic:string")
     assert values(kafka_cluster, names["written"]) == [
         b"from another thread",
         b"from the main thread",
