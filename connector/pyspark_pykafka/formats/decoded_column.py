@@ -4,7 +4,7 @@ A growing Arrow column that a compiled decoder fills. Each format has its own de
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -85,6 +85,7 @@ class DecodedColumn:
 
     def __init__(self, name: str, kind: pa.DataType, decoder: CompiledDecoder) -> None:
         self._type = kind
+        self._array_type = _array_type(kind)
         self._fields = list(named_types(name, kind))
         self._decoder = decoder
         self._bad: list[BadValue] = []
@@ -149,7 +150,7 @@ class DecodedColumn:
         """
         Return the rows, and empty the column.
         """
-        return _array(self._type, self._decoder.take())
+        return _array(self._array_type, self._decoder.take())
 
     def describe(self, position: int, reason: int, node: int, byte: int) -> str:
         """
@@ -170,14 +171,31 @@ class DecodedColumn:
         return f"a value that starts with byte {byte}"
 
 
-def _array(kind: pa.DataType, column: _Column) -> pa.Array:
-    rows, nulls, bitmap, ends, data, columns = column
+class _ArrayType(NamedTuple):
+    """
+    The type of an array and of the arrays inside it; ``entries`` is the struct of a map's entries.
+
+    It is made once for each column: pyarrow makes a new object each time that a type or its fields
+    are read.
+    """
+
+    type: pa.DataType
+    entries: pa.DataType | None
+    inner: tuple[_ArrayType, ...]
+
+
+def _array_type(kind: pa.DataType) -> _ArrayType:
     fields = inner_fields(kind)
-    inner = [_array(field.type, part) for field, part in zip(fields, columns, strict=True)]
-    if pa.types.is_map(kind):
+    entries = pa.struct(fields) if pa.types.is_map(kind) else None
+    return _ArrayType(kind, entries, tuple(_array_type(field.type) for field in fields))
+
+
+def _array(kind: _ArrayType, column: _Column) -> pa.Array:
+    rows, nulls, bitmap, ends, data, columns = column
+    inner = [_array(*each) for each in zip(kind.inner, columns, strict=True)]
+    if kind.entries is not None:
         # Arrow's map is a list of pairs, which are never null.
-        inner = [pa.Array.from_buffers(pa.struct(fields), len(inner[0]), [None], 0, children=inner)]
-    memories = [memory for memory in (ends, data) if memory is not None]
-    validity = None if bitmap is None else pa.py_buffer(bitmap)
-    buffers = [validity, *map(pa.py_buffer, memories)]
-    return pa.Array.from_buffers(kind, rows, buffers, nulls, children=inner or None)
+        inner = [pa.Array.from_buffers(kind.entries, len(inner[0]), [None], 0, children=inner)]
+    buffers = [None if bitmap is None else pa.py_buffer(bitmap)]
+    buffers += [pa.py_buffer(memory) for memory in (ends, data) if memory is not None]
+    return pa.Array.from_buffers(kind.type, rows, buffers, nulls, children=inner or None)

@@ -11,10 +11,10 @@ import pyarrow as pa
 from pyspark_pykafka.engines.contract import BATCH_RECORDS
 from pyspark_pykafka.formats.bad_records import describe_bad_record
 from pyspark_pykafka.formats.columns import TextColumn, joined, without_last_field
-from pyspark_pykafka.formats.record_format import RESCUED_FIELDS
+from pyspark_pykafka.formats.record_format import FLAT_PREFIX, RESCUE_TYPES, RESCUED_FIELDS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pyspark_pykafka.engines.contract import FetchSettings
     from pyspark_pykafka.formats.bad_record_topic import BadRecordTopic
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pyspark_pykafka.formats.columns import ValueColumn
     from pyspark_pykafka.formats.record_format import RecordFormat, TypedColumn
     from pyspark_pykafka.offsets import TopicPartition
+
+    _ArrayBuilder = Callable[[Mapping[str, pa.Array]], pa.Array]
 
 # The limit of Arrow columns with 32-bit offsets is 2 GiB.
 _MAX_COLUMN_BYTES = 1 << 30
@@ -65,6 +67,10 @@ class _RecordDecoder:
         self._columns = {
             column.name: self._column(column, memory) for column in record_format.typed
         }
+        # Looked up once: pyarrow makes a new object each time that a field or its type is read.
+        self._builders = [self._builder(field) for field in record_format.schema]
+        self._needs_headers = "headers" in record_format.record_schema.names
+        self._sources = list(dict.fromkeys(name for _, name in record_format.sources))
         self._parts: list[pa.RecordBatch] = []
         self._part_bytes = 0
         self._rows = 0
@@ -144,7 +150,7 @@ class _RecordDecoder:
         is full.
         """
         end: int = batch.num_rows
-        headers = batch.column("headers") if "headers" in batch.schema.names else None
+        headers = batch.column("headers") if self._needs_headers else None
         for name, column in self._columns.items():
             end = column.decode(batch.column(name), start, end, headers)
         for name, column in self._columns.items():
@@ -152,11 +158,11 @@ class _RecordDecoder:
             self._record_bad(batch, name, column, start, end)
         if self._dead_letters is not None:
             self._set_aside(batch, start, self._dead_letters)
-        # The encoded bytes, which are often most of a record, are dropped.
-        sources = list(dict.fromkeys(name for _, name in self._format.sources))
-        part = batch.select(sources).slice(start, end - start)
-        self._parts.append(part)
-        self._part_bytes += sum(part.column(name).nbytes for name in sources)
+        if self._sources:
+            # The encoded bytes, which are often most of a record, are dropped.
+            part = batch.select(self._sources).slice(start, end - start)
+            self._parts.append(part)
+            self._part_bytes += sum(part.column(name).nbytes for name in self._sources)
         self._rows += end - start
         return end
 
@@ -203,7 +209,7 @@ class _RecordDecoder:
 
     def _take_rows(self) -> pa.RecordBatch:
         decoded = {name: column.take() for name, column in self._columns.items()}
-        arrays = [self._array(field, decoded) for field in self._format.schema]
+        arrays = [build(decoded) for build in self._builders]
         rows = pa.RecordBatch.from_arrays(arrays, schema=self._format.schema)
         if (mask := self._kept_rows(decoded)) is not None:
             rows = rows.filter(mask)
@@ -230,29 +236,39 @@ class _RecordDecoder:
             return is_event
         return pc.or_(is_event, pc.invert(_all_but(self._rows, self._errors)))
 
-    def _array(self, field: pa.Field, decoded: dict[str, pa.Array]) -> pa.Array:
-        source = self._format.record_column(field.name)
+    def _builder(self, field: pa.Field) -> _ArrayBuilder:
+        """
+        Return the function that makes a column of rows from the decoded columns.
+        """
+        name, kind = field.name, field.type
+        source = self._format.record_column(name)
         if source is not None:
-            return joined([part.column(source) for part in self._parts], field.type)
-        if self._format.policy.action == "rescue" and field.name in {"_error", "_raw"}:
-            return self._rescue_column(self._errors if field.name == "_error" else self._raw, field)
+            return lambda _: joined([part.column(source) for part in self._parts], kind)
+        if self._format.policy.action == "rescue" and name in RESCUE_TYPES:
+            return lambda _: self._rescue_column(
+                self._errors if name == "_error" else self._raw, kind
+            )
+        return self._value_builder(name, kind)
+
+    def _value_builder(self, name: str, kind: pa.DataType) -> _ArrayBuilder:
         if self._format.rescues_unknown_fields:
             # The last field of the value, after the fields of the user's schema.
-            value = decoded["value"]
-            if field.name == RESCUED_FIELDS:
-                return value.field(value.type.num_fields - 1)
-            if field.name == "value":
-                return without_last_field(value, field.type)
+            if name == RESCUED_FIELDS:
+                return lambda decoded: decoded["value"].field(decoded["value"].type.num_fields - 1)
+            if name == "value":
+                return lambda decoded: without_last_field(decoded["value"], kind)
         if not self._format.flattens:
-            return decoded[field.name]
-        return decoded["key"] if field.name == "_key" else decoded["value"].field(field.name)
+            return lambda decoded: decoded[name]
+        if name == f"{FLAT_PREFIX}key":
+            return lambda decoded: decoded["key"]
+        return lambda decoded: decoded["value"].field(name)
 
     def _rescue_column(
-        self, values: dict[int, str] | dict[int, bytes], field: pa.Field
+        self, values: dict[int, str] | dict[int, bytes], kind: pa.DataType
     ) -> pa.Array:
         if not values:
-            return pa.nulls(self._rows, field.type)
-        return pa.array([values.get(row) for row in range(self._rows)], field.type)
+            return pa.nulls(self._rows, kind)
+        return pa.array([values.get(row) for row in range(self._rows)], kind)
 
 
 def _all_but(rows: int, excluded: Iterable[int]) -> pa.Array:
