@@ -94,7 +94,7 @@ def page() -> str:
             ((_code(name), str(ms)) for name, ms in CONNECTOR_SETTINGS.items()),
         ),
         "### Rejected\n",
-        _table(("Setting", "In", "Reason"), _refused()),
+        _table(("Setting", "In", "Reason"), _rejected()),
         f"### Ignored\n\nAccepted without effect; their names are logged once: {_list(IGNORED)}.\n",
     ]
     return "\n".join(parts)
@@ -136,7 +136,7 @@ def _translated() -> Iterator[tuple[str, str]]:
         yield f"{_code(alias)} (librdkafka's)", _code(name)
 
 
-def _refused() -> Iterator[tuple[str, str, str]]:
+def _rejected() -> Iterator[tuple[str, str, str]]:
     roles = {Role.ANY: "read, write", Role.CONSUMER: "read", Role.PRODUCER: "write"}
     for name, (role, reason) in REJECTED.items():
         yield _code(name), roles[role], reason

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 _FORMATS = ("raw", "text", "json", "avro", "protobuf")
 _STRUCTURED = ("json", "avro", "protobuf")
-# Each of Spark's structs, arrays and maps has one of these in its JSON text; no JSON Schema has.
+# Each of Spark's structs, arrays and maps has one of these keys in its JSON text; no JSON Schema
+# does.
 _SPARK_KEYS = {"fields", "elementType", "keyType"}
 
 
@@ -72,7 +73,7 @@ def _read_column(reader: OptionReader, name: str) -> EncodedColumnOptions:
             "protobuf"
         )
     if format_name == "json" and text is not None and not _is_json_schema(text):
-        # The type that a view reads; a write has the column's.
+        # A Spark type, with which a view reads; a write takes the column's type.
         text = None
     column = EncodedColumnOptions(
         format_name,
@@ -126,9 +127,9 @@ def _check_schema(reader: OptionReader, name: str, column: EncodedColumnOptions)
             f"{name}MessageName is set, but the schema is derived from the column; set "
             f"{name}RecordName to its name, or {name}Schema"
         )
-    has_name = column.format in {"avro", "protobuf"} and column.schema
-    named = subject.record_name or has_name or column.message
-    if subject.name is None and subject.strategy != "TopicNameStrategy" and not named:
+    schema_has_name = column.format in {"avro", "protobuf"} and column.schema
+    has_record_name = subject.record_name or schema_has_name or column.message
+    if subject.name is None and subject.strategy != "TopicNameStrategy" and not has_record_name:
         reader.mistakes.append(
             f"{name}SubjectNameStrategy is '{subject.strategy}', but {name}RecordName is missing; "
             "set it to the full name of the record, such as com.shop.Order"

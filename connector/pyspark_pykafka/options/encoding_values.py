@@ -22,9 +22,9 @@ class EncodedColumnOptions:
     How ``key`` or ``value`` is encoded.
 
     ``schema`` is the text of an Avro schema or a JSON Schema, or the descriptor of Protobuf's
-    ``message``, or None for a schema that is derived from the column. With a registry ``subject``
-    says where it is; with a version of its own, or with ``uses_latest_version``, the schema is that
-    of the registry.
+    ``message``, or None for a schema that is derived from the column. With a registry,
+    ``subject`` says where it is registered. If the subject has a version, or with
+    ``uses_latest_version``, the registry's schema is used.
     """
 
     format: EncodedFormat = "raw"
@@ -36,7 +36,7 @@ class EncodedColumnOptions:
     @property
     def is_registered_already(self) -> bool:
         """
-        Whether the schema to encode by is that of the registry.
+        Whether the schema to encode with is taken from the registry.
         """
         return self.uses_latest_version or self.subject.version is not None
 
@@ -47,8 +47,8 @@ RAW = EncodedColumnOptions()
 @dataclass(frozen=True, slots=True)
 class EncodingOptions:
     """
-    How a write encodes keys and values, whether it registers their schemas, and where it writes the
-    ids of schemas.
+    How a write encodes keys and values, whether it registers their schemas, and where it puts the
+    schemas' ids.
     """
 
     value: EncodedColumnOptions = RAW
@@ -68,7 +68,7 @@ class EncodingOptions:
     @property
     def encodes(self) -> bool:
         """
-        Whether a key or a value is anything but bytes as they are.
+        Whether keys or values are encoded, rather than written as they are.
         """
         return any(column.format != "raw" for column in self.by_column.values())
 

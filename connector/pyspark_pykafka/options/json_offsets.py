@@ -60,7 +60,7 @@ def _read_offsets(text: str) -> Earliest | Latest | SpecificOffsets | Position:
 
 def parse_position(text: str) -> int | Position:
     """
-    Return an offset, EARLIEST, LATEST or a position in words; raise ValueError for anything else.
+    Return an offset, EARLIEST, LATEST or a :data:`Position`; raise ValueError for anything else.
     """
     word = text.strip()
     try:
@@ -116,14 +116,14 @@ def _timestamp(tp: TopicPartition, value: object) -> int:
 def _by_partition(
     document: Mapping[str, Any], read: Callable[[TopicPartition, object], T]
 ) -> Iterator[tuple[TopicPartition, T]]:
-    for topic, numbers in document.items():
-        if not isinstance(numbers, dict):
+    for topic, values in document.items():
+        if not isinstance(values, dict):
             raise ValueError(topic)  # noqa: TRY004 - Parser turns a ValueError into its message
-        for partition, number in numbers.items():
+        for partition, value in values.items():
             if not _NUMBER.fullmatch(partition):
                 raise ValueError(partition)
             tp = TopicPartition(topic_name(topic), _partition(int(partition)))
-            yield tp, read(tp, number)
+            yield tp, read(tp, value)
 
 
 def _document(text: str) -> dict[str, Any]:

@@ -61,7 +61,7 @@ def _by_precedence(
 
 def check_end(reader: OptionReader, source: SourceOptions, reason: str) -> None:
     """
-    Report an end at earliest; ``why`` is the reason that the message gives.
+    Report an end at earliest; ``reason`` is the message's explanation.
     """
     if isinstance(source.ending_offsets, Earliest):
         reader.mistakes.append(f"endingOffsets is 'earliest'; {reason}")
@@ -71,7 +71,7 @@ def check_end(reader: OptionReader, source: SourceOptions, reason: str) -> None:
 
 def moves_with_time(limit: OffsetLimit) -> bool:
     """
-    Return whether a position moves with time.
+    Return whether a limit moves with time: it is a time ago, or counts back from the end of a log.
     """
     positions: list[object] = [limit]
     if isinstance(limit, SpecificOffsets):
@@ -79,11 +79,11 @@ def moves_with_time(limit: OffsetLimit) -> bool:
     return any(isinstance(position, TimeAgo | LastOffsets) for position in positions)
 
 
-def partitions_at(position: OffsetLimit, word: int) -> list[str]:
+def partitions_at(limit: OffsetLimit, sentinel: int) -> list[str]:
     """
-    Return the partitions and topics that have EARLIEST or LATEST, by their names.
+    Return the names of the partitions and topics whose limit is ``sentinel``: EARLIEST or LATEST.
     """
-    if not isinstance(position, SpecificOffsets):
+    if not isinstance(limit, SpecificOffsets):
         return []
-    tps = [str(tp) for tp, offset in position.offsets if offset == word]
-    return tps + [topic for topic, offset in position.topics if offset == word]
+    tps = [str(tp) for tp, offset in limit.offsets if offset == sentinel]
+    return tps + [topic for topic, offset in limit.topics if offset == sentinel]

@@ -48,7 +48,7 @@ class OptionReader:
         self._texts = {
             name.strip().lower(): str(text) for name, text in options.items() if text is not None
         }
-        # A temporary view of SQL that is read and written has one set of options for both.
+        # A temporary view in SQL that is read and written has one set of options for both.
         self._is_for_both = SINK_TOPIC.key in self._texts and any(
             option.key in self._texts for option in (ASSIGN, SUBSCRIBE, SUBSCRIBE_PATTERN)
         )
@@ -146,8 +146,8 @@ class OptionReader:
 
     def _is_of_other_direction(self, option: Option[Any]) -> bool:
         """
-        Whether the options belong to a view for reading and writing, and this one is for the other
-        direction. Streaming queries have no such views.
+        Whether the options belong to a view for reading and writing, and this option is for the
+        other direction. Streaming queries have no such views.
         """
         if not self._is_for_both:
             return False

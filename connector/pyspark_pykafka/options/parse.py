@@ -175,9 +175,9 @@ def _source(reader: OptionReader) -> SourceOptions:
         rack_source=_rack_source(reader, kafka),
     )
     _check_no_loop(reader, source)
-    grouped = bool(kafka.get("group.id", "").strip())
-    recorded = grouped or isinstance(source.progress_store, ZooKeeperNodes)
-    if isinstance(source.starting_offsets, Committed) and not recorded:
+    has_group = bool(kafka.get("group.id", "").strip())
+    has_progress = has_group or isinstance(source.progress_store, ZooKeeperNodes)
+    if isinstance(source.starting_offsets, Committed) and not has_progress:
         reader.mistakes.append(
             "startingOffsets is 'committed', but kafka.group.id is missing; set it to the "
             "consumer group whose committed offsets to start from"

@@ -77,26 +77,26 @@ def _check_client_key(reader: OptionReader) -> None:
 
 
 def _user_info(reader: OptionReader, urls: tuple[str, ...]) -> tuple[str, str] | None:
-    own = reader.find(USER_INFO)
+    from_option = reader.find(USER_INFO)
     in_urls = [
         (unquote(parts.username or ""), unquote(parts.password or ""))
         for parts in map(urlsplit, urls)
         if parts.username is not None
     ]
     if reader.get(CREDENTIALS_SOURCE) == "URL":
-        if not in_urls or own is not None:
+        if not in_urls or from_option is not None:
             reader.mistakes.append(
                 "schema.registry.basic.auth.credentials.source is 'URL'; then the URL must have "
                 "the user and the password, and schema.registry.basic.auth.user.info must be unset"
             )
-        return in_urls[0] if in_urls else own
+        return in_urls[0] if in_urls else from_option
     if in_urls:
         reader.mistakes.append(
             "schema.registry.url has a user and a password; set "
             "schema.registry.basic.auth.credentials.source to URL, or give them in "
             "schema.registry.basic.auth.user.info"
         )
-    return own
+    return from_option
 
 
 def _without_credentials(url: str) -> str:

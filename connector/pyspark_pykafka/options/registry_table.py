@@ -156,8 +156,8 @@ AUTO_REGISTER = Option(
 USE_LATEST_VERSION = Option(
     "useLatestVersion",
     BOOLEAN,
-    "Encode keys and values by the latest schema of their subject, and register none (Confluent's "
-    "`use.latest.version`).",
+    "Encode keys and values with the latest schema of their subject, and register none "
+    "(Confluent's `use.latest.version`).",
     Scope.WRITE,
     default="false",
 )

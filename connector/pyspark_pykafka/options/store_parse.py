@@ -1,5 +1,5 @@
 """
-Reads the progress store.
+Parses the options of the progress store.
 """
 
 from __future__ import annotations

@@ -205,8 +205,8 @@ MAX_TRIGGER_DELAY = Option(
 MIN_PARTITIONS = Option(
     "minPartitions",
     whole_number(1),
-    "Split the offsets into at least about this many tasks. By default each Kafka partition is "
-    "one task.",
+    "Minimum number of tasks, met approximately by splitting offset ranges. By default each Kafka "
+    "partition is one task.",
     Scope.READ,
 )
 MAX_RECORDS_PER_PARTITION = Option(
@@ -226,9 +226,9 @@ MAX_TIMESTAMP_DELAY = Option(
 LATEST_PER_KEY = Option(
     "latestPerKey",
     BOOLEAN,
-    "Read the latest record of each key of a partition, and no row where that record is a tombstone"
-    " (its value is NULL). Each partition is read twice by one task, whose memory grows with its "
-    "distinct keys. A record without a key is an error.",
+    "Read only the latest record of each key of a partition; if that record is a tombstone (its "
+    "value is NULL), the key has no row. Each partition is read twice by one task, whose memory "
+    "grows with its distinct keys. A record without a key is an error.",
     Scope.BATCH_READ,
     default="false",
 )
@@ -268,15 +268,15 @@ CLIENT_RACK_ENV = Option(
     "clientRackEnv",
     VARIABLE,
     "The environment variable that holds the rack of each executor, to [fetch from the nearest "
-    "replica](deploying.md#several-zones). Where it is not set, the leader is read.",
+    "replica](deploying.md#several-zones). An executor without it reads from the leader.",
     Scope.READ,
 )
 CLIENT_RACK_PROVIDER = Option(
     "clientRackProvider",
     ENTRY_POINT,
     "The [entry point](deploying.md#several-zones) of an installed package whose function returns "
-    "the rack of the Python process that calls it; called once in each process that reads. With "
-    "None the leader is read.",
+    "the rack of the Python process that calls it; called once in each process that reads. A "
+    "process for which it returns None reads from the leader.",
     Scope.READ,
 )
 PROGRESS_STORE = Option(
@@ -355,10 +355,10 @@ VALUE_SCHEMA = Option(
     SCHEMA_TEXT,
     "The type of `value` with `valueFormat=json`, as DDL or JSON text: a schema given to "
     "`.schema(...)` replaces it. With `debezium-json` the type of a row. With `avro` and "
-    "`debezium-avro` the schema that values were written with, as its "
-    "JSON text. With `protobuf` the path of a file that `protoc --include_imports "
+    "`debezium-avro` the schema that values were written with, as JSON "
+    "text. With `protobuf` the path of a file that `protoc --include_imports "
     "--descriptor_set_out` has written, its bytes in base64, or the text of a `.proto` file. In a "
-    "write: the Avro or Protobuf schema to encode by, or the JSON Schema to register.",
+    "write: the Avro or Protobuf schema to encode with, or the JSON Schema to register.",
     Scope.ALL,
 )
 KEY_SCHEMA = Option(
@@ -391,7 +391,7 @@ KEY_MESSAGE_NAME = Option(
 FLATTEN = Option(
     "flatten",
     BOOLEAN,
-    "Make the fields of `value` columns, beside `_topic`, `_partition`, `_offset` and "
+    "Turn the fields of `value` into columns, beside `_topic`, `_partition`, `_offset` and "
     "`_timestamp`. Requires `valueFormat` `json`, `avro`, `protobuf`, `debezium-json` or "
     "`debezium-avro`.",
     Scope.READ,
@@ -400,9 +400,10 @@ FLATTEN = Option(
 DEBEZIUM_ROWS = Option(
     "debeziumRows",
     BOOLEAN,
-    "Make the changed row the value of a change event, with `_op`, the operation, and `_ts`: the "
-    "row after the change, or before it if that deletes the row. If false, the value has `before`, "
-    "`after`, `op` and `ts`. Requires `valueFormat` `debezium-json` or `debezium-avro`.",
+    "Make the changed row the value of a change event: the row after the change, or before it if "
+    "the row was deleted. `_op` is the operation, and `_ts` is when Debezium handled it. If false, "
+    "the value has `before`, `after`, `op` and `ts`. Requires `valueFormat` `debezium-json` or "
+    "`debezium-avro`.",
     Scope.READ,
     default="false",
 )
@@ -418,10 +419,10 @@ DEBEZIUM_TOMBSTONES: Option[Literal["drop", "keep"]] = Option(
 ON_BAD_RECORD: Option[OnBadRecord] = Option(
     "onBadRecord",
     one_of("fail", "null", "rescue", "deadletter"),
-    "What to do with a key or value that cannot be decoded: `fail` the query; `null`, leave the "
-    "fields that do not fit NULL, as `from_json` does; `rescue`, do so and add the columns `_raw`, "
-    "its bytes, and `_error`, the reason; `deadletter`, write the record to `deadLetterTopic`, and "
-    "leave its row out.",
+    "What to do with a key or value that cannot be decoded: `fail` the query; `null`, set the "
+    "fields that do not fit to NULL, as `from_json` does; `rescue`, do so and add the columns "
+    "`_raw`, its bytes, and `_error`, the reason; `deadletter`, write the record to "
+    "`deadLetterTopic`, and leave its row out.",
     Scope.READ,
     default="fail",
 )

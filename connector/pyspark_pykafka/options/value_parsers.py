@@ -38,7 +38,7 @@ _HOST = re.compile(r"[^\s/:,]+(:[0-9]+)?|\[[0-9a-fA-F:]+\](:[0-9]+)?")
 _NODE = re.compile(r"[A-Za-z0-9._-]+")
 _PATH = re.compile(rf"(/{_NODE.pattern})+")
 
-# Its value is sent to the brokers, so whoever sets options must not be able to name a secret.
+# The variable's value is sent to the brokers, so an option must not be able to name a secret.
 _VARIABLE = re.compile(r"([A-Za-z_][A-Za-z0-9_]*_)?(RACK|ZONE|AZ)(_ID)?", re.IGNORECASE)
 # The names that the specification of entry points recommends.
 _ENTRY_POINT = re.compile(r"[A-Za-z0-9._-]+")
@@ -95,7 +95,7 @@ def one_of(*choices: Word) -> Parser[Word]:
 
 def whole_number(min_value: int, max_value: int = _MAX_INT) -> Parser[int]:
     """
-    Parse a whole number in ``min_value`` to ``max_value``, by default the largest Java int.
+    Parse a whole number from ``min_value`` to ``max_value``, by default the largest Java int.
     """
 
     def read(text: str) -> int:

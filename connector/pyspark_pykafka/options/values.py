@@ -42,7 +42,7 @@ class Subscribe:
 @dataclass(frozen=True, slots=True)
 class SubscribePattern:
     """
-    Read every topic for whose name ``re.search(pattern, topic)`` has a match.
+    Read every topic in whose name ``re.search(pattern, topic)`` finds a match.
 
     Unanchored like ``find`` in the JVM connector: anchor with ``^`` and ``$`` to match whole names.
     """
