@@ -43,8 +43,8 @@ def _servers(value: str) -> str:
     matches = [_SERVER.fullmatch(entry) for entry in entries]
     if not entries or not all(match and 0 < int(match["port"]) <= _MAX_PORT for match in matches):
         has_scheme = any("://" in entry for entry in entries)
-        rest = "; give host:port only, without a URL's scheme" if has_scheme else ""
-        msg = f"the brokers with their ports, as 'host:9092,host2:9092'{rest}"
+        hint = "; give host:port only, without a URL's scheme" if has_scheme else ""
+        msg = f"the brokers with their ports, as 'host:9092,host2:9092'{hint}"
         raise ValueError(msg)
     return ",".join(entries)
 
@@ -131,15 +131,15 @@ def _credentials(properties: Mapping[str, str]) -> Iterator[str]:
 
 
 def _idempotence(properties: Mapping[str, str]) -> Iterator[str]:
-    rest = "for the idempotent producer; or set kafka.enable.idempotence=false"
+    advice = "for the idempotent producer; or set kafka.enable.idempotence=false"
     in_flight = properties.get("max.in.flight.requests.per.connection", "5")
     if int(in_flight) > _IDEMPOTENT_IN_FLIGHT:
         yield (
             f"kafka.max.in.flight.requests.per.connection is '{in_flight}'; "
-            f"it must be: at most {_IDEMPOTENT_IN_FLIGHT} {rest}"
+            f"it must be: at most {_IDEMPOTENT_IN_FLIGHT} {advice}"
         )
     if int(properties.get("retries", "1")) == 0:
-        yield f"kafka.retries is '0'; it must be: at least 1 {rest}"
+        yield f"kafka.retries is '0'; it must be: at least 1 {advice}"
 
 
 def warnings_about(properties: Mapping[str, str]) -> Iterator[str]:

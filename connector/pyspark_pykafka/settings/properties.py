@@ -232,7 +232,7 @@ PROPERTIES: dict[str, Property] = {
     each.name: each for each in map(_property, _TABLE.strip().splitlines())
 }
 
-#: librdkafka's alternative names, by canonical name: the Java client's where it has one.
+#: The name used here for each alternative name in librdkafka: the Java client's where it has one.
 ALIASES: dict[str, str] = {
     "max.in.flight": "max.in.flight.requests.per.connection",
     "sasl.mechanisms": "sasl.mechanism",

@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 _JAAS = "sasl.jaas.config"
 
-#: Every known name, also of ignored and rejected settings; misspelt names are compared with them.
+#: Every known name, including those of ignored and rejected settings; misspelt names are compared
+#: with them.
 KNOWN_NAMES: frozenset[str] = (
     frozenset(PROPERTIES)
     | frozenset(ALIASES)
@@ -115,17 +116,17 @@ class _Draft:
         if not PROPERTIES[name].serves(self.role):
             self.ignored.append(source)
             return
-        normalized, mistake = check_value(PROPERTIES[name], value, source)
+        normalised, mistake = check_value(PROPERTIES[name], value, source)
         if mistake is not None:
             self.mistakes.append(mistake)
-        elif name in self.properties and self.properties[name] != normalized:
-            other = self.sources[name]
+        elif name in self.properties and self.properties[name] != normalised:
+            earlier = self.sources[name]
             self.mistakes.append(
-                f"kafka.{source} and kafka.{other} are two names of one setting and differ; "
+                f"kafka.{source} and kafka.{earlier} are two names of one setting and differ; "
                 "give one of them"
             )
         else:
-            self.properties[name] = normalized
+            self.properties[name] = normalised
             self.sources[name] = source
 
     def add_stores(self, stores: Mapping[str, str]) -> None:
@@ -198,13 +199,13 @@ class _Draft:
 
     def _add_request_timeout(self, name: str, value: str) -> None:
         # Two properties in librdkafka: the broker's timeout in a Produce request, and the socket's.
-        normalized, mistake = check_value(PROPERTIES["socket.timeout.ms"], value, name)
+        normalised, mistake = check_value(PROPERTIES["socket.timeout.ms"], value, name)
         if mistake is not None:
             self.mistakes.append(mistake)
             return
         if self.role is Role.PRODUCER:
-            self.put(name, normalized, name)
-        self.fallbacks["socket.timeout.ms"] = normalized
+            self.put(name, normalised, name)
+        self.fallbacks["socket.timeout.ms"] = normalised
 
     def _add_level(self, name: str, value: str) -> None:
         self.levels[LEVELS[name]] = (value, name)
@@ -215,7 +216,7 @@ class _Draft:
         elif self.role is Role.PRODUCER:
             self.mistakes.append(
                 f"kafka.{name} is not supported: there is no JVM to load the class in; choose one "
-                "of librdkafka's by kafka.partitioner, or give the rows a partition column"
+                "of librdkafka's with kafka.partitioner, or give the rows a partition column"
             )
 
     def _add_ignore_keys(self, name: str, value: str) -> None:

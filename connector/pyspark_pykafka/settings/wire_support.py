@@ -134,7 +134,9 @@ def wire_write_unsupported_reason(kafka: KafkaSettings) -> str | None:
 
 
 def _unsupported(
-    properties: Mapping[str, str], supported: Container[str], only: Mapping[str, tuple[str, str]]
+    properties: Mapping[str, str],
+    supported: Container[str],
+    single_values: Mapping[str, tuple[str, str]],
 ) -> Iterator[str]:
     protocol = properties.get("security.protocol", "plaintext")
     if protocol.startswith("sasl_"):
@@ -145,8 +147,8 @@ def _unsupported(
     for context in sorted(debug_contexts(properties.get("debug", "")) - _DEBUG_CONTEXTS):
         yield f"kafka.debug={context}: only librdkafka logs this context"
     for name in properties:
-        if name in only and properties[name] != only[name][0]:
-            yield f"kafka.{name}={properties[name]}: {only[name][1]}"
+        if name in single_values and properties[name] != single_values[name][0]:
+            yield f"kafka.{name}={properties[name]}: {single_values[name][1]}"
         elif name not in supported:
             yield f"kafka.{name} is supported by librdkafka only"
 
