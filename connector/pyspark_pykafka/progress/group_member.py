@@ -2,8 +2,8 @@
 The static member of a consumer group (KIP-345) through which one process commits its offsets.
 
 The coordinator checks every commit: of two members with the same ``group.instance.id`` it accepts
-only the later one, it removes a member that was silent for longer than its session, and it rejects
-commits of clients that are not members.
+only the later one, it removes a member that was silent for longer than its session timeout, and it
+rejects commits of clients that are not members.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ logger = logging.getLogger("pyspark_pykafka")
 INSTANCE = "pykafka-progress"
 
 _SESSION_TIMEOUT_MS = 10_000
-# A member that does not poll is removed; this one has nothing to poll for. The maximum in Kafka.
+# A member that does not poll is removed; this one has nothing to poll for. librdkafka's maximum.
 _MAX_POLL_INTERVAL_MS = 86_400_000
 
 _POLL_SECONDS = 0.1
@@ -86,7 +86,7 @@ class GroupMember:
 
     def join(self, owner: Owner, topics: list[str]) -> None:
         """
-        Join the group, and return once the coordinator has assigned the member's part.
+        Join the group, and return once the coordinator has assigned the member its partitions.
         """
         with translating_errors("connecting"):
             self.consumer, self._expelled = Consumer(self._config(owner)), None

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 _MAX_FETCH_SIZE = 5_000
 
-# The first request's timeout, doubled with each: librdkafka looks for a coordinator forever, and
-# does not report that the user lacks permission for the group.
+# The first request's timeout, doubled with each attempt: librdkafka looks for a coordinator
+# forever, and does not report that the user lacks permission for the group.
 _FIRST_ATTEMPT_SECONDS = 2.0
 
 
@@ -63,7 +63,7 @@ class GroupOffsets:
         seconds = min(self._attempt_seconds, self._max_seconds)
         self._attempt_seconds *= 2
         # Not the admin client's list_consumer_group_offsets(): it crashes the process when the
-        # coordinator has moved or loads the group (librdkafka#5040, seen with 2.16).
+        # coordinator has moved or is loading the group (librdkafka#5040, seen with 2.16).
         for chunk in chunks(tps, _MAX_FETCH_SIZE):
             positions = [KafkaPartition(*tp) for tp in chunk]
             try:

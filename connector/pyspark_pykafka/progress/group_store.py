@@ -110,7 +110,7 @@ class GroupStore:
 
     def has_writer(self) -> bool:
         """
-        Return whether a query records its progress in the group: a killed one counts until its
+        Return whether a query records its progress in the group; a killed query counts until its
         session expires.
         """
         groups = self._retry(self._describe)
@@ -191,7 +191,7 @@ class GroupStore:
 
     def _retry(self, work: Callable[[], T]) -> T:
         """
-        Retry while the coordinator moves, loads the group or does not respond.
+        Retry while the coordinator is moving, is loading the group or does not respond.
         """
         deadline = Deadline.after(self._admin.timeout_seconds, self._now, self._sleep)
         backoff = Backoff(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)

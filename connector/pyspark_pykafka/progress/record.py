@@ -184,8 +184,8 @@ def _broker(fields: object) -> tuple[str, int] | None:
     return str(fields["host"]), _number(fields.get("port")) or 0
 
 
-def _number(fields: object) -> int | None:
-    return fields if isinstance(fields, int) else None
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def owner_to_node(owner: Owner) -> bytes:

@@ -68,13 +68,11 @@ class StoreSession:
         """
         assert completed.query is not None
         claim = self._ensure_claim(completed)
-        batch, tps = (
-            completed.query.batch + 1,
-            sorted(claim.records.keys() & completed.offsets.keys()),
-        )
+        batch = completed.query.batch + 1
+        tps = sorted(claim.records.keys() & completed.offsets.keys())
         if tps:
-            before = _attempts(claim.records, batch)
-            failing = FailedAttempts(batch, before.attempts if before else 1, cause)
+            previous = _attempts(claim.records, batch)
+            failing = FailedAttempts(batch, previous.attempts if previous else 1, cause)
             record = claim.records[tps[0]]
             self._write(claim, {tps[0]: replace(record, owner=claim.owner, failing=failing)})
 
@@ -82,7 +80,7 @@ class StoreSession:
         """
         Count one more attempt at a batch; return None if the batch has no offsets.
 
-        ``cause`` is the error of the previous attempt, if it is known.
+        The result's ``cause`` is the error of the previous attempt, if it is known.
         """
         assert end.query is not None
         claim = self._ensure_claim(end)
@@ -91,8 +89,8 @@ class StoreSession:
             return None
         tp = advanced[0]
         stored = claim.records.get(tp)
-        before = _attempts(claim.records, end.query.batch) or FailedAttempts(end.query.batch, 1)
-        failing = replace(before, attempts=before.attempts + 1)
+        previous = _attempts(claim.records, end.query.batch) or FailedAttempts(end.query.batch, 1)
+        failing = replace(previous, attempts=previous.attempts + 1)
         record = stored or Record(start.offsets.get(tp, 0), topic_id=end.topic_ids.get(tp.topic))
         self._write(claim, {tp: replace(record, owner=claim.owner, failing=failing)})
         return failing

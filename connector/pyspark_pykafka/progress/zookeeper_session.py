@@ -63,7 +63,7 @@ class ZooKeeperSession:
 
     def connected(self) -> KazooClient:
         """
-        Return the client, which is connected now if it was not.
+        Return the client, and connect it first if necessary.
         """
         if self.client is None:
             digest = self._nodes.digest
@@ -85,7 +85,7 @@ class ZooKeeperSession:
 
     def check_claim(self) -> None:
         """
-        Raise :class:`ClaimLostError` if the session is not that of the claim any more.
+        Raise :class:`ClaimLostError` if the session is no longer that of the claim.
         """
         assert self.client is not None
         if self.client.state == KazooState.LOST or _session_id(self.client) != self._claimed:
@@ -125,7 +125,7 @@ class ZooKeeperSession:
 
 def response(pending: Any) -> Any:
     """
-    Return the response to a request that was sent, once it has arrived.
+    Wait for the response to a request that was sent, and return it.
     """
     return pending.get(timeout=_RESPONSE_SECONDS)
 
