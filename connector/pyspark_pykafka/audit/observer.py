@@ -129,7 +129,7 @@ class Auditor:
             )
             raise OptionsError((msg,))
 
-    def _observe(self, frame: DataFrame, where: str, condition: Column | None) -> DataFrame:
+    def _observe(self, frame: DataFrame, point: str, condition: Column | None) -> DataFrame:
         self._check_columns(frame)
         metrics = [self._metrics(WHOLE_BATCH, condition)]
         for tp in self.partitions:
@@ -138,7 +138,7 @@ class Auditor:
                 in_partition &= sf.col("topic") == tp.topic
             rows = in_partition if condition is None else in_partition & condition
             metrics.append(self._metrics(str(tp), rows))
-        return frame.observe(f"{self.name}.{where}", *itertools.chain.from_iterable(metrics))
+        return frame.observe(f"{self.name}.{point}", *itertools.chain.from_iterable(metrics))
 
     def _metrics(self, scope: str, condition: Column | None) -> tuple[Column, Column]:
         record_id = sf.shiftright(sf.xxhash64(*self._columns), SHIFT)
@@ -162,8 +162,8 @@ class AuditListener(StreamingQueryListener):
         spark.streams.addListener(AuditListener(auditor, on_report, timeout=600))
 
     Add it before the query starts. ``on_report`` is called for each batch; an incomplete batch is
-    logged as well. ``on_timeout`` is called with the query's id if the query has neither finished a
-    batch nor been idle for ``timeout`` seconds; then not again before the query makes progress.
+    logged as well. ``on_timeout`` is called with the query's id if the query neither finishes a
+    batch nor reports that it is idle within ``timeout`` seconds, and again only after progress.
     """
 
     def __init__(
@@ -274,12 +274,12 @@ def find_offset(
     None if the difference is not the id of a single record of the range: more than one record is
     missing or duplicated, or the record is elsewhere.
     """
-    in_topic = (sf.lit(tp.partition).cast("int"), sf.col("id"))
-    hashes = (sf.xxhash64(sf.lit(tp.topic), *in_topic), sf.xxhash64(*in_topic))
-    is_record = [
+    columns = (sf.lit(tp.partition).cast("int"), sf.col("id"))
+    hashes = (sf.xxhash64(sf.lit(tp.topic), *columns), sf.xxhash64(*columns))
+    conditions = [
         sf.abs(sf.shiftright(record_hash, SHIFT)) == abs(difference) for record_hash in hashes
     ]
-    offsets = spark.range(start, end).filter(is_record[0] | is_record[1]).head(1)
+    offsets = spark.range(start, end).filter(conditions[0] | conditions[1]).head(1)
     return offsets[0]["id"] if offsets else None
 
 

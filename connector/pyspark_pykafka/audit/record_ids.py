@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[np.uint64]
 
-#: The number of hash bits that an id leaves out: 10^11 ids of 44 bits, with either sign, sum up to
-#: far less than the largest 64-bit number.
+#: The number of hash bits that an id leaves out. Ids have 44 bits and either sign, so they largely
+#: cancel out: the sum of 10^11 ids is far from overflowing 64 bits.
 SHIFT = 20
 
 #: The number of offsets hashed at once, so that the arrays fit into the CPU cache.
@@ -101,7 +101,7 @@ def _hash_int(value: int, seed: int) -> int:
 
 def _hash_text(data: bytes) -> int:
     """
-    Return XXH64 of bytes: stripes of 32 bytes, then words of 8 and 4 bytes, then single bytes.
+    Return the XXH64 of bytes: stripes of 32 bytes, then words of 8 and 4 bytes, then single bytes.
     """
     stripes = len(data) // 32 * 32
     words = stripes + len(data[stripes:]) // 8 * 8

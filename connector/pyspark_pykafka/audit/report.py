@@ -1,5 +1,6 @@
 """
-Compares what entered and left a micro-batch: the number of records, and the sum of their ids.
+Compares the records that entered a micro-batch with those that left: their number, and the sum of
+their ids.
 
 An id that occurs once on each side cancels out, whatever the order and number of records, in
 constant memory. Storm's acker uses the XOR of ids; a sum is cheaper in Spark, whose ``bit_xor``
@@ -55,7 +56,7 @@ class Finding:
     One comparison: of the whole batch, or of the partition that ``scope`` names.
 
     ``entered`` and ``left`` count records. ``difference`` is the sum of the ids that do not cancel
-    out: the id of a single missing record, or of a single duplicated one with the opposite sign.
+    out: the id of a single missing record, or the negated id of a single duplicated one.
     """
 
     scope: str
@@ -127,8 +128,8 @@ def compare(
     """
     Compare the records that entered with those that left at the exits: the sink and each filter.
 
-    ``max_entered`` is the number of records that can have entered, if ``entered`` holds only those
-    that certainly did.
+    ``max_entered`` is the number of records that may have entered; it is given if ``entered`` holds
+    only those that certainly did.
     """
     processed = reduce(Checksum.__add__, exits, Checksum())
     return Finding(

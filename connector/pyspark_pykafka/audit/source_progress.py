@@ -63,14 +63,14 @@ def find_source(sources: Iterable[SourceProgress], options: SourceOptions) -> So
     """
     Return the query's source that was read with these options.
 
-    Raises :class:`OffsetsError` if no source, or more than one, may have them.
+    Raises :class:`OffsetsError` unless exactly one source can have been read with them.
     """
     matching = [source for source in sources if _fits(source, options)]
     if len(matching) == 1:
         return matching[0]
-    how_many = f"{len(matching)} sources" if matching else "no source"
+    count = f"{len(matching)} sources" if matching else "no source"
     msg = (
-        f"the query has {how_many} that may have the auditor's options; give the auditor the "
+        f"the query has {count} that may have the auditor's options; give the auditor the "
         "options of the readStream that it audits, or no options if the query reads the same "
         "topics twice"
     )

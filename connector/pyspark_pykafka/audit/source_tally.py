@@ -82,8 +82,8 @@ class SourceTally:
             finding.scope for finding in by_offsets.findings if finding.verdict is Verdict.COMPLETE
         }
         entered = {scope: full[scope] if scope in complete else in_log[scope] for scope in full}
-        # Records that the log has lost since then have entered, too. None are lost if it still has
-        # as many records as Spark has read.
+        # Records that have been deleted from the log since then have entered, too. None have been
+        # deleted if the log still has as many records as Spark has read.
         is_complete_log = in_log[WHOLE_BATCH].count in {source.rows, full[WHOLE_BATCH].count}
         max_entered = {} if is_complete_log else {scope: sums.count for scope, sums in full.items()}
         return report(name, batch_id, entered, exits, max_entered)
