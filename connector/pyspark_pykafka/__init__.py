@@ -72,6 +72,6 @@ def __getattr__(name: str) -> Any:
 
 def __dir__() -> list[str]:
     """
-    Return the module's names, public names that are not imported yet included.
+    Return the module's names, including public names that are not imported yet.
     """
     return sorted(globals().keys() | __all__)

@@ -151,7 +151,7 @@ class RecordError(_ConditionError):
 
 class DeadLetterError(_ConditionError):
     """
-    A bad record could not be written to the dead-letter topic; the error before it says why.
+    A bad record could not be written to the dead-letter topic; its cause says why.
     """
 
     retriable = True
@@ -222,7 +222,7 @@ class TimeoutExceededError(PykafkaError):
 
 class SlowResponseError(TimeoutExceededError):
     """
-    A response had begun to arrive when its time was over.
+    A response had begun to arrive, but was not complete before its timeout.
     """
 
 

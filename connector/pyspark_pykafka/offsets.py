@@ -189,8 +189,8 @@ class Assignment:
 @dataclass(frozen=True, slots=True)
 class QueryIdentity:
     """
-    The id of a checkpoint's query, the number of the batch that ended there, and the name of its
-    progress store.
+    The id of a checkpoint's query, the number of the batch that ended at this offset, and the name
+    of the query's progress store.
 
     Id and number are the connector's own: Spark passes its ids to tasks, not to the planning
     process. Batches are counted from 0, and only those that Spark plans for new offsets.

@@ -68,12 +68,12 @@ def _source_field_mistakes(field: pa.Field) -> list[str]:
         columns = ", ".join(SOURCE_TYPES)
         hint = f"did you mean '{near[0]}'?" if near else f"it must be one of: {columns}"
         return [f"the schema's column '{field.name}' is not a column of a Kafka record; {hint}"]
-    text = field.name in {"key", "value"} and field.type == pa.string()
-    if not text and not types_match(field.type, expected):
+    is_text = field.name in {"key", "value"} and field.type == pa.string()
+    if not is_text and not types_match(field.type, expected):
         return [
             (
-                f"the schema's column '{field.name}' has type {_name(field)}; it must be {expected}"
-                f"{_decoding_hint(field.name)}"
+                f"the schema's column '{field.name}' has type {_type_name(field)}; it must be "
+                f"{expected}{_decoding_hint(field.name)}"
             )
         ]
     return []
@@ -107,12 +107,14 @@ def _sink_field_mistakes(field: pa.Field) -> list[str]:
     if any(types_match(field.type, kind) for kind in accepted):
         return []
     hint = "" if field.name not in {"key", "value"} else f"; to encode it, set {field.name}Format"
-    return [f"unsupported type of column '{field.name}': {_name(field)}; it must be {names}{hint}"]
+    return [
+        f"unsupported type of column '{field.name}': {_type_name(field)}; it must be {names}{hint}"
+    ]
 
 
 def types_match(actual: pa.DataType, expected: pa.DataType) -> bool:
     """
-    Whether two types are equal except for nullability and for 32 or 64 bit lengths.
+    Whether two types are equal except for nullability and for lengths of 32 or 64 bits.
 
     Spark passes large_string and large_binary if ``useLargeVarTypes`` is set.
     """
@@ -128,7 +130,7 @@ def _same_headers(actual: pa.DataType) -> bool:
     return fields == [(f.name, f.type) for f in HEADER]
 
 
-def _name(field: pa.Field) -> str:
+def _type_name(field: pa.Field) -> str:
     return str((field.metadata or {}).get(TYPE_NAME, str(field.type).encode()).decode())
 
 
