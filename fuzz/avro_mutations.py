@@ -50,7 +50,7 @@ _PIECES = (
 
 def any_schema(choices: Choices, names: list[str], depth: int = 0) -> tuple[Any, pa.DataType]:
     """
-    Return a schema, which may be nested, and its type; ``names`` are those used so far.
+    Return a schema, which may be nested, and its column's type; ``names`` are those used so far.
     """
     kind = choices.number(0, 4 if depth < _MAX_DEPTH else 0)
     if kind == 0:
@@ -75,14 +75,14 @@ def _renamed(schema: Any, names: list[str]) -> Any:
 
 def _record(choices: Choices, names: list[str], depth: int) -> tuple[Any, pa.DataType]:
     names.append(f"R{len(names)}")
-    own = names[-1]
+    record_name = names[-1]
     fields, columns = [], []
     for number in range(choices.number(1, 4)):
         schema, arrow = any_schema(choices, names, depth + 1)
         fields.append({"name": f"f{number}", "type": schema})
         if number == 0 or choices.number(0, 2):
             columns.append((f"f{number}", arrow))
-    return {"type": "record", "name": own, "fields": fields}, pa.struct(columns)
+    return {"type": "record", "name": record_name, "fields": fields}, pa.struct(columns)
 
 
 def values(choices: Choices) -> list[bytes | None]:
@@ -94,7 +94,7 @@ def values(choices: Choices) -> list[bytes | None]:
 
 def decode_any(records: list[bytes | None], choices: Choices) -> int:
     """
-    Decode records by any schema, check the invariants, and return the number of good ones.
+    Decode records with any schema, check the invariants, and return the number of good ones.
     """
     schema, kind = any_schema(choices, [])
     policy = BadRecordPolicy("null")
@@ -124,7 +124,7 @@ class _Writers:
 
 def decode_named(records: list[bytes | None], choices: Choices) -> int:
     """
-    Decode records that name any of several schemas, all read as another one.
+    Decode records that name any of several writer's schemas, all with one reader's schema.
     """
     reader, kind = any_schema(choices, [])
     writers = [parse_avro(json.dumps(any_schema(choices, [])[0])) for _ in range(2)]

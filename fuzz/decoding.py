@@ -52,7 +52,7 @@ def exact_array(records: Sequence[bytes | None]) -> pa.Array:
 
 def joined_pieces(choices: Choices, pieces: Sequence[bytes]) -> list[bytes | None]:
     """
-    Return some records, each made of some of the pieces and of any bytes.
+    Return some records, each made of some of the pieces and of arbitrary bytes.
     """
     return [
         b"".join(

@@ -47,7 +47,7 @@ def any_array(
     """
     Return an array of a type, in memory that ends with it, so that a sanitizer sees reads beyond.
 
-    Numbers have any bits and strings any bytes; what is null may have content.
+    Numbers have any bits and strings any bytes; null entries may have content.
     """
     offset = choices.number(0, 3)
     total = offset + rows
@@ -96,7 +96,7 @@ def _text(choices: Choices) -> bytes:
 
 def _bits(choices: Choices, size: int) -> bytes:
     """
-    Return bytes that often repeat one, as those of small and of extreme numbers do.
+    Return bytes most of which are often equal, like those of small and of extreme numbers.
     """
     filler = (b"\x00", b"\xff", b"\x7f", b"\x80", b"\x01")[choices.number(0, 4)]
     return (choices.some_bytes(size) + filler * size)[:size]
@@ -110,7 +110,7 @@ def encode_any(choices: Choices) -> int:
     """
     Encode an array in any of the formats, check the invariants, and return the number of values.
 
-    What is encoded can be decoded, apart from what the decoder reports to be too large.
+    Every value that is encoded can be decoded.
     """
     return (_as_json, _as_derived_avro, _as_avro, _as_protobuf)[choices.number(0, 3)](choices)
 
@@ -169,7 +169,7 @@ def _all_good(texts: list[bytes | None], column: ValueColumn) -> int:
 
 def _encoded(column: EncodedColumn, values: pa.Array, choices: Choices) -> list[bytes | None]:
     """
-    Return the texts of the rows before the first that cannot be encoded.
+    Return the encoded values of all rows that can be encoded before the first that cannot.
     """
     texts: list[bytes | None] = []
     start, end = 0, len(values)

@@ -1,5 +1,5 @@
 """
-Fuzzes the decoder of Avro, in the way of :mod:`fuzz.fuzz_records` for record batches.
+Fuzzes the decoder of Avro, as :mod:`fuzz.fuzz_records` does that of record batches.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from fuzz.fuzz_records import FuzzedChoices, run
 
 def decode_input(data: bytes) -> None:
     """
-    Decode records by a schema that libFuzzer chooses.
+    Decode records with a schema that libFuzzer chooses.
     """
     from fuzz.avro_mutations import decode_any, decode_named, values
 

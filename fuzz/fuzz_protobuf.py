@@ -1,5 +1,5 @@
 """
-Fuzzes the decoder of Protobuf, in the way of :mod:`fuzz.fuzz_records` for record batches.
+Fuzzes the decoder of Protobuf, as :mod:`fuzz.fuzz_records` does that of record batches.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 Fuzzes the decoder of record batches with libFuzzer, guided by code coverage.
 
 From the root of the repository, ``python -m fuzz.fuzz_records -max_total_time=60`` runs for a
-minute; the options are libFuzzer's. ``python -m fuzz.fuzz_json`` fuzzes the decoder of JSON so.
+minute; the options are libFuzzer's. ``python -m fuzz.fuzz_json`` fuzzes the decoder of JSON.
 A failing input is saved to a file; pass that file as an argument to run it again.
 """
 
@@ -64,7 +64,7 @@ def run(name: str, decode: Callable[[bytes], None]) -> None:
     with tempfile.TemporaryDirectory() as folder:
         library = instrumented.build(name, Path(folder))
 
-        def first_input(data: bytes) -> None:
+        def load_and_decode(data: bytes) -> None:
             # Loaded late: the decoder needs libFuzzer's functions, which Setup() has loaded.
             if name not in sys.modules:
                 instrumented.load(name, library)
@@ -72,7 +72,7 @@ def run(name: str, decode: Callable[[bytes], None]) -> None:
 
         # Makes these functions visible to the decoder.
         sys.setdlopenflags(os.RTLD_NOW | os.RTLD_GLOBAL)
-        atheris.Setup(sys.argv, first_input)
+        atheris.Setup(sys.argv, load_and_decode)
         atheris.Fuzz()
 
 

@@ -63,7 +63,7 @@ def any_text(choices: Choices, depth: int = 0) -> bytes:
 
 def mutated(text: bytes, choices: Choices) -> bytes:
     """
-    Return the input with a few bytes replaced, inserted, removed or repeated.
+    Return the text with a few bytes replaced, inserted, removed or repeated.
     """
     changed = bytearray(text)
     for _ in range(choices.number(0, 3)):
@@ -91,7 +91,7 @@ def decode_any(records: list[bytes | None], choices: Choices) -> int:
     """
     Decode records into any type, check the invariants, and return the number of good ones.
 
-    A valid record at the end must be decoded as it is alone.
+    A valid record at the end must be decoded as if it were the only one.
     """
     kind = any_type(choices)
     rescues = pa.types.is_struct(kind) and choices.number(0, 1) == 0
@@ -99,7 +99,7 @@ def decode_any(records: list[bytes | None], choices: Choices) -> int:
         kind = pa.struct([*kind, pa.field("_rescued", pa.string())])
     column = JsonColumn("value", kind, MAX_BYTES, BadRecordPolicy("null"), rescues=rescues)
     good, last = decode_all([*records, VALID], column, MAX_BYTES)
-    # Only the last one: a date may be one that Python does not have.
+    # Only the last row: others may have dates that Python cannot represent.
     assert repr(last[-1].as_py()) == repr(_alone(kind, rescues=rescues))
     return good
 

@@ -160,11 +160,11 @@ def decode_mutated(
     except (MalformedBatch, OldFormat, TimestampTooLarge) as error:
         offset = error.offset
     assert start <= offset < 2**63
-    after = arrow_decoder.position
+    valid_start = arrow_decoder.position
     decoded += _valid_records(arrow_decoder)
     check(decoded, start, arrow_decoder.position)
-    if after + 2 <= END:
-        assert [row for batch in decoded for row in _rows(batch)][-2:] == _valid_rows(after)
+    if valid_start + 2 <= END:
+        assert [row for batch in decoded for row in _rows(batch)][-2:] == _valid_rows(valid_start)
     return decoded
 
 

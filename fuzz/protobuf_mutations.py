@@ -83,7 +83,7 @@ class Described:
     @property
     def schema(self) -> ResolvedSchema:
         """
-        The schema as a column gets it.
+        The schema in the form that a column takes.
         """
         text = base64.b64encode(self.files.SerializeToString()).decode()
         return ResolvedSchema(text, self.name)
@@ -195,7 +195,7 @@ def decode_any(records: list[bytes | None], choices: Choices) -> int:
     """
     Decode records as any message, check the invariants, and return the number of good ones.
 
-    The decoded rows can be encoded, and the messages that they become are good.
+    The decoded rows can be encoded, and the resulting messages are good.
     """
     described = any_message(choices)
     good, rows = decode_all(records, _column(described), MAX_BYTES)
