@@ -8,7 +8,7 @@ It starts a Kafka broker, and then works like a user's job:
 1. a batch write appends each flight from New York in 2013 to the topic `flights`, as JSON;
 2. meanwhile a streaming query reads the flights, sums the delays of each airline, and writes the
    sums to the topic `flight_stats`;
-3. a batch read of that topic shows the result, which is then compared with that of pandas.
+3. a batch read of that topic shows the result, which is then compared with pandas' result.
 """
 
 from __future__ import annotations

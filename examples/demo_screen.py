@@ -53,9 +53,9 @@ def step(label: str, downloads: Path | None = None) -> Iterator[None]:
 
         def follow() -> None:
             while not done.wait(0.5):
-                grown = megabytes(downloads) - before
-                if grown >= 1:
-                    progress.update(task, description=f"{label}: {grown:.0f} MB downloaded")
+                downloaded = megabytes(downloads) - before
+                if downloaded >= 1:
+                    progress.update(task, description=f"{label}: {downloaded:.0f} MB downloaded")
 
         with ThreadPoolExecutor(1) as pool:
             following = pool.submit(follow)
@@ -69,7 +69,7 @@ def step(label: str, downloads: Path | None = None) -> Iterator[None]:
 
 def megabytes(folder: Path | None) -> float:
     """
-    Return the size of the jars in a folder in MB; jars may be renamed at the same time.
+    Return the size of the jars in a folder in MB; a jar may be renamed while they are counted.
     """
     if folder is None:
         return 0.0

@@ -4,7 +4,7 @@ Fails if a page of the built site loads something from another server.
     .venv/bin/python scripts/check_site.py site
 
 Links to other sites are fine. Resources that a browser loads by itself are not: scripts, styles,
-fonts and pictures.
+fonts and images.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def main(folder: Path) -> None:
 
 def outside_loads(text: str, *, is_style: bool = False) -> list[str]:
     """
-    Return the addresses on other servers that a browser loads for a page, picture or style sheet.
+    Return the addresses on other servers that a browser loads for a page, image or style sheet.
     """
     if is_style:
         return _IN_STYLE.findall(text)
@@ -83,8 +83,8 @@ def _is_loaded(tag: str, name: str, attributes: dict[str, str | None]) -> bool:
     if name in _LOADING:
         return True
     # Only search engines read the canonical address and the like.
-    is_told = attributes.get("rel") in {"canonical", "prev", "next", "edit", "alternate"}
-    return name in {"href", "xlink:href"} and tag in _LOADED_LINKS and not is_told
+    is_metadata = attributes.get("rel") in {"canonical", "prev", "next", "edit", "alternate"}
+    return name in {"href", "xlink:href"} and tag in _LOADED_LINKS and not is_metadata
 
 
 if __name__ == "__main__":

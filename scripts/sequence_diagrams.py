@@ -87,22 +87,25 @@ def _box(x: float, y: float, width: float, height: float, attributes: str = "") 
 
 def _columns(labels: dict[str, str], arrows: list[tuple[str, str, str, str]]) -> dict[str, float]:
     """
-    Return the x of each participant, so far apart that labels and texts of arrows fit between.
+    Return the x of each participant, so far apart that labels and texts of arrows fit in between.
     """
     names = list(labels)
     x: dict[str, float] = {}
     for index, name in enumerate(names):
         x_position = _MARGIN + _width(labels[name]) / 2
-        for other in names[:index]:
-            fits = (_width(labels[other]) + _width(labels[name])) / 2 + _GAP
-            texts = [_width(text) for a, _, b, text in arrows if {a, b} == {other, name}]
+        for earlier in names[:index]:
+            adjacent = (_width(labels[earlier]) + _width(labels[name])) / 2 + _GAP
+            texts = [_width(text) for a, _, b, text in arrows if {a, b} == {earlier, name}]
             x_position = max(
-                x_position, x[other] + max([fits if other == names[index - 1] else 0, *texts])
+                x_position,
+                x[earlier] + max([adjacent if earlier == names[index - 1] else 0, *texts]),
             )
-        # A text at an arrow to oneself is to the right of its line.
-        before = names[index - 1] if index else None
-        own = [_width(text) for a, _, b, text in arrows if a == b == before]
-        x[name] = max([x_position, *(x[before] + _SELF_WIDTH + width for width in own if before)])
+        # The text of an arrow from a participant to itself is to the right of its line.
+        previous = names[index - 1] if index else None
+        to_itself = [_width(text) for a, _, b, text in arrows if a == b == previous]
+        x[name] = max(
+            [x_position, *(x[previous] + _SELF_WIDTH + width for width in to_itself if previous)]
+        )
     return x
 
 

@@ -1,5 +1,5 @@
 """
-Installs the project and its tools into this virtual environment, and shows what pip is doing.
+Installs the project and its tools into this virtual environment, and shows pip's progress.
 
     .venv/bin/python scripts/set_up.py CONSTRAINTS
 """
@@ -22,20 +22,20 @@ def main() -> None:
     """
     Run pip; if it fails, print the end of its output and exit with its code.
     """
-    began, last = time.monotonic(), deque[str](maxlen=_LAST_LINES)
+    start, last_lines = time.monotonic(), deque[str](maxlen=_LAST_LINES)
     command = [sys.executable, *_COMMAND, "--constraint", sys.argv[1]]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     ) as pip:
         assert pip.stdout is not None
         for line in pip.stdout:
-            last.append(line)
+            last_lines.append(line)
             match = _STEP.match(line)
             if match:
-                _show(f"{time.monotonic() - began:4.0f} s  {match[1]}{match[2]}")
+                _show(f"{time.monotonic() - start:4.0f} s  {match[1]}{match[2]}")
     _show("")
     if pip.returncode:
-        print("".join(last), file=sys.stderr)
+        print("".join(last_lines), file=sys.stderr)
         sys.exit(pip.returncode)
 
 
