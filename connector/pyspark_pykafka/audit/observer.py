@@ -162,8 +162,8 @@ class AuditListener(StreamingQueryListener):
         spark.streams.addListener(AuditListener(auditor, on_report, timeout=600))
 
     Add it before the query starts. ``on_report`` is called for each batch; an incomplete batch is
-    logged as well. ``on_timeout`` is called with the query's id if the query neither finishes a
-    batch nor reports that it is idle within ``timeout`` seconds, and again only after progress.
+    logged as well. ``on_timeout`` is called with the query's id, once, if the query neither
+    finishes a batch nor reports that it is idle for ``timeout`` seconds.
     """
 
     def __init__(
