@@ -1,5 +1,5 @@
 """
-Runs the benchmarks of the command line; results go to standard output, progress to standard error.
+Runs the selected benchmarks; results go to standard output, progress to standard error.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.testing import KafkaCluster
 
 
-#: After these seconds the quick run starts no further round, to end within three minutes.
+#: The quick run starts no further round after this many seconds, to end within three minutes.
 QUICK_SECONDS = 130
 
 

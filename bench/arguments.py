@@ -109,7 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--writers", type=_choices(tuple(WRITERS)), help="comma-separated: " + ",".join(WRITERS))
     add("--rounds", type=_positive, help="timed reads or writes of each contender in each case")
     add("--records", type=_positive, help="records of a topic, for every size")
-    add("--formats", type=_choices(FORMATS), help="of typed topics: " + ",".join(FORMATS))
+    add("--formats", type=_choices(FORMATS), help="formats of typed topics: " + ",".join(FORMATS))
     add("--cores", type=_positive, default=2, help="Spark's cores; default: 2")
     add("--conf", type=_setting, action="append", default=[], help="a Spark setting, as name=value")
     add("--planning", type=_numbers, default=(1000, 5000), help="partitions in the part planning")

@@ -56,10 +56,10 @@ def measure_audit(
         for order in shuffled_rounds(NAMES, rounds, seed="audit"):
             for name in order:
                 collect_garbage(spark)
-                own_seconds = time.process_time()
+                own_start = time.process_time()
                 with Cpu(jvm_pid(spark)) as cpu:
                     seconds[name].append(_read(spark, name, options, topic.records, sink))
-                cpu_seconds[name].append(cpu.seconds + time.process_time() - own_seconds)
+                cpu_seconds[name].append(cpu.seconds + time.process_time() - own_start)
     series = {name: Series(tuple(seconds[name]), tuple(cpu_seconds[name])) for name in NAMES}
     into = "" if sink == "noop" else f"-{sink}"
     return Measurement(f"audit-{size_text(size)}{into}", "audit", series, topic.records, base=PLAIN)

@@ -88,7 +88,7 @@ WRITERS = {
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
     """
-    The content of a topic: ``records`` values of ``size`` bytes, of text or in ``format``.
+    The content of a topic: ``records`` values of ``size`` bytes, as text or in ``format``.
     """
 
     size: int

@@ -78,13 +78,13 @@ def draw(results: Results) -> list[Path]:
 
 
 def _panel(axes: Axes, title: str, measurements: Sequence[Measurement]) -> None:
-    readers = [
+    contenders = [
         name for name in COLOURS if any(name in measurement.series for measurement in measurements)
     ]
-    width = GROUP_WIDTH / len(readers)
-    for index, reader in enumerate(readers):
-        shift = (index - (len(readers) - 1) / 2) * width
-        _bars(axes, reader, measurements, shift, width)
+    width = GROUP_WIDTH / len(contenders)
+    for index, contender in enumerate(contenders):
+        shift = (index - (len(contenders) - 1) / 2) * width
+        _bars(axes, contender, measurements, shift, width)
     axes.axhline(1, color="black", linewidth=1)
     axes.set_title(title, loc="left", fontsize=11)
     axes.set_ylabel("times as fast as\nSpark's JVM connector")
@@ -93,7 +93,7 @@ def _panel(axes: Axes, title: str, measurements: Sequence[Measurement]) -> None:
     axes.set_xlim(-0.6, max(len(measurements), MIN_GROUPS) - 0.4)
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(
-        fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(readers),
+        fontsize=8, frameon=False, loc="lower right", bbox_to_anchor=(1, 1), ncols=len(contenders),
         columnspacing=1, handlelength=1,
     )  # fmt: skip
 
@@ -105,19 +105,19 @@ def _label(measurement: Measurement) -> str:
 
 
 def _bars(
-    axes: Axes, reader: str, measurements: Sequence[Measurement], shift: float, width: float
+    axes: Axes, contender: str, measurements: Sequence[Measurement], shift: float, width: float
 ) -> None:
     positioned: list[tuple[float, Any]] = [
-        (index + shift, measurement.speedup(reader))
+        (index + shift, measurement.speedup(contender))
         for index, measurement in enumerate(measurements)
-        if reader in measurement.series and BASE in measurement.series
+        if contender in measurement.series and BASE in measurement.series
     ]
     medians = [ratio.median for _, ratio in positioned]
     below = [ratio.median - ratio.min for _, ratio in positioned]
     above = [ratio.max - ratio.median for _, ratio in positioned]
     positions = [x for x, _ in positioned]
     bars = axes.bar(
-        positions, medians, width * 0.92, label=reader, color=COLOURS[reader],
+        positions, medians, width * 0.92, label=contender, color=COLOURS[contender],
         yerr=(below, above), error_kw={"elinewidth": 0.8, "capsize": 1.5, "ecolor": "#444444"},
     )  # fmt: skip
     texts = [f"{median:.1f}" for median in medians]

@@ -27,7 +27,7 @@ FIELDS = {
     "optional": "BIGINT",
 }
 FIVE = ("long0", "double1", "text2", "long5", "optional")
-#: The characters of a text, with which a value has about 1 KB.
+#: The length of each text in characters, which makes a value of about 1 KB.
 TEXT_LENGTHS = {"json": 70, "avro": 103}
 #: The schema's id, and the prefix of each Avro value (Confluent's wire format).
 SCHEMA_ID = 1

@@ -1,5 +1,5 @@
 """
-Measures the first batch of a new session, each in a new process.
+Measures the first batch of new sessions, each in a new process.
 
 ``python -m bench.fresh NAME BOOTSTRAP TOPIC CORES CONF`` is that process; it prints its time.
 """

@@ -56,7 +56,7 @@ class Arrivals:
 
     def take(self, frame: DataFrame, _batch: int) -> None:
         """
-        Collect the records of a micro-batch; to be passed to ``foreachBatch``.
+        Collect the records of a micro-batch; passed to ``foreachBatch``.
         """
         if self.closing:
             self.closed.set()
@@ -78,7 +78,7 @@ class Arrivals:
 
     def produced_between(self, start: float, end: float) -> list[float]:
         """
-        Return the latencies of the records produced in that time, however late they arrived.
+        Return the latencies of the records produced in ``[start, end)``, however late they arrived.
         """
         return [latency for produced_at, latency in self.records if start <= produced_at < end]
 
@@ -127,8 +127,8 @@ def _turn(spark: SparkSession, bootstrap: str, contender: Contender, seconds: fl
             f"not {min_records:,}"
         )
         raise TooFewRecordsError(msg)
-    median, worst = (percentile(latencies, percent) * 1000 for percent in PERCENTS)
-    print(f"  latency of {contender.name}: {median:.0f} ms, p99 {worst:.0f} ms", file=sys.stderr)
+    median, p99 = (percentile(latencies, percent) * 1000 for percent in PERCENTS)
+    print(f"  latency of {contender.name}: {median:.0f} ms, p99 {p99:.0f} ms", file=sys.stderr)
     return latencies
 
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.testing import KafkaCluster
 
-# Kafka maps two index files for each partition, of 10 MB by default.
+# Kafka memory-maps two index files for each partition, of 10 MB each by default.
 SMALL_INDEXES = {"segment.index.bytes": 65_536}
 CONTENDERS = {contender.name: contender for contender in (JVM, PYKAFKA, CEILING)}
 

@@ -118,7 +118,7 @@ def read_stream(
 
 def checksum(spark: SparkSession, source: str, options: Mapping[str, str]) -> tuple[int, int]:
     """
-    Return the :func:`checksum_of` all rows of a source.
+    Return the checksum of all rows of a source; see :func:`checksum_of`.
     """
     return checksum_of(spark.read.format(source).options(**options).load(), COLUMNS)
 

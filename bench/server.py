@@ -49,11 +49,11 @@ def records_in(kafka: KafkaCluster, topic: str) -> int:
     admin = kafka.admin()
     partitions = admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions
     tps = [TopicPartition(topic, number) for number in partitions]
-    counts = 0
+    total = 0
     for spec, sign in ((OffsetSpec.earliest(), -1), (OffsetSpec.latest(), 1)):
         futures = admin.list_offsets(dict.fromkeys(tps, spec), request_timeout=SECONDS)
-        counts += sign * sum(future.result(SECONDS).offset for future in futures.values())
-    return counts
+        total += sign * sum(future.result(SECONDS).offset for future in futures.values())
+    return total
 
 
 def delete_topic(kafka: KafkaCluster, topic: str) -> None:

@@ -31,7 +31,7 @@ CHECKED_RECORDS = 20_000
 
 class WrongReadError(RuntimeError):
     """
-    A contender returned different records from the JVM connector.
+    A contender's records differ from those of the JVM connector.
     """
 
 

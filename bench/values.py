@@ -1,5 +1,5 @@
 """
-Generates the values of records: JSON-like text that compresses like real data, equal in each run.
+Generates the values of records: JSON-like text that compresses like real data, always the same.
 """
 
 from __future__ import annotations
