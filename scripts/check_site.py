@@ -68,7 +68,9 @@ class _Page(HTMLParser):
                 self.loads += _IN_STYLE.findall(text)
             if _is_loaded(tag, name, dict(attrs)):
                 addresses = text.split(",") if name == "srcset" else [text]
-                self.loads += [each.split()[0] for each in addresses if _OUTSIDE.match(each)]
+                self.loads += [
+                    address.split()[0] for address in addresses if _OUTSIDE.match(address)
+                ]
 
     def handle_endtag(self, tag: str) -> None:
         if tag == "style":

@@ -81,7 +81,7 @@ class AuditReport:
         if report.has_mismatch:
             # audit flights, micro-batch 7: flights-0: records are missing: 40 entered, 39 left
             print(report)
-            scopes = [each.scope for each in report.findings if each.verdict is Verdict.MISSING]
+            missing = [f.scope for f in report.findings if f.verdict is Verdict.MISSING]
     """
 
     name: str

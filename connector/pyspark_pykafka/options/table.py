@@ -458,7 +458,7 @@ SINK_TOPIC = Option(
 DELIVERY_GUARANTEE: Option[DeliveryGuarantee] = Option(
     "deliveryGuarantee",
     one_of("at-least-once", "exactly-once"),
-    "What a failure may do to rows: `at-least-once` loses none and may duplicate some; "
+    "The effect of a failure on rows: `at-least-once` loses none and may duplicate some; "
     "`exactly-once` makes every row of a batch write or micro-batch visible exactly once to "
     "consumers that read committed records, and only after all of them have been written.",
     Scope.WRITE,

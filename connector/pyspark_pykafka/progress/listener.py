@@ -85,7 +85,7 @@ class ProgressListener(StreamingQueryListener):
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """
-        Record what the query's own process could no longer record.
+        Record the progress that the query's own process could no longer record.
         """
         completed = self._completed.get(str(event.id))
         if completed is None:

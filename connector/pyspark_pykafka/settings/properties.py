@@ -229,7 +229,7 @@ def _property(line: str) -> Property:
 
 #: Every property by name.
 PROPERTIES: dict[str, Property] = {
-    each.name: each for each in map(_property, _TABLE.strip().splitlines())
+    prop.name: prop for prop in map(_property, _TABLE.strip().splitlines())
 }
 
 #: The name used here for each alternative name in librdkafka: the Java client's where it has one.
