@@ -82,8 +82,8 @@ class PoisonPolicy:
     A record is set aside after it has failed ``attempts`` times on its own. A batch fails if more
     than ``max_records`` records, or more than the fraction ``max_share`` of its records, fail; but
     up to ``outage_after - 1`` records may be set aside regardless of ``max_share``. If
-    ``outage_after`` records have failed and none has succeeded, that is taken for an outage, and
-    the batch fails. It also fails with an error for which ``is_outage`` is true; by default those
+    ``outage_after`` records have failed and none has succeeded, that counts as an outage, and the
+    batch fails. It also fails with an error for which ``is_outage`` is true; by default those
     are the connector's own retriable errors.
 
     Raises :class:`~pyspark_pykafka.errors.OptionsError` for values out of range::

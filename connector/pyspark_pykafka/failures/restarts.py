@@ -86,7 +86,7 @@ class RestartPolicy:
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """
-    One failure of a query: its number in a row (from 1), the error, and the next step.
+    One failure of a query: its number among consecutive ones (from 1), the error, the next step.
 
     ``fatal``: a restart would fail in the same way. ``pause_seconds`` is the time until the
     restart, or None if the query is not restarted.
@@ -130,7 +130,8 @@ def is_fatal(error: BaseException) -> bool:
     retriable or not by instance: an error that arrives as text shows only its class.
     """
     return any(
-        not k.retriable and k is not errors.KafkaClientError for k in _connector_errors(error)
+        not kind.retriable and kind is not errors.KafkaClientError
+        for kind in _connector_errors(error)
     )
 
 
@@ -145,7 +146,7 @@ def _connector_errors(error: BaseException) -> list[type[PykafkaError]]:
     if isinstance(error, PykafkaError):
         return [type(error)]
     kinds = [getattr(errors, name, None) for name in _ERROR_NAME.findall(str(error))]
-    return [k for k in kinds if isinstance(k, type) and issubclass(k, PykafkaError)]
+    return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, PykafkaError)]
 
 
 @dataclass(slots=True)

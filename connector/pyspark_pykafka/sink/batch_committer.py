@@ -30,12 +30,12 @@ logger = logging.getLogger("pyspark_pykafka")
 #: More transaction markers than this in one write cause a warning.
 MANY_MARKERS = 100_000
 
-# How long to wait for a broker that coordinates at most some lost attempts, if there are any.
+# How long to wait for a broker that coordinates nothing but lost attempts, if there are any.
 _OPTIONAL_LOOKUP_SECONDS = 2.0
 # The same, if there probably are some.
 _LISTING_SECONDS = 5.0
 
-# States that block read_committed readers; a partition may not have the abort marker yet.
+# States that block read_committed readers: in PREPARE_ABORT a partition may lack its marker.
 _BLOCKING_STATES = (
     TransactionState.ONGOING,
     TransactionState.PREPARE_EPOCH_FENCE,
@@ -105,7 +105,7 @@ def _check_decided(
     started: Mapping[str, int] | None = None,
 ) -> None:
     """
-    Settle the transactions after a commit failed: return if all are committed, or else raise.
+    Settle the transactions after a failed commit: return if all are committed, raise otherwise.
 
     Requests that are still in flight are fenced before anything is reported.
     """
@@ -213,7 +213,7 @@ def find_lost_attempts(
     """
     Return the ids that other attempts of the winners' tasks have left open.
 
-    The ids are derived from the winners' ids, and described. Brokers list transactions only if
+    The ids are derived from the winners' ids, and described. Brokers are asked for a list only if
     Spark has retried a task. Transactions of lost attempts are never committed, and time out by
     themselves. So a broker that coordinates nothing else gets only a short time to respond.
     """

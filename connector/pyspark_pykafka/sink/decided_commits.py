@@ -1,5 +1,5 @@
 """
-Completes commits that a driver had decided, as its intents in the ledger show, but not finished.
+Completes commits that a driver decided, as its intents in the ledger show, but did not finish.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ def roll_forward(
     Commit the open transactions that earlier writes of a query had decided to commit.
 
     ``ids`` are prefix and query; ``offsets`` are the ledger's ``[start, end)`` to search. An intent
-    lies after the markers of the transactions that it names, and the last stable offset before the
-    marker of the first open one, so a search from there finds it. Intents before a release do not
-    count. Returns all decided transactions.
+    lies after the markers of the transactions that it names, and no marker of an open transaction
+    lies before the last stable offset, so a search from that offset finds the intent. Intents
+    before a release do not count. Returns all decided transactions.
     """
     prefix, query = ids
     decided: list[PreparedTransaction] = []
@@ -73,8 +73,8 @@ def commit_open(transactions: Transactions, prepared: Sequence[PreparedTransacti
             # One transaction has just timed out; the rest are retried.
             if deadline.expired:
                 msg = (
-                    f"{len(still_open)} transactions that must be committed are open, and their "
-                    f"commit is rejected, {still_open[0].transactional_id} among them: {error}"
+                    f"{len(still_open)} transactions that must be committed are still open, "
+                    f"{still_open[0].transactional_id} among them; their commit failed: {error}"
                 )
                 raise TimeoutExceededError(msg) from error
             logger.info("%s", error)
@@ -86,7 +86,7 @@ def select_open(
     transactions: Transactions, prepared: Sequence[PreparedTransaction]
 ) -> list[PreparedTransaction]:
     """
-    Return those of the transactions that are still open.
+    Return the transactions that are still open.
     """
     descriptions = transactions.describe_all(
         [transaction.transactional_id for transaction in prepared]

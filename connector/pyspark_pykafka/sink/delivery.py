@@ -61,8 +61,8 @@ class TaskCommitMessage:
     """
     A task's message to the driver; ``committable`` is its open transaction, or None without one.
 
-    ``prefix``, ``query`` and ``write`` identify a streaming write: the writer that commits is
-    another instance than the tasks' writer. In a batch write it is the same instance.
+    ``prefix``, ``query`` and ``write`` identify a streaming write, since the writer that commits is
+    not the tasks' writer. In a batch write it is, and they are empty.
     """
 
     committable: Committable | None = None
@@ -73,7 +73,7 @@ class TaskCommitMessage:
 
 class Delivery(Protocol):
     """
-    How rows are delivered; pickled with the writer to the executors.
+    How rows are delivered; pickled with the writer for the executors.
     """
 
     def write(self, batches: Iterable[pa.RecordBatch], task: SinkTask) -> TaskCommitMessage:
@@ -230,7 +230,8 @@ class ExactlyOnceStream:
             return to_record(Marker(*fields))
 
         name = stream_task_id(prefix, task.query, task.batch, task.partition, task.attempt)
-        # Whichever attempt has the id: the ledger decides.
+        # Unlike in a batch write, an open transaction with this id may still have to be committed,
+        # so the id is never taken over.
         fallback = fallback_id(name, task.attempt_id)
         ledger_record = LedgerRecord(topic, make_marker)
         opened = write_prepared(
@@ -253,7 +254,7 @@ class ExactlyOnceStream:
             return
         from pyspark_pykafka.sink.micro_batch_committer import commit_micro_batch
 
-        # Even without rows: an earlier execution may have had some, and committed a part.
+        # Even without rows: an earlier execution may have had some, and committed a part of them.
         committables, first = _committables(messages), messages[0]
         committable_batch = CommittableBatch(
             first.prefix, first.query, batch, first.write, tasks, committables

@@ -73,7 +73,7 @@ def find_intents(query: str, entries: EntriesWithOffsets) -> list[tuple[int, Int
 
 def find_unreleased_intents(query: str, entries: EntriesWithOffsets) -> list[tuple[int, Intent]]:
     """
-    Return those of :func:`find_intents` that lie after the last release.
+    Return the intents of :func:`find_intents` that lie after the last release.
 
     A release lets the batch be written whole again: nothing that earlier intents name may be
     committed any more.

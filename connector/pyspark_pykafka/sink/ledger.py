@@ -45,7 +45,7 @@ _MEMORY_BYTES = 64 * 2**20
 _INITIAL_BACKOFF_SECONDS = 0.005
 # The timeout of one ListOffsets request before a retry.
 _LIST_OFFSETS_MS = 5_000
-# How long to wait for transactions to end before those that nobody ends are looked up again.
+# How long to wait for transactions to end before looking up again those that nobody else ends.
 _UNBLOCK_SECONDS = 5.0
 
 # Entries are appended without sequence numbers: a duplicate entry has the same meaning.
@@ -73,7 +73,7 @@ class Ledger:
 
     def watermarks(self) -> Watermarks:
         """
-        Return the log start and the last stable offset: before it every transaction has ended.
+        Return the log start and the last stable offset, before which every transaction has ended.
         """
         return self._retry(lambda _: self._fetcher(_COMMITTED).watermarks())
 

@@ -24,8 +24,8 @@ class Marker:
     """
     Describes the rows of one task; written in their transaction.
 
-    ``write`` identifies one execution of the batch. ``content`` is a hash of the rows in any order,
-    empty if an older version wrote the marker.
+    ``write`` identifies one execution of the batch. ``content`` is a hash of the rows, whatever
+    their order; it is empty if an older version wrote the marker.
     """
 
     query: str
@@ -64,7 +64,7 @@ class Intent:
     @property
     def key(self) -> str:
         """
-        The compaction key: the intents of two writes both stay.
+        The compaction key: it contains the write, so that the intents of two writes both stay.
         """
         return f"{INTENT_KEY}{self.write}"
 
@@ -96,8 +96,8 @@ class Release:
     """
     Declares that the query has ended, so that another query may use its prefix.
 
-    Compaction keeps the last release forever. That is necessary: it also keeps old markers of tasks
-    that later batches do not have.
+    Compaction keeps the last release forever. That is necessary, because compaction also keeps old
+    markers of tasks that later batches do not have.
     """
 
     query: str

@@ -31,8 +31,8 @@ def check_ledger_not_emptied(
     """
     Raise :class:`ExactlyOnceError` if the query has committed rows, but the ledger is empty.
 
-    To be called if the ledger holds no committed entry. The previous batch's ids differ from this
-    batch's: if one of them is committed, so was the previous batch.
+    Only for a ledger that holds no committed entry. The previous batch's ids differ from this
+    batch's: if one of them has committed, the previous batch was committed.
     """
     if batch <= 0:
         return
@@ -56,9 +56,8 @@ def ledger_lost_error(
     msg = (
         f"the topic {topic} {state}. The query {query} recorded its committed transactions in it, "
         f"{transactional_id} among them, so it is unknown whether this micro-batch is already "
-        "committed. "
-        "Nothing of this write is visible. Restore the topic; or, if the rows of the last "
-        "micro-batch may be repeated, or are known to be missing, start a new ledger: pykafka "
+        "committed. Nothing of this write is visible. Restore the topic; or, if the rows of the "
+        "last micro-batch may be repeated, or are known to be missing, start a new ledger: pykafka "
         f"transactions release --prefix {prefix}; or give the query another transactionalIdPrefix"
     )
     return ExactlyOnceError("EXACTLY_ONCE_LEDGER_LOST", msg)

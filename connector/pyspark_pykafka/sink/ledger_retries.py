@@ -83,8 +83,8 @@ def missing_entries_error(
     msg = (
         f"the ledger {requested.tp} begins at offset {log_start}, and had entries from "
         f"{requested.start} on: they were deleted, or its cleanup.policy is not compact; what was "
-        "committed can no longer be known. Set it to compact; if the rows of the last micro-batch "
-        "may be repeated, run: pykafka transactions release"
+        "committed can no longer be known. Set cleanup.policy to compact; if the rows of the last "
+        "micro-batch may be repeated, run: pykafka transactions release"
     )
     return ExactlyOnceError("EXACTLY_ONCE_LEDGER_LOST", msg)
 

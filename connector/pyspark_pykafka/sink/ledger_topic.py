@@ -26,7 +26,7 @@ logger = logging.getLogger("pyspark_pykafka")
 
 #: Compacted, so that a ledger stays small and keeps the last entry of each key. Segments are small
 #: so that compaction starts early, since a ledger grows with every micro-batch; open transactions
-#: are never compacted, so it needs no lag. An out-of-sync replica never becomes the leader.
+#: are never compacted, so no compaction lag is needed. An out-of-sync replica never becomes leader.
 TOPIC_CONFIG = {
     "cleanup.policy": "compact",
     "segment.bytes": str(16 * 2**20),
@@ -77,7 +77,7 @@ class MicroBatchWrite:
     is_first: bool
 
 
-# Called by every task; an existing topic stays.
+# Called by every task; cached, since a topic that exists is not checked again.
 @lru_cache(maxsize=16)
 def ensure_ledger_topic(kafka: KafkaSettings, topic: LedgerTopic, write: MicroBatchWrite) -> None:
     """
@@ -164,14 +164,14 @@ def _check_never_existed(
     Raise :class:`ExactlyOnceError` if the query has committed transactions under this prefix.
 
     Brokers remember them for ``transactional.id.expiration.ms`` (seven days), independently of the
-    ledger. Every broker must answer, except before a query's first batch: it has no predecessor
-    unless it is a replay.
+    ledger. Every broker must answer, except before a query's first batch: nothing was committed
+    before it, unless it is a replay.
     """
     max_seconds = _OPTIONAL_LOOKUP_SECONDS if write.is_first else None
     committed_ids = list_committed_task_ids(
         transactions, write.prefix, write.query, max_seconds=max_seconds
     )
-    # A broker may not have heard of the topic yet: the controller decides.
+    # The broker may not know the topic yet: the controller decides.
     if committed_ids and _create(kafka, topic, 1, validate_only=True):
         raise ledger_lost_error(write.prefix, write.query, topic.name, committed_ids[0], "is gone")
 
@@ -180,12 +180,12 @@ def _create(
     kafka: KafkaSettings, topic: LedgerTopic, brokers: int, *, validate_only: bool = False
 ) -> bool:
     """
-    Create the topic, or only validate that; return False if it exists.
+    Create the topic, or only validate the request; return False if it exists.
     """
-    # Needed once in the life of a query: no other task pays for the import.
+    # Imported here because few tasks need it: a query creates its ledger once.
     from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
 
-    # The brokers have responded: their number comes from them.
+    # A broker has responded, since the number of brokers is known.
     first_contact.record_contact(kafka)
     factor, in_sync = topic.durability(brokers)
     action = f"creating the topic {topic.name}, the ledger of an exactly-once stream"

@@ -66,7 +66,7 @@ def commit_micro_batch(transactions: Transactions, batch: CommittableBatch) -> N
     """
     Commit the tasks of a micro-batch, except those that an earlier write of it has committed.
 
-    The commit of an earlier write that was decided is completed first, however that write divided
+    If the commit of an earlier write was decided, it is completed first, however that write divided
     its rows. Raises :class:`ExactlyOnceError` if the committed tasks cannot be identified, or this
     write may not commit, and :class:`FencedError` if a transaction is no longer open. Nothing of
     this write is committed then.
@@ -138,7 +138,7 @@ def _warn_of_other_rows(batch: CommittableBatch, committed: Entries) -> None:
     logger.warning(
         "batch %d of the query %s is committed with different rows from those of this run (%s), "
         "which are not written. That is right if the query uses random values, the time or a "
-        "service. If its checkpoint was reset by one batch, rows are missing in the topic: reset "
+        "service. If its checkpoint was reset by one batch, rows are missing from the topic: reset "
         "it again, and before the next start run: pykafka transactions release --prefix %s",
         *(batch.batch, batch.query, difference, batch.prefix),
     )
@@ -260,7 +260,7 @@ def _undecided(
     descriptions = transactions.describe_all(doubtful)
     spared = {name for name in doubtful if not _is_later(by_id[name], descriptions[name])}
     for name in sorted(spared):
-        logger.info("%s is decided to be committed, and seems to be open still", name)
+        logger.info("the commit of %s is decided, and it seems to be still open", name)
     return [name for name in open_ids if name not in spared]
 
 

@@ -67,7 +67,7 @@ def find_partly_committed(transactions: Transactions, prefix: str) -> list[Prepa
 
 def release_prefix(transactions: Transactions, owner: Marker, prefix: str) -> None:
     """
-    Free the prefix for another query, and let the same query write its last batch whole again.
+    Free the prefix for another query, and let its owner write its last batch whole again.
 
     All open transactions of queries with the prefix are aborted. Those of coordinators that do not
     respond stay open: the query's next run aborts them.

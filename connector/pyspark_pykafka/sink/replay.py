@@ -135,7 +135,7 @@ def other_rows(batch: CommittableBatch, committed: Sequence[Entry]) -> str | Non
     """
     Return how the rows of a batch that is committed whole differ from this write's, or None.
 
-    Tasks may have divided them in another way: counts and hashes are added up.
+    Tasks may have divided them in another way, so counts and hashes are added up over all tasks.
     """
     state = batch_state(batch.query, batch.batch, committed)
     if state.completed or not state.is_whole:
@@ -162,7 +162,7 @@ class BatchState:
     """
     The committed tasks of a batch; ``completed`` if it is declared complete as it is.
 
-    ``markers`` are those of committed tasks, in log order; ``intents`` are by write.
+    ``markers`` are those of committed tasks, in log order; the keys of ``intents`` are writes.
     """
 
     markers: tuple[Marker, ...]
@@ -188,7 +188,7 @@ class BatchState:
         """
         The intent of the last write that has committed anything, or None if it is not known.
 
-        What earlier writes had committed was a part of that write's rows.
+        The rows that earlier writes had committed are a part of that write's rows.
         """
         return self.intents.get(self.markers[-1].write) if self.markers else None
 
@@ -201,12 +201,14 @@ class BatchState:
         return self.completed or (intent is not None and len(self.tasks) == intent.written)
 
     def __str__(self) -> str:
-        of = "an unknown number of" if self.last_intent is None else str(self.last_intent.written)
+        total = (
+            "an unknown number of" if self.last_intent is None else str(self.last_intent.written)
+        )
         tasks = ", ".join(map(str, self.tasks[:_MAX_LISTED])) + (
             "…" if len(self.tasks) > _MAX_LISTED else ""
         )
         count = len(self.tasks)
-        return f"{self.records} rows, those of {count} of {of} tasks with rows ({tasks})"
+        return f"{self.records} rows, those of {count} of {total} tasks with rows ({tasks})"
 
 
 def batch_state(query: str, batch: int, committed: Sequence[Entry]) -> BatchState:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _TASK = r"-\d+-\d+(-again\d+)?"
 _BATCH_PARITY = r"-[01]"
 _QUERY = r"-[0-9a-f]{8}"
-# Ids without transactions: the information is that the brokers know them.
+# No transaction has these ids: they carry information by being known to the brokers.
 _NOTICES = rf"-ended-[0-9a-f]+|({_QUERY}{_BATCH_PARITY})?-\d+-\d+-again"
 _ID_LENGTH = 8
 _ATTEMPT = re.compile(r"(?P<task>.*-\d+)-(?P<attempt>\d+)(?P<again>-again\d+)?")
@@ -28,7 +28,7 @@ _MAX_EARLIER_ATTEMPTS = 8
 
 class OtherAttempts(NamedTuple):
     """
-    The ids that other attempts of tasks would have; ``were_retried`` if there certainly are some.
+    The ids that other attempts of tasks would have; ``were_retried``: some of these attempts exist.
 
     If the brokers know one of ``notice_ids``, there are also attempts with fallback ids, which
     cannot be derived.

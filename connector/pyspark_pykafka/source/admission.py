@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 #: Returns the estimated bytes per offset at each position, without entries for empty positions.
 BytesPerOffset = Callable[["Offsets"], Mapping["TopicPartition", float]]
 
-# The longest partitions are sampled for their record sizes, several times each; a sample costs one
-# request. Many partitions are sampled less often, since their differences even out.
+# The partitions with the largest backlogs are sampled for their record sizes, several times each; a
+# sample costs one request. Many partitions are sampled less often: their differences even out.
 _MAX_SAMPLED_PARTITIONS = 64
 _MIN_SAMPLES, _FEW_SAMPLES, _MANY_SAMPLES = 2, 8, 32
 # Bytes per offset if no partition has a record to sample: the typical size of a Kafka record.
@@ -144,7 +144,7 @@ def _limit_bytes(
     sampled = sorted(backlog, key=lambda tp: (-backlog[tp], tp))[:_MAX_SAMPLED_PARTITIONS]
 
     def density(fraction: float) -> float:
-        positions = {tp: start[tp] + _before(backlog[tp], fraction) for tp in sampled}
+        positions = {tp: start[tp] + _sampled_position(backlog[tp], fraction) for tp in sampled}
         densities = bytes_per_offset(positions)
         average = (
             sum(densities.values()) / len(densities) if densities else _DEFAULT_BYTES_PER_OFFSET
@@ -166,5 +166,5 @@ def _scale(size: int, fraction: float) -> int:
     return int(round(size * fraction, 3))
 
 
-def _before(size: int, fraction: float) -> int:
+def _sampled_position(size: int, fraction: float) -> int:
     return min(_scale(size, fraction), size - 1)

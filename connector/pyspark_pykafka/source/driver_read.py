@@ -34,7 +34,7 @@ class DriverReadPolicy:
     """
     Which batches are small enough for the driver to read; bytes are those of Arrow batches.
 
-    Above about the default ``max_offsets``, Spark needs longer to handle such rows on the driver
+    Above about the default ``max_offsets``, Spark needs longer to handle the rows on the driver
     than to start tasks. A driver read is abandoned if it takes more than ``max_seconds``
     (``first_max_seconds`` for the first one, which loads code and connects), exceeds ``max_bytes``
     or fails. The next one is tried after ``pause_seconds``.
@@ -62,7 +62,9 @@ class DriverReader(Protocol):
 
     def admits(self, ranges: Sequence[OffsetRange]) -> bool:
         """
-        Whether one task gets all ranges, on the driver or not: depends on the ranges alone.
+        Whether all ranges become one task, whether or not the driver can read them.
+
+        Depends on the ranges alone, so that a replayed batch has the same tasks.
         """
 
     def read(self, ranges: Sequence[OffsetRange]) -> list[pa.RecordBatch] | None:
@@ -110,7 +112,7 @@ class BoundedDriverReader:
 
     def admits(self, ranges: Sequence[OffsetRange]) -> bool:
         """
-        Whether one task gets all ranges.
+        Whether all ranges become one task: if the policy admits them.
         """
         return self._policy.admits(ranges)
 
@@ -136,17 +138,17 @@ class BoundedDriverReader:
 
     def _read_all(self, ranges: Sequence[OffsetRange]) -> list[pa.RecordBatch]:
         deadline = Deadline.after(self._max_seconds, self._now)
-        admitted: list[pa.RecordBatch] = []
+        all_batches: list[pa.RecordBatch] = []
         size = 0
         # Closed as soon as it is abandoned: a range that is read in part holds a connection.
         with closing(self._batches(ranges, deadline)) as batches:
             for batch in batches:
-                admitted.append(batch)
+                all_batches.append(batch)
                 size += batch.nbytes
                 if size > self._policy.max_bytes:
                     msg = f"the batch has more than {self._policy.max_bytes} bytes"
                     raise _TooMuchError(msg)
-        return admitted
+        return all_batches
 
     def _batches(
         self, ranges: Sequence[OffsetRange], deadline: Deadline

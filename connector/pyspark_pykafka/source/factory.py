@@ -1,5 +1,5 @@
 """
-Builds the parts that batch and streaming reads share: the metadata client, the tasks' settings.
+Builds the parts that batch and streaming reads share: the metadata client and tasks' settings.
 """
 
 from __future__ import annotations

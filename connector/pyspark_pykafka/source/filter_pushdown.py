@@ -58,8 +58,8 @@ class FilterPushdown:
     """
     The comparisons that a record must all satisfy.
 
-    ``max_delay_ms`` is the user's promise: no record's timestamp is earlier, by more than this,
-    than that of a record before it in its partition. Without the promise a matching record may
+    ``max_delay_ms`` is the user's promise: no record's timestamp is more than this earlier than the
+    timestamp of any record before it in its partition. Without the promise a matching record may
     follow any record, so timestamps narrow the start only.
     """
 
@@ -99,13 +99,13 @@ class FilterPushdown:
         An EARLIEST or LATEST that no comparison narrows is returned as it is.
         """
         offsets = self._bounds("offset", _integer, strict=1)
-        # Kafka's timestamps are whole milliseconds, so a strict bound within one excludes nothing.
+        # Bounds are rounded down to whole milliseconds, so even a strict bound keeps its millisecond.
         # Invariant R21 (time filters).
         times = self._bounds("timestamp", _millis, strict=0)
         if offsets == times == _Bounds():
             return start, end
         tps = sorted(start)
-        # Read before the times: records appended in between are later than any unmatched time.
+        # Read before the times are looked up, so that no record appended in between is skipped.
         log_ends, log_starts = source.end_offsets(tps), source.log_start_offsets(tps)
         min_offsets = self._min_offsets(offsets.minimum, times.minimum, log_ends, source)
         max_ends = self._max_ends(offsets.maximum, times.maximum, log_ends, source)

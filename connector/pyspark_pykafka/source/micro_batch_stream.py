@@ -96,7 +96,7 @@ class MicroBatchStream:
         self._fixed_end: StreamOffset | None = None
         self._identity: QueryIdentity | None = None
         self._latest: StreamOffset | None = None
-        #: Whether a limit left offsets of the last planned batch for the next one.
+        #: Whether a limit ended the last planned batch before the latest offsets.
         self.was_limited = False
 
     def __repr__(self) -> str:
@@ -199,7 +199,7 @@ class MicroBatchStream:
         Record that Spark has committed the micro-batch that ends at ``end``.
 
         Spark commits a batch after it has planned the next one with data, so
-        :meth:`latest_offset` has mostly recorded it already; the progress sink ignores repetitions.
+        :meth:`latest_offset` has usually recorded it; the progress sink ignores repetitions.
         """
         if self._progress is not NO_PROGRESS_SINK:
             self._progress.record_completed(self._with_identity(StreamOffset.from_json(end)))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.options import OffsetLimit, Position
 
-    Found = Mapping[TopicPartition, int | None]
+    ResolvedOffsets = Mapping[TopicPartition, int | None]
 
 _OFFSET_CONDITION = "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"
 _TIME_CONDITION = "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"
@@ -128,14 +128,12 @@ def _check_past(limit: OffsetLimit, now: Callable[[], float]) -> None:
     Raise :class:`OffsetsError` for a time in the future: a read would start with earlier records.
     """
     times = [
-        limit_position.timestamp_ms
-        for limit_position in _positions(limit)
-        if isinstance(limit_position, AtTime)
+        position.timestamp_ms for position in _positions(limit) if isinstance(position, AtTime)
     ]
-    latest, present = max(times, default=0), now()
-    if latest > present * 1000:
+    latest_ms, present = max(times, default=0), now()
+    if latest_ms > present * 1000:
         msg = (
-            f"startingOffsets is {_iso(latest / 1000)}, which is in the future: this machine's "
+            f"startingOffsets is {_iso(latest_ms / 1000)}, which is in the future: this machine's "
             f"clock shows {_iso(present)}. Give an earlier time, or set startingOffsets to latest"
         )
         raise OffsetsError(_FUTURE_CONDITION, msg)
@@ -162,7 +160,7 @@ def _resolve(
     source: OffsetSource,
     now: Callable[[], float],
     fallback: int | None = None,
-) -> Found:
+) -> ResolvedOffsets:
     if isinstance(limit, Earliest | Latest):
         return dict.fromkeys(tps, EARLIEST if isinstance(limit, Earliest) else LATEST)
     if isinstance(limit, GlobalTimestamp):
@@ -244,7 +242,7 @@ def _require_committed(committed: Offsets, tps: Sequence[TopicPartition]) -> Off
         return committed
     msg = (
         f"the consumer group has committed no offset for {format_partitions(missing)}; set "
-        "startingOffsetsFallback to earliest or latest, where such partitions are to start"
+        "startingOffsetsFallback to earliest or latest, the start of such partitions"
     )
     raise OffsetsError("NO_COMMITTED_OFFSET", msg)
 

@@ -208,7 +208,7 @@ _DECODED_TYPES: dict[type[DataType], pa.DataType] = {
 }
 
 
-# The result for an Arrow schema that Spark converts back to exactly the original schema.
+# The metadata key of an Arrow schema that Spark converts back to exactly the original schema.
 _ROUND_TRIPS = b"roundTrips"
 
 
@@ -225,7 +225,7 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     Return the Arrow schema that Spark expects of record batches for this schema.
 
     From 4.2 on Spark rejects a batch whose schema differs at all, nullability included. Types that
-    a record cannot have become ``null``, which the column check rejects.
+    no column can have become ``null``, which the check of the columns rejects.
     """
     arrow = pa.schema([_arrow_field(field) for field in schema.fields])
     # Before 4.2 the default was to convert timestamps without a zone to TIMESTAMP.

@@ -34,7 +34,7 @@ HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 
 def reports_errors(adapter: C) -> C:
     """
-    Make the public methods of a class that Spark calls report the connector's errors in one line.
+    Make the public methods of a class report the connector's errors to Spark in one line.
     """
     for name, method in list(vars(adapter).items()):
         if not name.startswith("_") and inspect.isfunction(method):

@@ -149,9 +149,10 @@ class _LegacyStreamReader(_Reader):
 
     The offset is known from the last planned batch: a restarted query first plans an empty or a
     replayed batch, a new query does not. Only with
-    spark.sql.streaming.triggerAvailableNowWrapper.enabled a restarted query calls ``latestOffset``
-    first. So a query with an unknown offset and no limits reads up to the latest offsets, unless
-    the start of a new query would move with the log's end; a query with limits counts as new.
+    spark.sql.streaming.triggerAvailableNowWrapper.enabled does a restarted query call
+    ``latestOffset`` first. So a query with an unknown offset and no limits reads up to the latest
+    offsets, unless the start of a new query would move with the log's end; a query with limits
+    counts as new.
     """
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:

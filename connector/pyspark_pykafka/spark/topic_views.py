@@ -30,8 +30,8 @@ def mount(
     """
     Create a temporary view of each topic whose name contains a match of ``pattern``.
 
-    A view has the topic's name after ``prefix``; one with dots or dashes needs backticks in SQL. It
-    replaces a view of the same name. ``pattern`` is a regular expression as in
+    A view's name is ``prefix`` and the topic's name; with dots or dashes it needs backticks in SQL.
+    It replaces a view of the same name. ``pattern`` is a regular expression as in
     ``subscribePattern``; without it, topics whose names begin with ``__`` are left out. ``options``
     are those of ``spark.read``, without a selection of topics. ``schema`` names the columns, as in
     ``spark.read.schema``. Returns the names of the views, in order.
@@ -46,7 +46,7 @@ def mount(
         spark.sql("SELECT key, count(*) FROM kafka_flights GROUP BY key")
 
     Raises :class:`~pyspark_pykafka.errors.OptionsError` if an option is wrong, and
-    :class:`~pyspark_pykafka.errors.BrokerUnavailableError` if no broker answers the caller.
+    :class:`~pyspark_pykafka.errors.BrokerUnavailableError` if no broker responds.
     """
     _check_no_selection(options)
     names = []

@@ -92,7 +92,7 @@ def micro_batch_id() -> int:
 @cache
 def freeze_loaded_modules() -> None:
     """
-    Exclude all objects alive now from later garbage collections of this process.
+    Exclude all objects that exist now from later garbage collections of this process.
 
     Spark's daemon collects after each task (``pyspark/daemon.py``), which walks the objects of all
     loaded modules: 30 to 60 ms of CPU after records have evicted them from the CPU caches. At the
