@@ -99,7 +99,7 @@ class FilterPushdown:
         An EARLIEST or LATEST that no comparison narrows is returned as it is.
         """
         offsets = self._bounds("offset", _integer, strict=1)
-        # Bounds are rounded down to whole milliseconds, so even a strict bound keeps its millisecond.
+        # Bounds are rounded down to whole milliseconds, so a strict one keeps its millisecond.
         # Invariant R21 (time filters).
         times = self._bounds("timestamp", _millis, strict=0)
         if offsets == times == _Bounds():
