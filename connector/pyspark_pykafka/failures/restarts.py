@@ -191,13 +191,13 @@ class _Supervisor:
     def _report(self, attempt: Attempt) -> None:
         kind = "fatal" if attempt.fatal else "not fatal"
         action = (
-            "it is not restarted"
+            "the query is not restarted"
             if attempt.pause_seconds is None
-            else f"it is restarted in {attempt.pause_seconds:.1f} s"
+            else f"the query is restarted in {attempt.pause_seconds:.1f} s"
         )
         message = str(attempt.error).split("\n", 1)[0]
         logger.warning(
-            "The query failed %d times in a row; the error is %s, %s: %s",
+            "The query failed %d times in a row; the error is %s, and %s: %s",
             *(attempt.number, kind, action, message),
         )
         self.on_attempt(attempt)

@@ -174,7 +174,7 @@ class _TooMuchError(Exception):
 
 def fail_fast(settings: FetchSettings) -> FetchSettings:
     """
-    Return the settings with which a read fails soon if data are missing or late.
+    Return the settings with which a read fails soon if records are missing or late.
     """
     return replace(
         settings,
