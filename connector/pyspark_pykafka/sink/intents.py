@@ -119,7 +119,7 @@ def check_binding(batch: CommittableBatch, entries: EntriesWithOffsets) -> None:
         return
     msg = (
         f"this process may no longer commit batch {batch.batch} of the query {batch.query} "
-        f"('{batch.prefix}'): {_reason(conflict)}. Nothing of this write is visible; start it "
+        f"('{batch.prefix}'): {_reason(conflict)} Nothing of this write is visible; start it "
         "again when no other process runs the query"
     )
     raise ConcurrentWriteError("EXACTLY_ONCE_CONCURRENT_WRITE", msg)
@@ -146,15 +146,18 @@ def _conflicts(entry: Entry, query: str, batch: int, write: str) -> bool:
 
 
 def _reason(entry: Entry) -> str:
+    """
+    Return why an entry conflicts with an intent, with the mark that ends the sentence.
+    """
     if isinstance(entry, Marker):
         return (
             f"another process writes task {entry.task} of batch {entry.batch}; is the query "
             "running twice?"
         )
     if isinstance(entry, Withdrawal):
-        return "it was withdrawn in the meantime"
+        return "it was withdrawn in the meantime."
     action = "release" if isinstance(entry, Release) else "complete"
-    return f"pykafka transactions {action} was run in the meantime"
+    return f"pykafka transactions {action} was run in the meantime."
 
 
 def _id_prefix(prefix: str, query: str, batch: int) -> str:

@@ -104,7 +104,7 @@ def check_single_writer(batch: CommittableBatch, later: Iterable[Entry]) -> None
     if entry is None:
         return
     msg = (
-        f"another process writes batch {batch.batch} of the query {batch.query}, too "
+        f"another process also writes batch {batch.batch} of the query {batch.query} "
         f"('{batch.prefix}', task {entry.task} of batch {entry.batch}); is the query running "
         "twice? Nothing of this write is visible; start it again when no other process runs the "
         "query"
