@@ -153,7 +153,7 @@ def measure_topics(
     Load one topic after another, and measure each mode on it.
     """
     for mode in modes:
-        check_incomplete_is_refused(bench, mode)
+        check_incomplete_is_rejected(bench, mode)
     for topic in topics:
         with loaded_topic(bench.spark, kafka, topic):
             if bench.verifies and "batch" not in modes:
@@ -162,7 +162,7 @@ def measure_topics(
                 yield from bench.measure(Case(mode, topic))
 
 
-def check_incomplete_is_refused(bench: Bench, mode: str) -> None:
+def check_incomplete_is_rejected(bench: Bench, mode: str) -> None:
     """
     Check that a read with one missing record is rejected, so that no such read is ever timed.
     """

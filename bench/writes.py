@@ -181,7 +181,7 @@ def measure_writes(bench: WriteBench, specs: Sequence[TopicSpec]) -> Iterator[Me
     """
     Measure each kind of topic, after checking that incomplete writes are rejected.
     """
-    check_incomplete_is_refused(bench)
+    check_incomplete_is_rejected(bench)
     for spec in specs:
         yield bench.measure(spec)
 
@@ -200,7 +200,7 @@ def _picked(values: Sequence[bytes]) -> Column:
     return F.expr(f"array({literals})[CAST(id % {len(values)} AS INT)]")
 
 
-def check_incomplete_is_refused(bench: WriteBench) -> None:
+def check_incomplete_is_rejected(bench: WriteBench) -> None:
     """
     Check that a write with one missing record is rejected, so that no such write is ever timed.
     """

@@ -14,7 +14,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.sql.streaming.query import StreamingQueryManager
+from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
 from tests.support.page_blocks import Block, PageReader, blocks_of
 
 from pyspark_pykafka.cli import main
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
     from pyspark.sql.streaming.listener import StreamingQueryListener
 
     from pyspark_pykafka.testing import KafkaCluster
@@ -396,9 +395,10 @@ def test_the_page_on_tests(
     def start_my_stream(bootstrap: str, name: str) -> StreamingQuery:
         stream = read(bootstrap, name, spark.readStream).option("startingOffsets", "earliest")
         writer = stream.load().writeStream.option("checkpointLocation", f"{reader.folder}/c")
-        return writer.foreachBatch(
+        query: StreamingQuery = writer.foreachBatch(
             lambda frame, _: values.extend(bytes(row.value) for row in frame.collect())
         ).start()
+        return query
 
     reader.names |= {"my_job": my_job, "start_my_stream": start_my_stream}
 

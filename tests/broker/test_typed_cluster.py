@@ -58,9 +58,7 @@ class AvroTopic:
 
     def encode(self, schema: dict[str, Any], value: dict[str, Any]) -> bytes:
         serializer = AvroSerializer(self._client, json.dumps(schema))
-        encoded = serializer(value, SerializationContext(self.name, MessageField.VALUE))
-        assert encoded is not None
-        return encoded
+        return bytes(serializer(value, SerializationContext(self.name, MessageField.VALUE)))
 
     def send(self, values: Iterable[bytes]) -> None:
         """

@@ -70,7 +70,7 @@ def with_registered_schemas(
 def _advice(error: PykafkaError, name: str, options: EncodingOptions) -> str:
     if not isinstance(error, SchemaNotFoundError):
         return ""
-    if options.by_column[name].is_registered_already:
+    if options.by_column[name].uses_registered_schema:
         return f"; set {name}Subject to a subject that has the schema"
     return "; register it there, or set autoRegister to true"
 
@@ -107,7 +107,7 @@ def _register_or_look_up(
     registry: SchemaRegistry, column: WrittenColumn, options: EncodingOptions, subject: str
 ) -> WrittenColumn:
     column_options = options.by_column[column.name]
-    if column_options.is_registered_already:
+    if column_options.uses_registered_schema:
         version = column_options.subject.version
         form = "serialized" if column.format == "protobuf" else ""
         if version is None:

@@ -119,7 +119,7 @@ def _type_mistakes(field: pa.Field, column_options: EncodedColumnOptions) -> lis
             )
         ]
     if kind == "protobuf":
-        if column_options.schema is not None or column_options.is_registered_already:
+        if column_options.schema is not None or column_options.uses_registered_schema:
             return []
         name_mistakes = record_name_mistakes(column_options.subject.record_name, name)
         return [*name_mistakes, *protobuf_type_mistakes(field, name)]
@@ -142,7 +142,7 @@ def _with_schema(column: WrittenColumn, options: EncodingOptions) -> WrittenColu
     column_options = options.by_column[column.name]
     registered = options.registry is not None
     record_name = column_options.subject.record_name
-    if column_options.is_registered_already and registered:
+    if column_options.uses_registered_schema and registered:
         return column
     if column.format == "avro":
         return column._replace(

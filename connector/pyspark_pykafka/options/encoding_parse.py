@@ -113,7 +113,7 @@ def _read_subject(reader: OptionReader, column: str) -> SubjectOptions:
 
 def _check_schema(reader: OptionReader, name: str, column: EncodedColumnOptions) -> None:
     subject = column.subject
-    if column.is_registered_already and column.schema is not None:
+    if column.uses_registered_schema and column.schema is not None:
         reader.mistakes.append(
             f"{name}Schema is set together with useLatestVersion or {name}SubjectVersion, which "
             "take the schema of the registry; remove one of them"
@@ -122,7 +122,7 @@ def _check_schema(reader: OptionReader, name: str, column: EncodedColumnOptions)
         reader.mistakes.append(
             f"useLatestVersion is true, but {name}SubjectVersion is {subject.version}; remove one"
         )
-    if column.message is not None and column.schema is None and not column.is_registered_already:
+    if column.message is not None and column.schema is None and not column.uses_registered_schema:
         reader.mistakes.append(
             f"{name}MessageName is set, but the schema is derived from the column; set "
             f"{name}RecordName to its name, or {name}Schema"

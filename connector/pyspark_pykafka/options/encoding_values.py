@@ -34,7 +34,7 @@ class EncodedColumnOptions:
     message: str | None = None
 
     @property
-    def is_registered_already(self) -> bool:
+    def uses_registered_schema(self) -> bool:
         """
         Whether the schema to encode with is taken from the registry.
         """

@@ -61,7 +61,7 @@ class ZooKeeperSession:
     def __repr__(self) -> str:
         return f"<ZooKeeperSession {self._nodes.hosts}, connected={self.client is not None}>"
 
-    def connected(self) -> KazooClient:
+    def connect(self) -> KazooClient:
         """
         Return the client, and connect it first if necessary.
         """
@@ -81,7 +81,7 @@ class ZooKeeperSession:
         """
         Require the present session in :meth:`check_claim` from now on.
         """
-        self._claimed = _session_id(self.connected())
+        self._claimed = _session_id(self.connect())
 
     def check_claim(self) -> None:
         """

@@ -89,7 +89,7 @@ class ZooKeeperStore:
         """
         owner = self._take_ownership(owner)
         with self._session.translating_errors("reading"):
-            return Claim(owner, self._read(self._session.connected()))
+            return Claim(owner, self._read(self._session.connect()))
 
     def write(self, records: Mapping[TopicPartition, Record]) -> None:
         """
@@ -113,7 +113,7 @@ class ZooKeeperStore:
         Return the records of the partitions' nodes.
         """
         with self._session.translating_errors("reading"):
-            records = self._read(self._session.connected())
+            records = self._read(self._session.connect())
         requested = None if topics is None else set(topics)
         return {
             tp: record
@@ -128,7 +128,7 @@ class ZooKeeperStore:
         self._take_ownership(_DELETER)
         with self._session.translating_errors("deleting records from"):
             for chunk in chunks(
-                self._recorded_partitions(self._session.connected()), _MAX_TRANSACTION_SIZE
+                self._recorded_partitions(self._session.connect()), _MAX_TRANSACTION_SIZE
             ):
                 transaction = self._begin()
                 for tp in chunk:
@@ -146,7 +146,7 @@ class ZooKeeperStore:
         self.close()
         try:
             with self._session.translating_errors("claiming"):
-                client = self._session.connected()
+                client = self._session.connect()
                 response(client.ensure_path_async(self._base))
                 owner = self._replace_owner(client, owner)
         except BaseException:

@@ -97,7 +97,7 @@ def _deadline_error(
         msg = f"the ledger {tp} could not be read within {seconds}: {last_error}"
         return TimeoutExceededError(msg)
     msg = (
-        f"the brokers have not had the ledger {tp.topic} for {seconds}: it was deleted; what was "
+        f"no broker has known the ledger {tp.topic} for {seconds}: it was deleted; what was "
         "committed can no longer be known. Restore it; or, if the rows of the last micro-batch may "
         "be repeated, run: pykafka transactions release"
     )

@@ -142,7 +142,7 @@ def test_an_outage_ends_in_a_timeout(failure: str) -> None:
 @pytest.mark.parametrize(
     ("failure", "text"),
     [
-        ("unknown", "the brokers have not had the ledger orders-ledger for 5000 ms"),
+        ("unknown", "no broker has known the ledger orders-ledger for 5000 ms"),
         ("deleted", "begins at offset 3, and had entries from 0 on"),
     ],
 )
