@@ -1,4 +1,6 @@
-"""The command-line tool `pykafka`."""
+"""
+The command-line tool `pykafka`.
+"""
 
 from __future__ import annotations
 
@@ -62,7 +64,9 @@ COMMANDS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run `pykafka` and return its exit code."""
+    """
+    Run `pykafka` and return its exit code.
+    """
     parsed = make_parser().parse_args(arguments)
     command: Command = parsed.command
     # Keeps kazoo's warnings about each attempt to connect off the screen; the error says enough.
@@ -87,7 +91,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def make_parser() -> argparse.ArgumentParser:
-    """Return the parser of all commands."""
+    """
+    Return the parser of all commands.
+    """
     parser = argparse.ArgumentParser(prog="pykafka", description="Tools for Kafka with Spark.")
     parser.add_argument("--version", action="version", version=f"pykafka {version(_DISTRIBUTION)}")
     subparsers = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
@@ -101,14 +107,18 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _discard_output() -> None:
-    """Keep Python from writing the rest of the output to a closed pipe when it exits."""
+    """
+    Keep Python from writing the rest of the output to a closed pipe when it exits.
+    """
     with Path(os.devnull).open("w") as nothing:
         os.dup2(nothing.fileno(), sys.stdout.fileno())
 
 
 @contextlib.contextmanager
 def _sigterm_as_interrupt() -> Iterator[None]:
-    """Turn SIGTERM into KeyboardInterrupt, so that started servers are stopped."""
+    """
+    Turn SIGTERM into KeyboardInterrupt, so that started servers are stopped.
+    """
 
     def interrupt(*_: object) -> NoReturn:
         raise KeyboardInterrupt

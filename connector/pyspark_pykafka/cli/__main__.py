@@ -1,4 +1,6 @@
-"""`python -m pyspark_pykafka.cli`, for when the command is not on the PATH."""
+"""
+`python -m pyspark_pykafka.cli`, for when the command is not on the PATH.
+"""
 
 import sys
 

@@ -1,4 +1,6 @@
-"""Arguments that several subcommands share."""
+"""
+Arguments that several subcommands share.
+"""
 
 from __future__ import annotations
 
@@ -20,20 +22,26 @@ _TIMEOUTS = ("default.api.timeout.ms", "max.block.ms", "delivery.timeout.ms")
 
 
 def add_brokers(parser: argparse.ArgumentParser) -> None:
-    """Add the brokers' addresses and the client's settings, named as in Kafka's own tools."""
+    """
+    Add the brokers' addresses and the client's settings, named as in Kafka's own tools.
+    """
     add_bootstrap(parser)
     add_client_settings(parser)
 
 
 def add_bootstrap(parser: argparse._ActionsContainer) -> None:
-    """Add the brokers' addresses to a parser, or to a group of arguments."""
+    """
+    Add the brokers' addresses to a parser, or to a group of arguments.
+    """
     parser.add_argument(
         "--bootstrap-server", metavar="HOSTS", help="the brokers, such as host:9092"
     )
 
 
 def add_client_settings(parser: argparse.ArgumentParser) -> None:
-    """Add the sources of client settings, and the time limit for the brokers."""
+    """
+    Add the sources of client settings, and the time limit for the brokers.
+    """
     parser.add_argument(
         "--cluster", metavar="NAME", help="a cluster of the configuration file; default: default"
     )
@@ -52,7 +60,9 @@ def add_client_settings(parser: argparse.ArgumentParser) -> None:
 
 
 def broker_options(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the brokers, the login and the time limit as options of a reader."""
+    """
+    Return the brokers, the login and the time limit as options of a reader.
+    """
     settings = client_settings(arguments)
     require_brokers(settings)
     options = {
@@ -64,13 +74,17 @@ def broker_options(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def registry_options(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the schema registry and its login, which may be beside the brokers' settings."""
+    """
+    Return the schema registry and its login, which may be beside the brokers' settings.
+    """
     settings = client_settings(arguments)
     return {name: setting.value for name, setting in settings.items() if name.startswith(_REGISTRY)}
 
 
 def timeout_options(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the time limit as options."""
+    """
+    Return the time limit as options.
+    """
     if arguments.timeout is None:
         return {}
     milliseconds = str(round(arguments.timeout * 1000))
@@ -78,7 +92,9 @@ def timeout_options(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def seconds(text: str) -> float:
-    """Parse a number of seconds."""
+    """
+    Parse a number of seconds.
+    """
     try:
         number = float(text)
     except ValueError:
@@ -92,7 +108,9 @@ def seconds(text: str) -> float:
 
 
 def whole_number(min_value: int, max_value: int | None = None) -> Callable[[str], int]:
-    """Return a parser of whole numbers in a range, both ends included."""
+    """
+    Return a parser of whole numbers in a range, both ends included.
+    """
     limits = f", at least {min_value}" if max_value is None else f" from {min_value} to {max_value}"
 
     def parse(text: str) -> int:
@@ -107,7 +125,9 @@ def whole_number(min_value: int, max_value: int | None = None) -> Callable[[str]
 
 
 def position(text: str) -> int | Position:
-    """Parse a position in a log: an offset, earliest, latest, or a form such as '-10 minutes'."""
+    """
+    Parse a position in a log: an offset, earliest, latest, or a form such as '-10 minutes'.
+    """
     try:
         return parse_position(text)
     except ValueError as cause:
@@ -116,7 +136,9 @@ def position(text: str) -> int | Position:
 
 
 def name_and_value(text: str) -> tuple[str, str]:
-    """Parse NAME=VALUE."""
+    """
+    Parse NAME=VALUE.
+    """
     name, equals, value = text.partition("=")
     if not (name and equals):
         msg = f"{text!r} is not valid; it must be NAME=VALUE"
@@ -130,19 +152,25 @@ def add_settings(
     description: str,
     parse: Callable[[str], tuple[str, object]] = name_and_value,
 ) -> None:
-    """Add an argument NAME=VALUE that may be repeated."""
+    """
+    Add an argument NAME=VALUE that may be repeated.
+    """
     parser.add_argument(
         flag, type=parse, action="append", default=[], metavar="NAME=VALUE", help=description
     )
 
 
 def add_json(parser: argparse.ArgumentParser) -> None:
-    """Add the flag for machine-readable output."""
+    """
+    Add the flag for machine-readable output.
+    """
     parser.add_argument("--json", action="store_true", help="print JSON")
 
 
 def add_execute(parser: argparse.ArgumentParser) -> None:
-    """Add the flag --execute; without it commands change nothing."""
+    """
+    Add the flag --execute; without it commands change nothing.
+    """
     parser.add_argument(
         "--execute",
         action="store_true",

@@ -1,4 +1,6 @@
-"""`pykafka plain-checkpoint`: converts a checkpoint for Spark's JVM connector."""
+"""
+`pykafka plain-checkpoint`: converts a checkpoint for Spark's JVM connector.
+"""
 
 from __future__ import annotations
 

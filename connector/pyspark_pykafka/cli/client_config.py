@@ -32,7 +32,9 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 class Setting(NamedTuple):
-    """The value of a client setting, and where it comes from."""
+    """
+    The value of a client setting, and where it comes from.
+    """
 
     value: str
     source: str
@@ -63,7 +65,9 @@ def client_settings(
 
 
 def require_brokers(settings: Settings, environment: Mapping[str, str] | None = None) -> None:
-    """Raise :class:`OptionsError` if no setting names brokers."""
+    """
+    Raise :class:`OptionsError` if no setting names brokers.
+    """
     environment = os.environ if environment is None else environment
     if BOOTSTRAP not in settings:
         msg = (
@@ -74,7 +78,9 @@ def require_brokers(settings: Settings, environment: Mapping[str, str] | None = 
 
 
 def config_path(environment: Mapping[str, str]) -> Path:
-    """Return the path of the configuration file, which need not exist."""
+    """
+    Return the path of the configuration file, which need not exist.
+    """
     if path := environment.get(FILE_VARIABLE):
         return Path(path).expanduser()
     home = environment.get("XDG_CONFIG_HOME") or "~/.config"
@@ -95,7 +101,9 @@ def _from_environment(environment: Mapping[str, str]) -> Settings:
 
 
 def file_settings(path: Path | None) -> Settings:
-    """Return the settings of a properties file, if one is given."""
+    """
+    Return the settings of a properties file, if one is given.
+    """
     if path is None:
         return {}
     try:
@@ -143,7 +151,9 @@ def _section(path: Path, clusters: Mapping[str, Any], name: str) -> Settings:
 
 
 def _flat(table: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, str]]:
-    """Yield settings by their full names; TOML parses `sasl.username = "x"` as nested tables."""
+    """
+    Yield settings by their full names; TOML parses `sasl.username = "x"` as nested tables.
+    """
     for key, value in table.items():
         if isinstance(value, dict):
             yield from _flat(value, f"{prefix}{key}.")

@@ -1,4 +1,6 @@
-"""The declaration of a subcommand of `pykafka`."""
+"""
+The declaration of a subcommand of `pykafka`.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One subcommand: its name, description, arguments and function."""
+    """
+    One subcommand: its name, description, arguments and function.
+    """
 
     name: str
     description: str
@@ -22,7 +26,9 @@ class Command:
 
 @dataclass(frozen=True, slots=True)
 class Action:
-    """An action of a subcommand, such as `show` in `pykafka progress show`."""
+    """
+    An action of a subcommand, such as `show` in `pykafka progress show`.
+    """
 
     name: str
     description: str
@@ -35,7 +41,9 @@ def add_actions(
     actions: Iterable[Action],
     add_common: Callable[[argparse.ArgumentParser], None],
 ) -> None:
-    """Add the actions of a subcommand, each with the common arguments and its own."""
+    """
+    Add the actions of a subcommand, each with the common arguments and its own.
+    """
     subparsers = parser.add_subparsers(title="actions", required=True, metavar="ACTION")
     for action in actions:
         subparser = subparsers.add_parser(
@@ -48,6 +56,8 @@ def add_actions(
 
 
 def run_action(arguments: argparse.Namespace) -> int:
-    """Run the action that the arguments select."""
+    """
+    Run the action that the arguments select.
+    """
     action: Action = arguments.action
     return action.run(arguments)

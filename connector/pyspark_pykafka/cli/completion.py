@@ -1,4 +1,6 @@
-"""`pykafka completion`: prints a script for the shell's completion of commands and arguments."""
+"""
+`pykafka completion`: prints a script for the shell's completion of commands and arguments.
+"""
 
 from __future__ import annotations
 

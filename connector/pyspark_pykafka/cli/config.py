@@ -1,4 +1,6 @@
-"""`pykafka config`: shows which brokers and settings a command uses, and where they come from."""
+"""
+`pykafka config`: shows which brokers and settings a command uses, and where they come from.
+"""
 
 from __future__ import annotations
 

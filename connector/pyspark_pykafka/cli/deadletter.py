@@ -1,4 +1,6 @@
-"""`pykafka deadletter`: lists and replays dead letters."""
+"""
+`pykafka deadletter`: lists and replays dead letters.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ _MAX_ERROR_LENGTH = 120
 
 
 class _DeadLetters:
-    """The dead letters of a topic: those not replayed yet, or all."""
+    """
+    The dead letters of a topic: those not replayed yet, or all.
+    """
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.options = {**broker_options(arguments), "subscribe": arguments.topic}

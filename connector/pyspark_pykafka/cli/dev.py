@@ -1,4 +1,6 @@
-"""`pykafka dev`: a local Kafka for experiments."""
+"""
+`pykafka dev`: a local Kafka for experiments.
+"""
 
 from __future__ import annotations
 

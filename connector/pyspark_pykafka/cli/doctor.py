@@ -1,4 +1,6 @@
-"""`pykafka doctor`: checks the prerequisites of a query, and reports how to correct failures."""
+"""
+`pykafka doctor`: checks the prerequisites of a query, and reports how to correct failures.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The exit codes of `pykafka`, for scripts."""
+"""
+The exit codes of `pykafka`, for scripts.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from pyspark_pykafka.errors import (
 
 
 class ExitCode(IntEnum):
-    """The result of a command; docs/commands.md lists them."""
+    """
+    The result of a command; docs/commands.md lists them.
+    """
 
     DONE = 0
     FAILED = 1
@@ -42,7 +46,9 @@ _CODES: tuple[tuple[type[PykafkaError], ExitCode], ...] = (
 
 
 def exit_code(error: Exception) -> ExitCode:
-    """Return the exit code for an error that ended a command."""
+    """
+    Return the exit code for an error that ended a command.
+    """
     if isinstance(error, ProgressError) and error.condition == "PROGRESS_NOT_FOUND":
         return ExitCode.NOT_FOUND
     codes = (code for kind, code in _CODES if isinstance(error, kind))

@@ -1,4 +1,6 @@
-"""`pykafka lag`: shows the lag of a query, in offsets and in seconds."""
+"""
+`pykafka lag`: shows the lag of a query, in offsets and in seconds.
+"""
 
 from __future__ import annotations
 
@@ -58,7 +60,9 @@ class PartitionLag(NamedTuple):
 
 
 class LagReader:
-    """Reads the lag of a query repeatedly."""
+    """
+    Reads the lag of a query repeatedly.
+    """
 
     def __init__(self, options: SourceOptions, now: Callable[[], float] = time.time) -> None:
         self._options = options
@@ -111,7 +115,9 @@ class LagReader:
 
 
 def total_lag(lags: list[PartitionLag]) -> int:
-    """Return the number of offsets that the query has not read."""
+    """
+    Return the number of offsets that the query has not read.
+    """
     return sum(each.lag for each in lags if each.lag is not None)
 
 
@@ -147,7 +153,9 @@ def _cells(lag: PartitionLag) -> tuple[object, ...]:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a readable duration: 42 s, 3 min 20 s, 5 h 10 min, 2 d 3 h."""
+    """
+    Return a readable duration: 42 s, 3 min 20 s, 5 h 10 min, 2 d 3 h.
+    """
     total = int(seconds)
     if total < _MINUTE:
         return f"{total} s"
@@ -159,7 +167,9 @@ def format_duration(seconds: float) -> str:
 
 
 def watch_as_json(reader: LagReader, interval: float, stop: threading.Event | None = None) -> None:
-    """Print a line of JSON every ``interval`` seconds, until Ctrl-C or ``stop``."""
+    """
+    Print a line of JSON every ``interval`` seconds, until Ctrl-C or ``stop``.
+    """
     stop = stop or threading.Event()
     while True:
         print(json.dumps(_as_json(reader.read())), flush=True)
@@ -173,7 +183,9 @@ def watch_on_screen(
     stop: threading.Event | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> None:
-    """Show a table that changes every ``interval`` seconds, until Ctrl-C or ``stop``."""
+    """
+    Show a table that changes every ``interval`` seconds, until Ctrl-C or ``stop``.
+    """
     try:
         from rich.live import Live
     except ImportError as cause:
@@ -202,7 +214,9 @@ def _table(lags: list[PartitionLag], rate: float | None) -> Table:
 
 
 def _offsets_between(earlier: list[PartitionLag], later: list[PartitionLag]) -> int:
-    """Return the number of offsets that the query has read between two samples."""
+    """
+    Return the number of offsets that the query has read between two samples.
+    """
     earlier_offsets = {lag[:2]: lag.offset for lag in earlier if lag.offset is not None}
     return sum(
         lag.offset - earlier_offsets[lag[:2]]

@@ -1,4 +1,6 @@
-"""`pykafka options`: lists or searches the connector's options."""
+"""
+`pykafka options`: lists or searches the connector's options.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Tables for standard output."""
+"""
+Tables for standard output.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ if TYPE_CHECKING:
 
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a table with aligned columns; None is shown as a hyphen."""
+    """
+    Print a table with aligned columns; None is shown as a hyphen.
+    """
     texts = [head, *(["-" if cell is None else str(cell) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     for row in texts:
@@ -19,12 +23,16 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 
 def print_json(document: Any) -> None:
-    """Print a JSON document."""
+    """
+    Print a JSON document.
+    """
     print(json.dumps(document, indent=2), flush=True)
 
 
 def bytes_to_json(data: bytes) -> str | dict[str, str]:
-    """Return UTF-8 bytes as text, and other bytes as base64."""
+    """
+    Return UTF-8 bytes as text, and other bytes as base64.
+    """
     try:
         return data.decode()
     except UnicodeDecodeError:
@@ -32,7 +40,9 @@ def bytes_to_json(data: bytes) -> str | dict[str, str]:
 
 
 def printable(data: bytes) -> str:
-    """Return bytes as text without control characters, which could change the terminal."""
+    """
+    Return bytes as text without control characters, which could change the terminal.
+    """
     text = data.decode(errors="backslashreplace")
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text

@@ -1,4 +1,6 @@
-"""`pykafka peek`: shows records of a topic."""
+"""
+`pykafka peek`: shows records of a topic.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +50,9 @@ _SCHEMA = pa.schema(list(SOURCE_TYPES.items()))
 
 
 class _Topic(NamedTuple):
-    """The chosen partitions of a topic, and the settings to read them."""
+    """
+    The chosen partitions of a topic, and the settings to read them.
+    """
 
     client: MetadataClient
     settings: FetchSettings
@@ -56,7 +60,9 @@ class _Topic(NamedTuple):
     format: RecordFormat | None
 
     def read(self, starts: Offsets, ends: Offsets) -> Iterator[Record]:
-        """Yield the records between two offsets of each partition."""
+        """
+        Yield the records between two offsets of each partition.
+        """
         for tp in self.tps:
             start, end = starts.get(tp, 0), ends.get(tp, 0)
             if start < end:
@@ -95,7 +101,9 @@ def _open(arguments: argparse.Namespace) -> _Topic:
 
 
 def _format_options(arguments: argparse.Namespace) -> dict[str, str]:
-    """Return the options that decode, as those of a query."""
+    """
+    Return the options that decode, as those of a query.
+    """
     formats = {"valueFormat": arguments.value_format, "keyFormat": arguments.key_format}
     format_options = {name: kind for name, kind in formats.items() if kind is not None}
     options = {**format_options, **dict(arguments.option)}
@@ -126,7 +134,9 @@ def _peek(arguments: argparse.Namespace) -> int:
 
 
 def _limits(topic: _Topic, arguments: argparse.Namespace) -> tuple[Offsets, Offsets]:
-    """Return the first offset to show and the current end, for each partition."""
+    """
+    Return the first offset to show and the current end, for each partition.
+    """
     log_start, ends = topic.client.log_start_offsets(topic.tps), topic.client.end_offsets(topic.tps)
     if arguments.from_position is not None:
         starts = offsets_at(dict.fromkeys(topic.tps, arguments.from_position), topic.client)
@@ -153,7 +163,9 @@ def _follow(
     *,
     stop: threading.Event | None = None,
 ) -> None:
-    """Show records as they arrive, until Ctrl-C or `stop`."""
+    """
+    Show records as they arrive, until Ctrl-C or `stop`.
+    """
     stop = stop or threading.Event()
     while True:
         for record in topic.read(starts, ends):
@@ -204,12 +216,16 @@ def _print(record: Record, arguments: argparse.Namespace) -> None:
 
 
 def _present(data: Any, convert: Callable[[bytes], Any]) -> Any:
-    """Convert bytes; decoded values stay as they are."""
+    """
+    Convert bytes; decoded values stay as they are.
+    """
     return convert(data) if isinstance(data, bytes) else data
 
 
 def _cell(data: Any, convert: Callable[[bytes], str]) -> str:
-    """Return bytes as text, and a decoded value as JSON in one line."""
+    """
+    Return bytes as text, and a decoded value as JSON in one line.
+    """
     if isinstance(data, bytes):
         return convert(data)
     return printable(json.dumps(data, default=convert, ensure_ascii=False).encode())

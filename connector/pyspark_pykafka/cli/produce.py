@@ -1,4 +1,6 @@
-"""`pykafka produce`: writes records from arguments or from the lines of standard input."""
+"""
+`pykafka produce`: writes records from arguments or from the lines of standard input.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`pykafka progress`: shows and changes the records of a progress store."""
+"""
+`pykafka progress`: shows and changes the records of a progress store.
+"""
 
 from __future__ import annotations
 
@@ -96,7 +98,9 @@ def _import(arguments: argparse.Namespace) -> int:
 
 
 def _export(arguments: argparse.Namespace) -> int:
-    """Print the offsets in the form of startingOffsets."""
+    """
+    Print the offsets in the form of startingOffsets.
+    """
     records = existing_records(store_options(arguments))
     print(json.dumps(offsets_to_json({tp: record.offset for tp, record in records.items()})))
     return 0
@@ -130,7 +134,9 @@ def _move(arguments: argparse.Namespace, options: SourceOptions, requested: Offs
 def _report(
     arguments: argparse.Namespace, partitions: list[dict[str, Any]], done: str, to_do: str
 ) -> None:
-    """Print the result, or the note about the dry run; with --json print the partitions too."""
+    """
+    Print the result, or the note about the dry run; with --json print the partitions too.
+    """
     if arguments.json:
         print_json({"partitions": partitions, "executed": arguments.execute})
     else:
@@ -154,7 +160,9 @@ def _reset(arguments: argparse.Namespace) -> int:
 
 
 def _parse_positions(options: SourceOptions, positions: Sequence[str]) -> Offsets:
-    """Parse TOPIC:PARTITION=POSITION and TOPIC=POSITION."""
+    """
+    Parse TOPIC:PARTITION=POSITION and TOPIC=POSITION.
+    """
     client = metadata_client(options)
     offsets: Offsets = {}
     for text in positions:
@@ -176,7 +184,9 @@ def _parse_positions(options: SourceOptions, positions: Sequence[str]) -> Offset
 
 
 def _existing_partitions(options: SourceOptions, requested: Iterable[TopicPartition]) -> Assignment:
-    """Return the existing partitions of the topics; raise if a requested one is missing."""
+    """
+    Return the existing partitions of the topics; raise if a requested one is missing.
+    """
     assignment = metadata_client(options).assignment(
         Subscribe(tuple(sorted({tp.topic for tp in requested})))
     )

@@ -1,4 +1,6 @@
-"""The arguments that select a query's progress store."""
+"""
+The arguments that select a query's progress store.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +25,9 @@ DRY_RUN = "Dry run: nothing was changed. Use --execute to"
 
 
 def add_store_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
-    """Add the brokers and a query's progress store."""
+    """
+    Add the brokers and a query's progress store.
+    """
     add_brokers(parser)
     add_json(parser)
     store = parser.add_mutually_exclusive_group(required=required)
@@ -35,7 +39,9 @@ def add_store_arguments(parser: argparse.ArgumentParser, *, required: bool = Tru
 
 
 def store_options(arguments: argparse.Namespace) -> SourceOptions:
-    """Return the options of a query with the store that the arguments name."""
+    """
+    Return the options of a query with the store that the arguments name.
+    """
     options = {**broker_options(arguments), "subscribePattern": "."}
     if arguments.group is not None:
         options |= {"progressStore": "consumerGroup", "kafka.group.id": arguments.group}

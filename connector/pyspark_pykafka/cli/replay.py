@@ -1,4 +1,6 @@
-"""`pykafka replay`: estimates the cost of reading again from a position, and moves the offsets."""
+"""
+`pykafka replay`: estimates the cost of reading again from a position, and moves the offsets.
+"""
 
 from __future__ import annotations
 
@@ -51,12 +53,16 @@ class Replay(NamedTuple):
     topic_ids: Mapping[str, str]
 
     def size(self, tp: TopicPartition) -> int:
-        """Return the number of offsets to read again in a partition."""
+        """
+        Return the number of offsets to read again in a partition.
+        """
         return max(self.ends[tp] - self.starts[tp], 0)
 
     @property
     def offsets(self) -> int:
-        """The number of offsets to read again."""
+        """
+        The number of offsets to read again.
+        """
         return sum(map(self.size, self.starts))
 
 
@@ -103,7 +109,9 @@ def _plan(arguments: argparse.Namespace, options: SourceOptions, *, has_store: b
 
 
 def _estimate_bytes(replay: Replay, options: SourceOptions) -> int | None:
-    """Return an estimate of the bytes to read again, or None if the engine cannot estimate it."""
+    """
+    Return an estimate of the bytes to read again, or None if the engine cannot estimate it.
+    """
     if wire_read_unavailable(options.kafka) is not None:
         return None
     settings = fetch_settings(options, _SCHEMA)
@@ -170,7 +178,9 @@ def _show_next_step(replay: Replay, *, executed: bool) -> None:
 
 
 def format_bytes(count: int) -> str:
-    """Return a readable number of bytes."""
+    """
+    Return a readable number of bytes.
+    """
     if count < _KIB:
         return f"{count} B"
     size, unit = count / _KIB, "KiB"

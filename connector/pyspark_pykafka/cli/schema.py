@@ -1,4 +1,6 @@
-"""`pykafka schema`: infers the schema of a topic's JSON."""
+"""
+`pykafka schema`: infers the schema of a topic's JSON.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ _PREFIX_BYTES = 5
 
 @dataclass(slots=True)
 class _Inference:
-    """The sample of a topic, and the number of records that are left out of it."""
+    """
+    The sample of a topic, and the number of records that are left out of it.
+    """
 
     sample: JsonSample = field(default_factory=JsonSample)
     records: int = 0
@@ -104,7 +108,9 @@ def _records(arguments: argparse.Namespace) -> Iterator[tuple[TopicPartition, in
 def _limits(
     client: MetadataClient, tps: tuple[TopicPartition, ...], start: Any, share: int
 ) -> tuple[Offsets, Offsets]:
-    """Return the ranges to read: ``share`` offsets from a position, or else the last ones."""
+    """
+    Return the ranges to read: ``share`` offsets from a position, or else the last ones.
+    """
     log_start, log_end = client.log_start_offsets(tps), client.end_offsets(tps)
     if start is None:
         return {tp: max(log_start[tp], log_end[tp] - share) for tp in tps}, log_end
@@ -125,7 +131,9 @@ def _as_json(inference: _Inference) -> dict[str, Any]:
 
 
 def _explain(inference: _Inference, column: str) -> None:
-    """Print to standard error the statistics that the schema does not show."""
+    """
+    Print to standard error the statistics that the schema does not show.
+    """
     lines = [
         f"{inference.records} records, {inference.empty} of them without a {column}, "
         f"{inference.bad} not JSON"

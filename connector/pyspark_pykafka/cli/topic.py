@@ -1,4 +1,6 @@
-"""`pykafka topic`: creates, shows and deletes topics."""
+"""
+`pykafka topic`: creates, shows and deletes topics.
+"""
 
 from __future__ import annotations
 

@@ -53,7 +53,9 @@ def _settings(arguments: argparse.Namespace) -> KafkaSettings:
 
 
 def list_transactions(arguments: argparse.Namespace) -> int:
-    """Print open transactions."""
+    """
+    Print open transactions.
+    """
     with transaction_client(_settings(arguments)) as transactions:
         ids = transactions.list_ids(
             starting_with_pattern(arguments.prefix), () if arguments.all else _OPEN
@@ -90,7 +92,9 @@ def _as_json(transaction: TransactionDescription) -> dict[str, Any]:
 
 
 def abort_transactions(arguments: argparse.Namespace) -> int:
-    """Abort open transactions."""
+    """
+    Abort open transactions.
+    """
     with transaction_client(_settings(arguments)) as transactions:
         open_ids = transactions.list_ids(prefix_pattern(arguments.prefix), _OPEN)
         partly_committed = _partly_committed(transactions, arguments.prefix, open_ids)
@@ -129,7 +133,9 @@ def _partly_committed(transactions: Transactions, prefix: str, names: list[str])
 
 
 def release(arguments: argparse.Namespace) -> int:
-    """Free the prefix for another query."""
+    """
+    Free the prefix for another query.
+    """
     with transaction_client(_settings(arguments)) as transactions:
         if is_ledger_empty(transactions, ledger_topic(arguments.prefix)):
             return _renew(transactions, arguments)
@@ -147,7 +153,9 @@ def release(arguments: argparse.Namespace) -> int:
 
 
 def describe_batch(arguments: argparse.Namespace) -> int:
-    """Print which tasks of a stream's last batch are committed."""
+    """
+    Print which tasks of a stream's last batch are committed.
+    """
     last = _last_batch(arguments, read_batch_state)
     if last is None:
         return _report_no_query(arguments)
@@ -168,7 +176,9 @@ def describe_batch(arguments: argparse.Namespace) -> int:
 
 
 def complete_last_batch(arguments: argparse.Namespace) -> int:
-    """Declare the last batch done with its visible rows."""
+    """
+    Declare the last batch done with its visible rows.
+    """
     last = _last_batch(arguments, complete_batch if arguments.execute else read_batch_state)
     if last is None:
         return _report_no_query(arguments)

@@ -1,4 +1,6 @@
-"""`pykafka transactions`: open transactions of exactly-once writes, and the owners of prefixes."""
+"""
+`pykafka transactions`: open transactions of exactly-once writes, and the owners of prefixes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`pykafka ui`: serves a web page with the queries of a cluster."""
+"""
+`pykafka ui`: serves a web page with the queries of a cluster.
+"""
 
 from __future__ import annotations
 
@@ -86,7 +88,9 @@ def _ui(arguments: argparse.Namespace) -> int:
 
 
 def _stores(arguments: argparse.Namespace) -> Iterator[dict[str, str]]:
-    """Yield the options of each progress store that the arguments name."""
+    """
+    Yield the options of each progress store that the arguments name.
+    """
     for group in arguments.group:
         yield {"progressStore": "consumerGroup", "kafka.group.id": group}
     for name in arguments.id:

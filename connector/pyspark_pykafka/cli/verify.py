@@ -1,4 +1,6 @@
-"""`pykafka verify`: checks the guarantees on the user's cluster and settings under faults."""
+"""
+`pykafka verify`: checks the guarantees on the user's cluster and settings under faults.
+"""
 
 from __future__ import annotations
 
@@ -95,7 +97,9 @@ def _plan(arguments: argparse.Namespace, options: dict[str, str]) -> Plan:
 
 
 def _print_event(line: str) -> None:
-    """Print to standard error; standard output is for the report."""
+    """
+    Print to standard error; standard output is for the report.
+    """
     print(line, file=sys.stderr, flush=True)
 
 

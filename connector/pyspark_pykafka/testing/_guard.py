@@ -1,4 +1,5 @@
-"""A process that owns a test server's processes and folder, and removes both when its parent ends.
+"""
+A process that owns a test server's processes and folder, and removes both when its parent ends.
 
 It runs as a script and imports the standard library only, so it starts within a few milliseconds.
 Each line on standard input is a JSON request, each line on standard output its response. At the end
@@ -28,7 +29,9 @@ Children = dict[str, "subprocess.Popen[bytes]"]
 
 
 def main(folder: Path) -> None:
-    """Serve requests until the parent ends, then clean up."""
+    """
+    Serve requests until the parent ends, then clean up.
+    """
     # Signals are ignored; only the parent's end ends the guard. A signal during a start could leak
     # a process.
     for number in ENDING_SIGNALS:
@@ -43,7 +46,9 @@ def main(folder: Path) -> None:
 
 
 def serve(children: Children) -> None:
-    """Handle requests until the parent has ended."""
+    """
+    Handle requests until the parent has ended.
+    """
     parent = os.getppid()
     pending = b""
     # A fork of the parent may hold the pipe open, so end of input alone is not reliable.
@@ -59,12 +64,16 @@ def serve(children: Children) -> None:
 
 
 def reply(message: dict[str, Any]) -> None:
-    """Write a response to the parent."""
+    """
+    Write a response to the parent.
+    """
     os.write(1, json.dumps(message).encode() + b"\n")
 
 
 def handle(children: Children, request: dict[str, Any]) -> dict[str, Any]:
-    """Return the response to a request; errors are returned too, so that the guard goes on."""
+    """
+    Return the response to a request; errors are returned too, so that the guard goes on.
+    """
     try:
         if request["do"] == "start":
             children[request["name"]] = launch(request["argv"], request["log"])
@@ -77,7 +86,9 @@ def handle(children: Children, request: dict[str, Any]) -> dict[str, Any]:
 
 
 def launch(argv: list[str], log: str) -> subprocess.Popen[bytes]:
-    """Start a process that writes to a log and cannot outlive the guard."""
+    """
+    Start a process that writes to a log and cannot outlive the guard.
+    """
     with Path(log).open("ab") as out:
         return subprocess.Popen(
             argv,
@@ -90,7 +101,9 @@ def launch(argv: list[str], log: str) -> subprocess.Popen[bytes]:
 
 
 def prepare_child() -> None:
-    """Restore signal handling; on Linux, also die with the guard (PR_SET_PDEATHSIG)."""
+    """
+    Restore signal handling; on Linux, also die with the guard (PR_SET_PDEATHSIG).
+    """
     for number in ENDING_SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     if sys.platform == "linux":
@@ -99,7 +112,9 @@ def prepare_child() -> None:
 
 
 def kill_all(children: Children) -> None:
-    """Kill every process and wait for it, so that its files can be removed."""
+    """
+    Kill every process and wait for it, so that its files can be removed.
+    """
     for child in children.values():
         child.kill()
     for child in children.values():

@@ -1,4 +1,6 @@
-"""Topics and records on any Kafka cluster, whether started by the tests or external."""
+"""
+Topics and records on any Kafka cluster, whether started by the tests or external.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +23,23 @@ SECONDS = 60.0
 
 
 class KafkaAccess(ABC):
-    """A cluster at `bootstrap`; `client_config` holds librdkafka settings for its clients."""
+    """
+    A cluster at `bootstrap`; `client_config` holds librdkafka settings for its clients.
+    """
 
     client_config: Mapping[str, Any]
 
     @property
     @abstractmethod
     def bootstrap(self) -> str:
-        """The brokers' addresses, as 'host:port,host:port'."""
+        """
+        The brokers' addresses, as 'host:port,host:port'.
+        """
 
     def admin(self, bootstrap: str | None = None) -> AdminClient:
-        """Return an admin client whose log is off."""
+        """
+        Return an admin client whose log is off.
+        """
         return AdminClient(readiness.client(bootstrap or self.bootstrap, self.client_config))
 
     def create_topic(
@@ -54,11 +62,15 @@ class KafkaAccess(ABC):
         return name
 
     def running_addresses(self) -> list[str]:
-        """Return the addresses of the brokers that should be running now."""
+        """
+        Return the addresses of the brokers that should be running now.
+        """
         return self.bootstrap.split(",")
 
     def running_ids(self) -> set[int]:
-        """Return the ids of the brokers that should be running now; empty if they are not known."""
+        """
+        Return the ids of the brokers that should be running now; empty if they are not known.
+        """
         return set()
 
     def _create(self, topic: NewTopic) -> None:

@@ -1,4 +1,6 @@
-"""A real Kafka cluster on this machine, for tests and experiments."""
+"""
+A real Kafka cluster on this machine, for tests and experiments.
+"""
 
 from __future__ import annotations
 
@@ -77,7 +79,9 @@ class KafkaCluster(Startable, KafkaAccess):
         self._running: set[int] = set()
 
     def start(self) -> KafkaCluster:
-        """Start all nodes, and return once they have formed a cluster and accept requests."""
+        """
+        Start all nodes, and return once they have formed a cluster and accept requests.
+        """
         if self._processes is not None:
             msg = f"This cluster is already running at {self.bootstrap}; stop it first."
             raise ServerError(msg)
@@ -100,7 +104,9 @@ class KafkaCluster(Startable, KafkaAccess):
             processes.close()
 
     def kill(self, node: int | None = None) -> None:
-        """Kill one node, or all, like a power failure; the data is kept for `restart()`."""
+        """
+        Kill one node, or all, like a power failure; the data is kept for `restart()`.
+        """
         for member in self._chosen(node):
             self._end(member, signal.SIGKILL)
 
@@ -119,13 +125,17 @@ class KafkaCluster(Startable, KafkaAccess):
             self._start_again([member], signal.SIGTERM)
 
     def pause(self, node: int | None = None) -> None:
-        """Suspend one node, or all: connections stay open, requests get no response."""
+        """
+        Suspend one node, or all: connections stay open, requests get no response.
+        """
         for member in self._chosen(node):
             self._group.send(member.name, signal.SIGSTOP)
             self._running.discard(member.id)
 
     def resume(self, node: int | None = None) -> None:
-        """Resume a paused node, or all, and return once they have rejoined the cluster."""
+        """
+        Resume a paused node, or all, and return once they have rejoined the cluster.
+        """
         for member in self._chosen(node):
             self._group.send(member.name, signal.SIGCONT)
             self._running.add(member.id)
@@ -133,42 +143,58 @@ class KafkaCluster(Startable, KafkaAccess):
 
     @property
     def bootstrap(self) -> str:
-        """The addresses of all brokers, including those that are down, as '127.0.0.1:port,...'."""
+        """
+        The addresses of all brokers, including those that are down, as '127.0.0.1:port,...'.
+        """
         if not self.nodes:
             msg = "This cluster was not started; call start(), or use it in a with statement."
             raise ServerError(msg)
         return ",".join(node.address for node in self.nodes)
 
     def running_addresses(self) -> list[str]:
-        """Return the addresses of the nodes that are not stopped, killed or paused."""
+        """
+        Return the addresses of the nodes that are not stopped, killed or paused.
+        """
         return [node.address for node in self._running_nodes()]
 
     def running_ids(self) -> set[int]:
-        """Return the ids of the nodes that are not stopped, killed or paused."""
+        """
+        Return the ids of the nodes that are not stopped, killed or paused.
+        """
         return set(self._running)
 
     def node_config(self, node: Node) -> Mapping[str, Setting]:  # noqa: ARG002 (for subclasses)
-        """Return the settings of one node that override ours; subclasses may vary them by node."""
+        """
+        Return the settings of one node that override ours; subclasses may vary them by node.
+        """
         return self.config
 
     def check(self) -> None:
-        """Raise `ServerError` if a node that should be running has exited."""
+        """
+        Raise `ServerError` if a node that should be running has exited.
+        """
         for node, code in self.exited_nodes().items():
             name = self._chosen(node)[0].name
             msg = f"{name} ended with exit code {code}.{self._group.tail(name)}"
             raise ServerError(msg)
 
     def exited_nodes(self) -> dict[int, int]:
-        """Return the ids of nodes that should be running but have exited, with their exit codes."""
+        """
+        Return the ids of nodes that should be running but have exited, with their exit codes.
+        """
         codes = {node.id: self._group.exit_code(node.name) for node in self._running_nodes()}
         return {node: code for node, code in codes.items() if code is not None}
 
     def log(self, node: int = 1) -> str:
-        """Return the log of a node."""
+        """
+        Return the log of a node.
+        """
         return self._group.log(self._chosen(node)[0].name).read_text(errors="replace")
 
     def data_folder(self, node: int = 1) -> Path:
-        """Return the folder of a node's partition logs; change it only while the node is down."""
+        """
+        Return the folder of a node's partition logs; change it only while the node is down.
+        """
         return kraft.data_folder(self._group.folder, self._chosen(node)[0])
 
     def __repr__(self) -> str:
@@ -195,7 +221,9 @@ class KafkaCluster(Startable, KafkaAccess):
         return [node for node in self.nodes if node.id in self._running]
 
     def _check_ports(self, first: int) -> None:
-        """Raise `ServerError` if another program listens on a port: Java would take 10 s for it."""
+        """
+        Raise `ServerError` if another program listens on a port: Java would take 10 s for it.
+        """
         for port in range(first, first + self.brokers):
             if not is_free(port):
                 msg = f"Port {port} is in use; choose another one, or stop what listens there."
@@ -244,7 +272,9 @@ class KafkaCluster(Startable, KafkaAccess):
         self._group.end(node.name, number, STOP_SECONDS)
 
     def _wait_ready(self) -> None:
-        """Wait until each running node, at its own address, reports all other nodes."""
+        """
+        Wait until each running node, at its own address, reports all other nodes.
+        """
         for node in self._running_nodes():
             self._wait_for(node)
 

@@ -1,4 +1,6 @@
-"""A test broker in Docker, through testcontainers (PYKAFKA_BROKER=docker)."""
+"""
+A test broker in Docker, through testcontainers (PYKAFKA_BROKER=docker).
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ LOG_TAIL = 4000
 
 
 class DockerCluster(ExternalCluster):
-    """One broker in a container of Apache Kafka's image; it can be stopped but not killed."""
+    """
+    One broker in a container of Apache Kafka's image; it can be stopped but not killed.
+    """
 
     def __init__(
         self, brokers: int, version: str, config: Mapping[str, Setting] | None = None
@@ -36,7 +40,9 @@ class DockerCluster(ExternalCluster):
         self._container: Any = None
 
     def start(self) -> DockerCluster:
-        """Start the container and return once the broker is ready."""
+        """
+        Start the container and return once the broker is ready.
+        """
         container = _new_container(self._image)
         container.with_bind_ports(self._node.port, self._node.port)
         for name, value in container_environment(self._node, self._config).items():
@@ -54,7 +60,9 @@ class DockerCluster(ExternalCluster):
         return self
 
     def stop(self, node: int | None = None) -> None:
-        """Stop the container and remove its data."""
+        """
+        Stop the container and remove its data.
+        """
         if node is not None:
             self._refuse("stop", node)
         container, self._container = self._container, None
@@ -63,7 +71,9 @@ class DockerCluster(ExternalCluster):
 
 
 def container_environment(node: Node, config: Mapping[str, Setting]) -> dict[str, str]:
-    """Return a broker's settings as the environment variables of Apache Kafka's image."""
+    """
+    Return a broker's settings as the environment variables of Apache Kafka's image.
+    """
     inside = {
         # The host reaches a published port only if the broker listens on all addresses.
         "listeners": f"CLIENT://0.0.0.0:{node.port},CONTROLLER://127.0.0.1:{node.controller_port}",

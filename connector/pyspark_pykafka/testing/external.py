@@ -1,4 +1,6 @@
-"""A Kafka cluster that the tests did not start (PYKAFKA_BOOTSTRAP)."""
+"""
+A Kafka cluster that the tests did not start (PYKAFKA_BOOTSTRAP).
+"""
 
 from __future__ import annotations
 
@@ -29,33 +31,47 @@ class ExternalCluster(Startable, KafkaAccess):
 
     @property
     def bootstrap(self) -> str:
-        """The address passed to the constructor."""
+        """
+        The address passed to the constructor.
+        """
         return self._bootstrap
 
     def start(self) -> ExternalCluster:
-        """Return once the cluster is ready; raise `ServerError` if it is not."""
+        """
+        Return once the cluster is ready; raise `ServerError` if it is not.
+        """
         self._wait_ready(READY_SECONDS)
         return self
 
     def stop(self, node: int | None = None) -> None:
-        """Do nothing; raise `ServerError` for a single node."""
+        """
+        Do nothing; raise `ServerError` for a single node.
+        """
         if node is not None:
             self._refuse("stop", node)
 
     def kill(self, node: int | None = None) -> NoReturn:
-        """Raise `ServerError`: not our node."""
+        """
+        Raise `ServerError`: not our node.
+        """
         self._refuse("kill", node)
 
     def restart(self, node: int | None = None) -> NoReturn:
-        """Raise `ServerError`: not our node."""
+        """
+        Raise `ServerError`: not our node.
+        """
         self._refuse("restart", node)
 
     def pause(self, node: int | None = None) -> NoReturn:
-        """Raise `ServerError`: not our node."""
+        """
+        Raise `ServerError`: not our node.
+        """
         self._refuse("pause", node)
 
     def resume(self, node: int | None = None) -> NoReturn:
-        """Raise `ServerError`: not our node."""
+        """
+        Raise `ServerError`: not our node.
+        """
         self._refuse("resume", node)
 
     def _wait_ready(self, seconds: float) -> None:

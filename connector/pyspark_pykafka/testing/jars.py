@@ -1,4 +1,6 @@
-"""Downloads the jars of test brokers into a cache folder, with the Ivy that pyspark ships."""
+"""
+Downloads the jars of test brokers into a cache folder, with the Ivy that pyspark ships.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ SPARK_CONNECTOR = (
 
 
 class FetchError(RuntimeError):
-    """Jars could not be downloaded."""
+    """
+    Jars could not be downloaded.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +58,9 @@ class MavenCoordinate:
 
     @classmethod
     def parse(cls, text: str, *, transitive: bool = False) -> MavenCoordinate:
-        """Read 'group:artifact:version'."""
+        """
+        Read 'group:artifact:version'.
+        """
         parts = text.split(":")
         if len(parts) != 3 or not all(parts):
             msg = f"{text!r} is not a Maven coordinate; it must be 'group:artifact:version'."
@@ -64,19 +70,25 @@ class MavenCoordinate:
 
 
 def spark_connector_jars() -> list[Path]:
-    """Return the jars of Spark's JVM Kafka connector (4.2.0), downloaded on first use."""
+    """
+    Return the jars of Spark's JVM Kafka connector (4.2.0), downloaded on first use.
+    """
     return fetch_jars(SPARK_CONNECTOR, cache_folder() / "spark-connector-4.2.0")
 
 
 def kafka_jars(version: str) -> list[Path]:
-    """Return the jars that run a broker of this version, downloaded on first use."""
+    """
+    Return the jars that run a broker of this version, downloaded on first use.
+    """
     kafka = MavenCoordinate("org.apache.kafka", "kafka_2.13", version, transitive=True)
     coordinates = [kafka, MavenCoordinate.parse(SLF4J_SIMPLE)]
     return _fetch_once(coordinates, cache_folder() / f"kafka-{version}")
 
 
 def tiered_storage_jars(version: str) -> list[Path]:
-    """Return the jars of Kafka's local tiered storage for tests, downloaded on first use."""
+    """
+    Return the jars of Kafka's local tiered storage for tests, downloaded on first use.
+    """
     jars = [
         MavenCoordinate("org.apache.kafka", artifact, version, classifier="test")
         for artifact in ("kafka-storage", "kafka-clients")
@@ -85,7 +97,9 @@ def tiered_storage_jars(version: str) -> list[Path]:
 
 
 def kafka_tools_jars(version: str) -> list[Path]:
-    """Return the jars of Kafka's command-line tools, downloaded on first use."""
+    """
+    Return the jars of Kafka's command-line tools, downloaded on first use.
+    """
     tools = MavenCoordinate("org.apache.kafka", "kafka-tools", version)
     return [*_fetch_once([tools], cache_folder() / f"kafka-tools-{version}"), *kafka_jars(version)]
 
@@ -101,7 +115,9 @@ def fetch_jars(coordinates: Iterable[str], folder: Path) -> list[Path]:
 
 
 def cache_folder() -> Path:
-    """Return the folder for jars: PYKAFKA_CACHE, else pykafka in the user's cache folder."""
+    """
+    Return the folder for jars: PYKAFKA_CACHE, else pykafka in the user's cache folder.
+    """
     folder = os.environ.get("PYKAFKA_CACHE")
     if folder:
         return Path(folder).expanduser()
@@ -110,7 +126,9 @@ def cache_folder() -> Path:
 
 
 def pyspark_jars() -> Path:
-    """Return the folder of jars inside the installed pyspark, without importing it."""
+    """
+    Return the folder of jars inside the installed pyspark, without importing it.
+    """
     spec = importlib.util.find_spec("pyspark")
     folder = Path(spec.origin).with_name("jars") if spec and spec.origin else None
     if folder is None or not folder.is_dir():
@@ -156,7 +174,9 @@ def _run_ivy(ivy: Processes) -> None:
 
 
 def ivy_file(coordinates: list[MavenCoordinate]) -> str:
-    """Return an Ivy file with these jars as dependencies."""
+    """
+    Return an Ivy file with these jars as dependencies.
+    """
     dependencies = "\n".join(map(_dependency, coordinates))
     return (
         f'<ivy-module version="2.0" xmlns:m="{_IVY_MAVEN}">\n'
@@ -167,7 +187,9 @@ def ivy_file(coordinates: list[MavenCoordinate]) -> str:
 
 
 def _dependency(jar: MavenCoordinate) -> str:
-    """Return the element of one jar; a classifier needs a nested artifact."""
+    """
+    Return the element of one jar; a classifier needs a nested artifact.
+    """
     element = (
         f'    <dependency org="{jar.group}" name="{jar.artifact}" rev="{jar.version}" '
         f'conf="default-&gt;default" transitive="{str(jar.transitive).lower()}"'
@@ -202,7 +224,9 @@ _ADVICE = (
 
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
-    """Hold a file lock, which the operating system releases when its process ends."""
+    """
+    Hold a file lock, which the operating system releases when its process ends.
+    """
     end = time.monotonic() + 2 * FETCH_SECONDS
     with path.open("w") as file:
         while True:

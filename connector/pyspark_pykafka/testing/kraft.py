@@ -1,4 +1,6 @@
-"""Prepares the nodes of a KRaft cluster: ports, settings, formatted storage, Java command."""
+"""
+Prepares the nodes of a KRaft cluster: ports, settings, formatted storage, Java command.
+"""
 
 from __future__ import annotations
 
@@ -36,7 +38,9 @@ _FLAGS = (
 
 
 def assign_ports(brokers: int, first_port: int | None) -> tuple[Node, ...]:
-    """Return the nodes with free ports, or with the broker ports that begin at `first_port`."""
+    """
+    Return the nodes with free ports, or with the broker ports that begin at `first_port`.
+    """
     ports = free_ports(2 * brokers)
     broker_ports = range(first_port, first_port + brokers) if first_port else ports[:brokers]
     return tuple(
@@ -48,14 +52,18 @@ def assign_ports(brokers: int, first_port: int | None) -> tuple[Node, ...]:
 
 
 def java_command(version: str, *, tiered: bool = False) -> list[str]:
-    """Return the command that runs a class of this Kafka version, without the class."""
+    """
+    Return the command that runs a class of this Kafka version, without the class.
+    """
     jars = [kafka_jars(version), tiered_storage_jars(version) if tiered else []]
     class_path = ":".join(f"{group[0].parent}/*" for group in jars if group)
     return [str(find_java()), *_FLAGS, "-cp", class_path]
 
 
 def broker_command(java: list[str], folder: Path, node: Node) -> list[str]:
-    """Return the command that runs one node."""
+    """
+    Return the command that runs one node.
+    """
     return [*java, "kafka.Kafka", str(_properties_file(folder, node))]
 
 
@@ -65,7 +73,9 @@ def prepare_nodes(
     nodes: tuple[Node, ...],
     config: Callable[[Node], Mapping[str, Setting]],
 ) -> str:
-    """Write the settings of all nodes, format their storage, and return the cluster id."""
+    """
+    Write the settings of all nodes, format their storage, and return the cluster id.
+    """
     folder = processes.folder
     cluster_id = _random_id()
     for node in nodes:
@@ -86,7 +96,9 @@ def _format(java: list[str], processes: Processes, node: Node, cluster_id: str) 
 
 
 def _copy_format(source: Path, target: Path, node: Node, cluster_id: str) -> None:
-    """Format another node's storage by a copy: Kafka's tool would take a second for each."""
+    """
+    Format another node's storage by a copy: Kafka's tool would take a second for each.
+    """
     target.mkdir()
     (target / "meta.properties").write_text(
         f"version=1\nnode.id={node.id}\ncluster.id={cluster_id}\ndirectory.id={_random_id()}\n"
@@ -100,12 +112,16 @@ def _properties_file(folder: Path, node: Node) -> Path:
 
 
 def data_folder(folder: Path, node: Node) -> Path:
-    """Return the folder of a node's partition logs."""
+    """
+    Return the folder of a node's partition logs.
+    """
     return folder / f"{node.name}-data"
 
 
 def _random_id() -> str:
-    """Return a Kafka UUID: 16 bytes in 22 characters, not starting with a dash."""
+    """
+    Return a Kafka UUID: 16 bytes in 22 characters, not starting with a dash.
+    """
     while (text := urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
         continue
     return text

@@ -1,4 +1,6 @@
-"""Servers that a `with` statement starts and stops."""
+"""
+Servers that a `with` statement starts and stops.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +13,21 @@ if TYPE_CHECKING:
 
 
 class Startable(ABC):
-    """A server, or a cluster of them: `with` starts it, and stops it at the end of the block."""
+    """
+    A server, or a cluster of them: `with` starts it, and stops it at the end of the block.
+    """
 
     @abstractmethod
     def start(self) -> object:
-        """Return once requests are accepted."""
+        """
+        Return once requests are accepted.
+        """
 
     @abstractmethod
     def stop(self) -> None:
-        """Stop what `start` started."""
+        """
+        Stop what `start` started.
+        """
 
     def __enter__(self) -> Self:
         self.start()

@@ -1,4 +1,6 @@
-"""The pytest plugin of the package: a running Kafka and a running ZooKeeper as fixtures."""
+"""
+The pytest plugin of the package: a running Kafka and a running ZooKeeper as fixtures.
+"""
 
 from __future__ import annotations
 
@@ -21,14 +23,20 @@ MAX_NAME_LENGTH = 120
 
 
 class TopicFactory(Protocol):
-    """The type of the `topic` fixture: a function that creates a topic and returns its name."""
+    """
+    The type of the `topic` fixture: a function that creates a topic and returns its name.
+    """
 
     def __call__(self, partitions: int = 1, **config: object) -> str:
-        """Create a topic; write its settings with underscores instead of dots."""
+        """
+        Create a topic; write its settings with underscores instead of dots.
+        """
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --require-broker."""
+    """
+    Add --require-broker.
+    """
     parser.getgroup("pykafka").addoption(
         "--require-broker",
         action="store_true",
@@ -39,7 +47,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[AnyCluster]:
-    """One Kafka broker for the test session, chosen by PYKAFKA_BOOTSTRAP or PYKAFKA_BROKER."""
+    """
+    One Kafka broker for the test session, chosen by PYKAFKA_BOOTSTRAP or PYKAFKA_BROKER.
+    """
     from .jars import FetchError
     from .java import JavaNotFoundError
     from .processes import ServerError
@@ -57,7 +67,9 @@ def kafka_cluster(request: pytest.FixtureRequest) -> Iterator[AnyCluster]:
 
 @pytest.fixture(scope="session")
 def zookeeper(request: pytest.FixtureRequest) -> Iterator[ZooKeeper]:
-    """One ZooKeeper for the test session."""
+    """
+    One ZooKeeper for the test session.
+    """
     from .jars import FetchError
     from .java import JavaNotFoundError
     from .processes import ServerError
@@ -89,7 +101,9 @@ def topic(kafka_cluster: AnyCluster, request: pytest.FixtureRequest) -> TopicFac
 
 
 def unique_name(test: str) -> str:
-    """Return a unique topic name that begins with the test's name."""
+    """
+    Return a unique topic name that begins with the test's name.
+    """
     prefix = re.sub(r"[^A-Za-z0-9-]+", "-", test).strip("-")[:MAX_NAME_LENGTH]
     return f"{prefix}-{uuid.uuid4().hex[:8]}"
 

@@ -1,4 +1,6 @@
-"""Picks free ports on the loopback address, outside the range of outgoing connections."""
+"""
+Picks free ports on the loopback address, outside the range of outgoing connections.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,8 @@ _leases: list[socket.socket] = []
 
 @functools.cache
 def _candidates() -> Iterator[int]:
-    """Return the ports of one leased block after another, forever.
+    """
+    Return the ports of one leased block after another, forever.
 
     Clients remember brokers by their addresses: they would mistake a new broker at the address of a
     stopped one for the stopped one.
@@ -38,7 +41,9 @@ def _candidates() -> Iterator[int]:
 
 
 def _lease(block: int) -> bool:
-    """Lease a block of ports until this process ends; return False if another process has it."""
+    """
+    Lease a block of ports until this process ends; return False if another process has it.
+    """
     # The lease is a UDP socket: no server here uses UDP. Without SO_REUSEADDR it is exclusive.
     lease = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     try:
@@ -51,7 +56,8 @@ def _lease(block: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return `count` different ports that are free now, and that were not returned before.
+    """
+    Return `count` different ports that are free now, and that were not returned before.
 
     Other processes on this machine do not get them. Ports are reused once the process has used up
     all blocks that it can lease.
@@ -70,7 +76,9 @@ def free_ports(count: int) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Return whether a server could listen on this port now."""
+    """
+    Return whether a server could listen on this port now.
+    """
     bound = _bind(port)
     if bound is None:
         return False

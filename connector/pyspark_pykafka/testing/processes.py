@@ -1,4 +1,6 @@
-"""Starts server processes through a guard process, so that none outlives this Python process."""
+"""
+Starts server processes through a guard process, so that none outlives this Python process.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,20 @@ Started = TypeVar("Started")
 
 
 class ServerError(RuntimeError):
-    """A test server did not start, stop or respond as expected."""
+    """
+    A test server did not start, stop or respond as expected.
+    """
 
 
 class Processes:
-    """Processes with one temporary folder, removed by `close()` or by the end of this process."""
+    """
+    Processes with one temporary folder, removed by `close()` or by the end of this process.
+    """
 
     def __init__(self, kind: str, parent: Path | None = None) -> None:
-        """Create the folder in `parent`, or in the system's folder for temporary files."""
+        """
+        Create the folder in `parent`, or in the system's folder for temporary files.
+        """
         base = str(parent or tempfile.gettempdir())
         self._lock = threading.Lock()
         self._log_start: dict[str, int] = {}
@@ -51,7 +59,9 @@ class Processes:
         self.folder = Path(json.loads(self._line())["folder"])
 
     def start(self, name: str, argv: list[str]) -> int:
-        """Start a process whose output goes to its log, and return its process id."""
+        """
+        Start a process whose output goes to its log, and return its process id.
+        """
         log = self.log(name)
         self._log_start[name] = log.stat().st_size if log.exists() else 0
         pid: int = self._request({"do": "start", "name": name, "argv": argv, "log": str(log)})[
@@ -60,16 +70,22 @@ class Processes:
         return pid
 
     def send(self, name: str, number: signal.Signals) -> None:
-        """Send a signal to a process, unless it has ended."""
+        """
+        Send a signal to a process, unless it has ended.
+        """
         self._request({"do": "signal", "name": name, "number": int(number)})
 
     def exit_code(self, name: str) -> int | None:
-        """Return the exit code (negative: the signal that ended it), or None while it runs."""
+        """
+        Return the exit code (negative: the signal that ended it), or None while it runs.
+        """
         code: int | None = self._request({"do": "poll", "name": name})["code"]
         return code
 
     def run(self, name: str, argv: list[str], seconds: float) -> None:
-        """Run a process to its end; raise `ServerError` unless the exit code is 0."""
+        """
+        Run a process to its end; raise `ServerError` unless the exit code is 0.
+        """
         self.start(name, argv)
         try:
             wait_until(lambda: self._still_runs(name), seconds)
@@ -82,7 +98,9 @@ class Processes:
             raise ServerError(msg)
 
     def wait_ready(self, name: str, missing: Callable[[], str | None], seconds: float) -> None:
-        """Wait until `missing()` returns None; raise `ServerError` at once if the process exits."""
+        """
+        Wait until `missing()` returns None; raise `ServerError` at once if the process exits.
+        """
 
         def still_missing() -> str | None:
             code = self.exit_code(name)
@@ -98,7 +116,9 @@ class Processes:
             raise ServerError(msg) from error
 
     def end(self, name: str, number: signal.Signals, seconds: float) -> None:
-        """End a process by a signal, and by SIGKILL if it still runs after `seconds`."""
+        """
+        End a process by a signal, and by SIGKILL if it still runs after `seconds`.
+        """
         self.send(name, number)
         # A suspended process handles no other signal.
         self.send(name, signal.SIGCONT)
@@ -109,11 +129,15 @@ class Processes:
             wait_until(lambda: self._still_runs(name), seconds)
 
     def log(self, name: str) -> Path:
-        """Return the log file of a process."""
+        """
+        Return the log file of a process.
+        """
         return self.folder / f"{name}.log"
 
     def tail(self, name: str) -> str:
-        """Return the relevant part of a process's log, to be appended to an error message."""
+        """
+        Return the relevant part of a process's log, to be appended to an error message.
+        """
         log = self.log(name)
         if not log.exists():
             return " It has written no log."
@@ -126,7 +150,9 @@ class Processes:
         return f" The end of its log:\n{text[-LOG_EXCERPT:]}" if text else " Its log is empty."
 
     def close(self) -> None:
-        """Kill every process and remove the folder; a second call does nothing."""
+        """
+        Kill every process and remove the folder; a second call does nothing.
+        """
         for pipe in (self._guard.stdin, self._guard.stdout):
             if pipe is not None:
                 with contextlib.suppress(BrokenPipeError):
@@ -174,7 +200,9 @@ class Processes:
 
 
 def retry_on_taken_port(start: Callable[[], Started]) -> Started:
-    """Start a server, and again on other ports if another program took a port that was free."""
+    """
+    Start a server, and again on other ports if another program took a port that was free.
+    """
     for _ in range(START_ATTEMPTS - 1):
         try:
             return start()

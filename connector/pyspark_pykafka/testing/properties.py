@@ -1,4 +1,6 @@
-"""The settings of a test broker: small, quick to start, and strict."""
+"""
+The settings of a test broker: small, quick to start, and strict.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ MAX_MESSAGE_BYTES = 10 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """One process of the cluster, broker and controller in one; `id` counts from 1."""
+    """
+    One process of the cluster, broker and controller in one; `id` counts from 1.
+    """
 
     id: int
     port: int
@@ -23,19 +27,25 @@ class Node:
 
     @property
     def name(self) -> str:
-        """The name of the process, its log and its folder."""
+        """
+        The name of the process, its log and its folder.
+        """
         return f"kafka-{self.id}"
 
     @property
     def address(self) -> str:
-        """The address for clients."""
+        """
+        The address for clients.
+        """
         return f"127.0.0.1:{self.port}"
 
 
 def server_settings(
     node: Node, nodes: tuple[Node, ...], data: Path, config: Mapping[str, Setting]
 ) -> dict[str, str]:
-    """Return the settings of one node; `config` overrides ours."""
+    """
+    Return the settings of one node; `config` overrides ours.
+    """
     settings = {**_SETTINGS, **_replication(len(nodes)), **_listeners(node, nodes, data), **config}
     return {name: setting_text(value) for name, value in settings.items()}
 
@@ -62,7 +72,9 @@ def tiered_settings(brokers: int, store: Path) -> dict[str, Setting]:
 
 
 def setting_text(value: object) -> str:
-    """Return a setting in the format of Kafka's property files."""
+    """
+    Return a setting in the format of Kafka's property files.
+    """
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -84,7 +96,9 @@ def _listeners(node: Node, nodes: tuple[Node, ...], data: Path) -> dict[str, Set
 
 
 def _replication(brokers: int) -> dict[str, Setting]:
-    """Return a replication factor of 3 for three brokers, so that any one of them can fail."""
+    """
+    Return a replication factor of 3 for three brokers, so that any one of them can fail.
+    """
     replicas = 3 if brokers >= 3 else 1
     min_in_sync = 2 if replicas == 3 else 1
     return {

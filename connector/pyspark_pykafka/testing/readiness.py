@@ -1,4 +1,6 @@
-"""Checks over the protocol whether a Kafka cluster or a topic is ready."""
+"""
+Checks over the protocol whether a Kafka cluster or a topic is ready.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,9 @@ NewAdmin = Callable[[], AdminClient]
 
 
 def client(bootstrap: str, config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return librdkafka's settings for a test client: no log, short reconnect backoff."""
+    """
+    Return librdkafka's settings for a test client: no log, short reconnect backoff.
+    """
     return {
         "bootstrap.servers": bootstrap,
         "log_level": 0,
@@ -51,7 +55,9 @@ def missing_brokers(
 def missing_topic(
     new_admin: NewAdmin, name: str, partitions: int, expected: set[int]
 ) -> str | None:
-    """Return why a broker does not serve all partitions of a topic yet, or None if it does."""
+    """
+    Return why a broker does not serve all partitions of a topic yet, or None if it does.
+    """
     try:
         metadata = new_admin().list_topics(timeout=REQUEST_SECONDS)
     except KafkaException as error:
@@ -83,7 +89,9 @@ def creation_blocker(new_admin: NewAdmin, topic: NewTopic) -> str | None:
 
 
 def already_exists(error: KafkaException) -> bool:
-    """Return whether a topic could not be created because it exists."""
+    """
+    Return whether a topic could not be created because it exists.
+    """
     return bool(error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS)
 
 

@@ -1,4 +1,6 @@
-"""Writes and reads records with librdkafka, to set up tests and to check their results."""
+"""
+Writes and reads records with librdkafka, to set up tests and to check their results.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +44,15 @@ class Record:
 
 
 class DeliveryError(RuntimeError):
-    """Records were not written, or a topic was not read to its end, in the given time."""
+    """
+    Records were not written, or a topic was not read to its end, in the given time.
+    """
 
 
 class _Delivery:
-    """Records being produced, and the delivery report of each."""
+    """
+    Records being produced, and the delivery report of each.
+    """
 
     def __init__(self, topic: str, producer: Producer, seconds: float) -> None:
         self.topic = topic
@@ -102,7 +108,9 @@ class _Delivery:
 def produce(
     topic: str, records: Iterable[Record], config: Mapping[str, Any], seconds: float
 ) -> list[Record]:
-    """Write records in order, and return them with their partition, offset and timestamp."""
+    """
+    Write records in order, and return them with their partition, offset and timestamp.
+    """
     delivery = _Delivery(topic, Producer({**_PRODUCER, **config}), seconds)
     for record in records:
         delivery.add(record)
@@ -120,7 +128,9 @@ def _arguments(record: Record) -> dict[str, Any]:
 
 
 def consume(topic: str, config: Mapping[str, Any], seconds: float) -> list[Record]:
-    """Read a topic from its start to its current end, sorted by partition and offset."""
+    """
+    Read a topic from its start to its current end, sorted by partition and offset.
+    """
     deadline = time.monotonic() + seconds
     consumer = Consumer({**_CONSUMER, **config})
     try:

@@ -1,4 +1,6 @@
-"""Selects the Kafka that tests run against: our own, one in Docker, or an external cluster."""
+"""
+Selects the Kafka that tests run against: our own, one in Docker, or an external cluster.
+"""
 
 from __future__ import annotations
 

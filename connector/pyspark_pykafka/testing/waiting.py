@@ -1,4 +1,6 @@
-"""Waits for a condition; at the deadline, raises an error with the missing condition."""
+"""
+Waits for a condition; at the deadline, raises an error with the missing condition.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,9 @@ POLL_SECONDS = 0.05
 
 
 class NotReadyError(RuntimeError):
-    """A test server did not become ready before the deadline."""
+    """
+    A test server did not become ready before the deadline.
+    """
 
 
 def wait_until(

@@ -1,4 +1,6 @@
-"""A real ZooKeeper server on this machine, from the jars that pyspark ships."""
+"""
+A real ZooKeeper server on this machine, from the jars that pyspark ships.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ class ZooKeeper(Startable):
     """
 
     def __init__(self, *, port: int | None = None) -> None:
-        """Describe a server on `port`, or on a free port; `start()` or `with` starts it."""
+        """
+        Describe a server on `port`, or on a free port; `start()` or `with` starts it.
+        """
         self._requested_port = port
         self._port = 0
         self._processes: Processes | None = None
@@ -36,43 +40,57 @@ class ZooKeeper(Startable):
 
     @property
     def hosts(self) -> str:
-        """The server's address in kazoo's form: '127.0.0.1:port'."""
+        """
+        The server's address in kazoo's form: '127.0.0.1:port'.
+        """
         if not self._port:
             msg = "This ZooKeeper was not started; call start(), or use it in a with statement."
             raise ServerError(msg)
         return f"127.0.0.1:{self._port}"
 
     def start(self) -> ZooKeeper:
-        """Start the server and return once it is ready."""
+        """
+        Start the server and return once it is ready.
+        """
         if self._processes is not None:
             msg = f"This ZooKeeper is already running at {self.hosts}; stop it first."
             raise ServerError(msg)
         return self._start_once() if self._requested_port else retry_on_taken_port(self._start_once)
 
     def stop(self) -> None:
-        """Stop the server and remove its data."""
+        """
+        Stop the server and remove its data.
+        """
         if self._processes is not None:
             processes, self._processes = self._processes, None
             processes.close()
 
     def kill(self) -> None:
-        """Kill the server, like a power failure; the data is kept for `restart()`."""
+        """
+        Kill the server, like a power failure; the data is kept for `restart()`.
+        """
         self._is_running = False
         self._group.end(NAME, signal.SIGKILL, STOP_SECONDS)
 
     def restart(self) -> None:
-        """Start the server again with the same port and data; shut it down first if it runs."""
+        """
+        Start the server again with the same port and data; shut it down first if it runs.
+        """
         signal_number = signal.SIGTERM if self._is_running else signal.SIGKILL
         self._group.end(NAME, signal_number, STOP_SECONDS)
         self._launch()
 
     def pause(self) -> None:
-        """Suspend the server: connections stay open, requests get no response."""
+        """
+        Suspend the server: connections stay open, requests get no response.
+        """
         self._group.send(NAME, signal.SIGSTOP)
         self._is_running = False
 
     def resume(self) -> None:
-        """Resume a paused server, and return once it is ready."""
+        """
+        Resume a paused server, and return once it is ready.
+        """
         self._group.send(NAME, signal.SIGCONT)
         self._wait_ready()
 
@@ -111,7 +129,9 @@ class ZooKeeper(Startable):
         self._is_running = True
 
     def _unready_reason(self) -> str | None:
-        """Return why the server is not ready, or None if it answers the four-letter word `conf`."""
+        """
+        Return why the server is not ready, or None if it answers the four-letter word `conf`.
+        """
         try:
             with socket.create_connection(("127.0.0.1", self._port), REQUEST_SECONDS) as connection:
                 connection.sendall(b"conf")
