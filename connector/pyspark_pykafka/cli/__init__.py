@@ -110,8 +110,8 @@ def _discard_output() -> None:
     """
     Keep Python from writing the rest of the output to a closed pipe when it exits.
     """
-    with Path(os.devnull).open("w") as nothing:
-        os.dup2(nothing.fileno(), sys.stdout.fileno())
+    with Path(os.devnull).open("w") as null_device:
+        os.dup2(null_device.fileno(), sys.stdout.fileno())
 
 
 @contextlib.contextmanager

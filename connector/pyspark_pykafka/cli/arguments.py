@@ -40,7 +40,7 @@ def add_bootstrap(parser: argparse._ActionsContainer) -> None:
 
 def add_client_settings(parser: argparse.ArgumentParser) -> None:
     """
-    Add the sources of client settings, and the time limit for the brokers.
+    Add the arguments that select client settings, and the time limit for the brokers.
     """
     parser.add_argument(
         "--cluster", metavar="NAME", help="a cluster of the configuration file; default: default"
@@ -75,7 +75,7 @@ def broker_options(arguments: argparse.Namespace) -> dict[str, str]:
 
 def registry_options(arguments: argparse.Namespace) -> dict[str, str]:
     """
-    Return the schema registry and its login, which may be beside the brokers' settings.
+    Return the options of the schema registry; they come from the same sources as the brokers'.
     """
     settings = client_settings(arguments)
     return {name: setting.value for name, setting in settings.items() if name.startswith(_REGISTRY)}
@@ -83,7 +83,7 @@ def registry_options(arguments: argparse.Namespace) -> dict[str, str]:
 
 def timeout_options(arguments: argparse.Namespace) -> dict[str, str]:
     """
-    Return the time limit as options.
+    Return the time limit as options of a reader; none without `--timeout`.
     """
     if arguments.timeout is None:
         return {}

@@ -25,12 +25,12 @@ def _add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def _checkpoint(arguments: argparse.Namespace) -> int:
-    changed = Checkpoint(arguments.folder).to_jvm_format(dry_run=arguments.dry_run)
+    batch_ids = Checkpoint(arguments.folder).to_jvm_format(dry_run=arguments.dry_run)
     if arguments.json:
-        print_json({"batches": list(changed), "executed": not arguments.dry_run})
+        print_json({"batches": list(batch_ids), "executed": not arguments.dry_run})
         return 0
     verb = "would be" if arguments.dry_run else "were"
-    batches = f"batches {', '.join(map(str, changed))}" if changed else "no batch"
+    batches = f"batches {', '.join(map(str, batch_ids))}" if batch_ids else "no batch"
     print(f"The offsets of {batches} {verb} converted; the query can continue with format 'kafka'.")
     return 0
 

@@ -33,9 +33,9 @@ if TYPE_CHECKING:
 _MAX_ERROR_LENGTH = 120
 
 
-class _DeadLetters:
+class _DeadLetterTopic:
     """
-    The dead letters of a topic: those not replayed yet, or all.
+    A dead-letter topic, and the consumer group that records which of its records were replayed.
     """
 
     def __init__(self, arguments: argparse.Namespace) -> None:
@@ -45,12 +45,12 @@ class _DeadLetters:
         backend = metadata_backend(source.kafka, "read_committed", source.engine)
         self._client = MetadataClient(backend, source.fetch_offset_retry)
         group = arguments.group or f"{arguments.topic}-replay"
-        self.replayed = GroupStore(source.kafka, group, self._client)
+        self.replay_store = GroupStore(source.kafka, group, self._client)
 
-    def ranges(self, *, everything: bool) -> list[OffsetRange]:
+    def ranges(self, *, include_replayed: bool) -> list[OffsetRange]:
         tps = self._client.assignment(Subscribe((self.topic,))).partitions
         log_start, end = self._client.log_start_offsets(tps), self._client.end_offsets(tps)
-        replayed = {} if everything else self.replayed.read()
+        replayed = {} if include_replayed else self.replay_store.read()
         start = {
             tp: max(offset, replayed[tp].offset) if tp in replayed else offset
             for tp, offset in log_start.items()
@@ -62,9 +62,9 @@ class _DeadLetters:
 
 
 def _list(arguments: argparse.Namespace) -> int:
-    topic = _DeadLetters(arguments)
-    with closing(topic.replayed):
-        dead_letters = list(topic.read(topic.ranges(everything=arguments.all)))
+    topic = _DeadLetterTopic(arguments)
+    with closing(topic.replay_store):
+        dead_letters = list(topic.read(topic.ranges(include_replayed=arguments.all)))
     if arguments.json:
         print_json([_as_json(letter) for letter in dead_letters])
         return 0
@@ -96,20 +96,20 @@ def _text(data: bytes | None) -> str | dict[str, str] | None:
 
 
 def _replay(arguments: argparse.Namespace) -> int:
-    topic = _DeadLetters(arguments)
-    with closing(topic.replayed) as replayed:
+    topic = _DeadLetterTopic(arguments)
+    with closing(topic.replay_store) as store:
         claim = None
         if arguments.execute:
             owner = Owner("pykafka deadletter replay", process_name(), 0)
-            claim = replayed.claim(owner, [arguments.topic])
-        ranges = topic.ranges(everything=False)
+            claim = store.claim(owner, [arguments.topic])
+        ranges = topic.ranges(include_replayed=False)
         dead_letters = list(topic.read(ranges))
         counts = Counter(arguments.to or letter.source.topic for letter in dead_letters)
         if not arguments.json:
             print_table(("TO-TOPIC", "RECORDS"), sorted(counts.items()))
         if claim is not None:
             replay_dead_letters(dead_letters, topic.options, arguments.to)
-            replayed.write({r.tp: Record(r.end, claim.owner) for r in ranges})
+            store.write({r.tp: Record(r.end, claim.owner) for r in ranges})
     if arguments.json:
         print_json({"recordsByTopic": dict(counts), "executed": arguments.execute})
     elif arguments.execute:
@@ -125,7 +125,7 @@ def _add_topic(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--topic", required=True, help="the dead-letter topic")
     parser.add_argument(
         "--group",
-        help="the consumer group that records the replayed offsets, default: <topic>-replay",
+        help="the consumer group that records the replayed offsets; default: <topic>-replay",
     )
 
 

@@ -1,5 +1,5 @@
 """
-Decodes the keys and values that a command shows. Uses the decoders of queries, but not Spark.
+Decodes the keys and values that a command shows, with the decoders of queries but without Spark.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from pyspark_pykafka.formats.registered_schemas import with_registered_schemas
 if TYPE_CHECKING:
     from pyspark_pykafka.options import SourceOptions
 
-#: JSON is text already, and only Spark can parse the types that a user names.
+#: JSON is left out: it is text already, and only Spark can parse the types that a user names.
 DECODED_FORMATS = ("avro", "protobuf", "debezium-avro")
 
 
 def decoded_format(options: SourceOptions) -> RecordFormat | None:
     """
-    Return the format of rows whose types come from a schema, or None if nothing is decoded.
+    Return the format of records whose types come from a schema, or None if nothing is decoded.
 
     Raises :class:`OptionsError` if a schema is missing, and the errors of the registry's client.
     """

@@ -69,7 +69,7 @@ def _until_interrupted(
     """
     Check the brokers until Ctrl-C or SIGTERM.
 
-    If one of three brokers has ended, it is restarted; otherwise the error is raised.
+    A broker that has ended is restarted while another one runs; otherwise an error is raised.
     """
     while True:
         sleep(CHECK_SECONDS)

@@ -21,7 +21,7 @@ from pyspark_pykafka.errors import (
 
 class ExitCode(IntEnum):
     """
-    The result of a command; docs/commands.md lists them.
+    The exit codes of all commands; docs/commands.md lists them, too.
     """
 
     DONE = 0

@@ -108,7 +108,7 @@ class LagReader:
             self._settings = None
             return None
         if first is None:
-            # The rest are gaps only: control records, or records that compaction has removed.
+            # Only gaps are left: control records, or records that compaction has removed.
             return 0.0
         timestamp: float = first.column(0)[0].as_py().timestamp()
         return max(self._now() - timestamp, 0.0)

@@ -1,5 +1,5 @@
 """
-Tables for standard output.
+Tables and JSON for standard output.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
 
 def print_json(document: Any) -> None:
     """
-    Print a JSON document.
+    Print a document as indented JSON.
     """
     print(json.dumps(document, indent=2), flush=True)
 
 
 def bytes_to_json(data: bytes) -> str | dict[str, str]:
     """
-    Return UTF-8 bytes as text, and other bytes as base64.
+    Return UTF-8 bytes as text, and other bytes as an object with their base64.
     """
     try:
         return data.decode()
@@ -41,7 +41,7 @@ def bytes_to_json(data: bytes) -> str | dict[str, str]:
 
 def printable(data: bytes) -> str:
     """
-    Return bytes as text without control characters, which could change the terminal.
+    Return bytes as text with control characters escaped, since they could change the terminal.
     """
     text = data.decode(errors="backslashreplace")
     return "".join(

@@ -45,13 +45,14 @@ if TYPE_CHECKING:
     Record = dict[str, Any]
 
 _MAX_RECORDS = 10
+_MAX_HEADERS = 10
 _POLL_SECONDS = 0.5
 _SCHEMA = pa.schema(list(SOURCE_TYPES.items()))
 
 
 class _Topic(NamedTuple):
     """
-    The chosen partitions of a topic, and the settings to read them.
+    The selected partitions of a topic, and the settings and the format to read them with.
     """
 
     client: MetadataClient
@@ -102,7 +103,7 @@ def _open(arguments: argparse.Namespace) -> _Topic:
 
 def _format_options(arguments: argparse.Namespace) -> dict[str, str]:
     """
-    Return the options that decode, as those of a query.
+    Return the options for decoding; they are those of a query.
     """
     formats = {"valueFormat": arguments.value_format, "keyFormat": arguments.key_format}
     format_options = {name: kind for name, kind in formats.items() if kind is not None}
@@ -113,7 +114,7 @@ def _format_options(arguments: argparse.Namespace) -> dict[str, str]:
             raise OptionsError((msg,))
         return {}
     if format_options.get("valueFormat") == "debezium-avro":
-        # Each record is shown; the option of a query is about its rows.
+        # Each record is shown, whereas a query drops tombstones by default.
         options = {"debeziumTombstones": "keep", **options}
     # A bad record is shown with its bytes, and the others are decoded.
     return {**registry_options(arguments), **options, "onBadRecord": "rescue"}
@@ -124,8 +125,8 @@ def _peek(arguments: argparse.Namespace) -> int:
     starts, ends = _limits(topic, arguments)
     show = partial(_print, arguments=arguments)
     if not arguments.follow:
-        first = {tp: min(end, starts[tp] + arguments.max) for tp, end in ends.items()}
-        records = sorted(topic.read(starts, first), key=_time)
+        limited_ends = {tp: min(end, starts[tp] + arguments.max) for tp, end in ends.items()}
+        records = sorted(topic.read(starts, limited_ends), key=_time_and_position)
         for record in records[: arguments.max]:
             show(record)
         return 0
@@ -176,48 +177,48 @@ def _follow(
         ends = topic.client.end_offsets(topic.tps)
 
 
-def _time(record: Record) -> tuple[datetime, int, int]:
+def _time_and_position(record: Record) -> tuple[datetime, int, int]:
     return record["timestamp"], record["partition"], record["offset"]
 
 
 def _print(record: Record, arguments: argparse.Namespace) -> None:
-    text = bytes.hex if arguments.hex else printable
+    to_text = bytes.hex if arguments.hex else printable
     if arguments.json:
-        as_json = bytes.hex if arguments.hex else bytes_to_json
+        to_json = bytes.hex if arguments.hex else bytes_to_json
         headers = [
-            [header["key"], _present(header["value"], as_json)]
+            [header["key"], _convert_bytes(header["value"], to_json)]
             for header in record["headers"] or []
         ]
         document = {
             "partition": record["partition"],
             "offset": record["offset"],
             "timestamp": record["timestamp"].isoformat(timespec="milliseconds"),
-            "key": _present(record["key"], as_json),
-            "value": _present(record["value"], as_json),
+            "key": _convert_bytes(record["key"], to_json),
+            "value": _convert_bytes(record["value"], to_json),
             "headers": headers,
         }
         if record.get("_error") is not None:
-            document |= {"error": record["_error"], "raw": _present(record["_raw"], as_json)}
-        print(json.dumps(document, default=as_json), flush=True)
+            document |= {"error": record["_error"], "raw": _convert_bytes(record["_raw"], to_json)}
+        print(json.dumps(document, default=to_json), flush=True)
         return
     cells = [
         f"{record['partition']}@{record['offset']}",
         record["timestamp"].isoformat(timespec="milliseconds"),
-        "-" if record["key"] in (None, b"") else _cell(record["key"], text),
-        _cell(record["value"], text),
+        "-" if record["key"] in (None, b"") else _cell(record["key"], to_text),
+        _cell(record["value"], to_text),
     ]
     if record.get("_error") is not None:
-        cells.append(f"{printable(record['_error'].encode())}: {_cell(record['_raw'], text)}")
+        cells.append(f"{printable(record['_error'].encode())}: {_cell(record['_raw'], to_text)}")
     cells += [
-        f"{printable(header['key'].encode())}={_cell(header['value'], text)}"
-        for header in islice(record["headers"] or [], _MAX_RECORDS)
+        f"{printable(header['key'].encode())}={_cell(header['value'], to_text)}"
+        for header in islice(record["headers"] or [], _MAX_HEADERS)
     ]
     print("  ".join(cells), flush=True)
 
 
-def _present(data: Any, convert: Callable[[bytes], Any]) -> Any:
+def _convert_bytes(data: Any, convert: Callable[[bytes], Any]) -> Any:
     """
-    Convert bytes; decoded values stay as they are.
+    Return bytes converted, and a decoded value as it is.
     """
     return convert(data) if isinstance(data, bytes) else data
 
@@ -266,12 +267,14 @@ def _add_peek_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hex", action="store_true", help="show keys and values in hexadecimal")
     for column in ("value", "key"):
         parser.add_argument(
-            f"--{column}-format", choices=DECODED_FORMATS, help=f"decode the {column}, as a query"
+            f"--{column}-format",
+            choices=DECODED_FORMATS,
+            help=f"decode the {column}, as a query does",
         )
     add_settings(
         parser,
         "--option",
-        "an option that decodes, such as schema.registry.url=http://registry:8081",
+        "an option for decoding, such as schema.registry.url=http://registry:8081",
     )
     add_brokers(parser)
     parser.add_argument("--json", action="store_true", help="print a JSON object for each record")
@@ -283,7 +286,7 @@ def _instant(text: str) -> datetime:
     except ValueError as cause:
         msg = f"{text!r} is not valid; it must be a time such as 2026-11-24T09:00:00+01:00"
         raise argparse.ArgumentTypeError(msg) from cause
-    # A time without a zone is taken as local time.
+    # A time without a zone is local time.
     return time.astimezone(UTC)
 
 

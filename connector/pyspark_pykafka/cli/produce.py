@@ -58,8 +58,8 @@ def _lines() -> Iterator[bytes]:
 
 def _batches(values: Iterable[bytes], arguments: argparse.Namespace) -> Iterator[pa.RecordBatch]:
     headers = [{"key": name, "value": value} for name, value in arguments.header] or None
-    rest = iter(values)
-    while chunk := list(islice(rest, _BATCH_RECORDS)):
+    remaining = iter(values)
+    while chunk := list(islice(remaining, _BATCH_RECORDS)):
         pairs = [_key_and_value(value, arguments) for value in chunk]
         rows = [
             {"key": key, "value": value, "partition": arguments.partition, "headers": headers}

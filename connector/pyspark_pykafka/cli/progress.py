@@ -185,7 +185,7 @@ def _parse_positions(options: SourceOptions, positions: Sequence[str]) -> Offset
 
 def _existing_partitions(options: SourceOptions, requested: Iterable[TopicPartition]) -> Assignment:
     """
-    Return the existing partitions of the topics; raise if a requested one is missing.
+    Return the partitions of the topics; raise :class:`OptionsError` if a requested one is missing.
     """
     assignment = metadata_client(options).assignment(
         Subscribe(tuple(sorted({tp.topic for tp in requested})))

@@ -26,7 +26,7 @@ DRY_RUN = "Dry run: nothing was changed. Use --execute to"
 
 def add_store_arguments(parser: argparse.ArgumentParser, *, required: bool = True) -> None:
     """
-    Add the brokers and a query's progress store.
+    Add the arguments for the brokers and for a query's progress store.
     """
     add_brokers(parser)
     add_json(parser)
@@ -69,8 +69,8 @@ def existing_records(options: SourceOptions) -> Records:
 
 def no_store_error(options: SourceOptions) -> ProgressError:
     """
-    Return the error for a store without records. Brokers do not report whether a group exists, so
-    the error covers both.
+    Return the error for a store that does not exist or has no records. Brokers do not distinguish
+    the two for a consumer group.
     """
     store = options.progress_store
     name, argument = (

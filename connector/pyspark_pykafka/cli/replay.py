@@ -1,5 +1,6 @@
 """
-`pykafka replay`: estimates the cost of reading again from a position, and moves the offsets.
+`pykafka replay`: estimates the cost of reading again from a position, and moves the recorded
+offsets there.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Replay(NamedTuple):
     recorded: Offsets | None
     topic_ids: Mapping[str, str]
 
-    def size(self, tp: TopicPartition) -> int:
+    def offset_count(self, tp: TopicPartition) -> int:
         """
         Return the number of offsets to read again in a partition.
         """
@@ -63,7 +64,7 @@ class Replay(NamedTuple):
         """
         The number of offsets to read again.
         """
-        return sum(map(self.size, self.starts))
+        return sum(map(self.offset_count, self.starts))
 
 
 def _replay(arguments: argparse.Namespace) -> int:
@@ -76,13 +77,13 @@ def _replay(arguments: argparse.Namespace) -> int:
         raise OptionsError((msg,))
     options = store_options(arguments)
     replay = _plan(arguments, options, has_store=has_store)
-    size = _estimate_bytes(replay, options)
+    byte_count = _estimate_bytes(replay, options)
     if arguments.execute:
         _move(options, replay)
     if arguments.json:
-        print_json(_as_json(replay, size, executed=arguments.execute))
+        print_json(_as_json(replay, byte_count, executed=arguments.execute))
     else:
-        _show(replay, size)
+        _show(replay, byte_count)
         _show_next_step(replay, executed=arguments.execute)
     return 0
 
@@ -110,20 +111,20 @@ def _plan(arguments: argparse.Namespace, options: SourceOptions, *, has_store: b
 
 def _estimate_bytes(replay: Replay, options: SourceOptions) -> int | None:
     """
-    Return an estimate of the bytes to read again, or None if the engine cannot estimate it.
+    Return an estimate of the bytes to read again, or None if the engine cannot estimate them.
     """
     if wire_read_unavailable(options.kafka) is not None:
         return None
     settings = fetch_settings(options, _SCHEMA)
     total = 0.0
-    for part in range(_SAMPLES):
+    for sample in range(_SAMPLES):
         positions = {
-            tp: start + replay.size(tp) * part // _SAMPLES
+            tp: start + replay.offset_count(tp) * sample // _SAMPLES
             for tp, start in replay.starts.items()
-            if replay.size(tp)
+            if replay.offset_count(tp)
         }
         densities = bytes_per_offset(positions, settings) if positions else {}
-        total += sum(densities.get(tp, 0.0) * replay.size(tp) for tp in positions)
+        total += sum(densities.get(tp, 0.0) * replay.offset_count(tp) for tp in positions)
     return round(total / _SAMPLES)
 
 
@@ -140,25 +141,27 @@ def _move(options: SourceOptions, replay: Replay) -> None:
         )
 
 
-def _as_json(replay: Replay, size: int | None, *, executed: bool) -> dict[str, Any]:
+def _as_json(replay: Replay, byte_count: int | None, *, executed: bool) -> dict[str, Any]:
     return {
         "startingOffsets": offsets_to_json(replay.starts),
         "endingOffsets": offsets_to_json(replay.ends),
         "offsets": replay.offsets,
-        "bytes": size,
+        "bytes": byte_count,
         "executed": executed,
     }
 
 
-def _show(replay: Replay, size: int | None) -> None:
+def _show(replay: Replay, byte_count: int | None) -> None:
     recorded = replay.recorded or {}
     rows = [
-        (*tp, recorded.get(tp), start, replay.ends[tp], replay.size(tp))
+        (*tp, recorded.get(tp), start, replay.ends[tp], replay.offset_count(tp))
         for tp, start in sorted(replay.starts.items())
     ]
     print_table(("TOPIC", "PARTITION", "RECORDED", "START", "END", "OFFSETS"), rows)
-    text = "of unknown size" if size is None else f"about {format_bytes(size)} in the log"
-    print(f"To read again: at most {replay.offsets:,} records, {text}.")
+    size = (
+        "of unknown size" if byte_count is None else f"about {format_bytes(byte_count)} in the log"
+    )
+    print(f"To read again: at most {replay.offsets:,} records, {size}.")
 
 
 def _show_next_step(replay: Replay, *, executed: bool) -> None:
@@ -171,7 +174,7 @@ def _show_next_step(replay: Replay, *, executed: bool) -> None:
     elif executed:
         print(
             "Changed. A query with startingOffsets=committed and a new checkpointLocation starts "
-            "there; with its old checkpoint it continues where it was."
+            "there; with its old checkpoint it continues where it left off."
         )
     else:
         print("Dry run: nothing was changed. Use --execute to move the recorded offsets to START.")

@@ -43,7 +43,7 @@ _PREFIX_BYTES = 5
 @dataclass(slots=True)
 class _Inference:
     """
-    The sample of a topic, and the number of records that are left out of it.
+    The sample of a topic, and the numbers of records that it could not use.
     """
 
     sample: JsonSample = field(default_factory=JsonSample)
@@ -109,7 +109,7 @@ def _limits(
     client: MetadataClient, tps: tuple[TopicPartition, ...], start: Any, share: int
 ) -> tuple[Offsets, Offsets]:
     """
-    Return the ranges to read: ``share`` offsets from a position, or else the last ones.
+    Return where to read each partition: ``share`` offsets from ``start``, or the last ones.
     """
     log_start, log_end = client.log_start_offsets(tps), client.end_offsets(tps)
     if start is None:

@@ -47,14 +47,14 @@ _OPEN = (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE)
 
 def _settings(arguments: argparse.Namespace) -> KafkaSettings:
     kafka = parse_sink(broker_options(arguments), streaming=False).kafka
-    # Fails soon if no broker responds; transaction requests would wait for kafka.max.block.ms.
+    # Fails early if no broker responds; transaction requests would wait for kafka.max.block.ms.
     metadata_backend(kafka, "read_uncommitted", "auto").describe_topics(())
     return kafka
 
 
 def list_transactions(arguments: argparse.Namespace) -> int:
     """
-    Print open transactions.
+    Print open transactions; with ``--all`` also those that have ended.
     """
     with transaction_client(_settings(arguments)) as transactions:
         ids = transactions.list_ids(
@@ -93,37 +93,37 @@ def _as_json(transaction: TransactionDescription) -> dict[str, Any]:
 
 def abort_transactions(arguments: argparse.Namespace) -> int:
     """
-    Abort open transactions.
+    Abort open transactions, except those of a micro-batch that is committed in part.
     """
     with transaction_client(_settings(arguments)) as transactions:
         open_ids = transactions.list_ids(prefix_pattern(arguments.prefix), _OPEN)
         partly_committed = _partly_committed(transactions, arguments.prefix, open_ids)
-        names = [name for name in open_ids if name not in partly_committed]
+        aborted = [id_ for id_ in open_ids if id_ not in partly_committed]
         if arguments.execute:
-            transactions.abort_ids(names)
+            transactions.abort_ids(aborted)
     if arguments.json:
-        ids = {"aborted": names, "committedInPart": sorted(partly_committed)}
+        ids = {"aborted": aborted, "committedInPart": sorted(partly_committed)}
         print_json({**ids, "executed": arguments.execute})
         return 0
-    for name in names:
-        print(f"{'aborted' if arguments.execute else 'would abort'} {name}")
-    for name in sorted(partly_committed):
-        print(f"left open {name}: its micro-batch is committed in part")
+    for id_ in aborted:
+        print(f"{'aborted' if arguments.execute else 'would abort'} {id_}")
+    for id_ in sorted(partly_committed):
+        print(f"left open {id_}: its micro-batch is committed in part")
     if partly_committed:
         print(
             "The next run of the query commits these, and so does pykafka transactions complete. "
-            "Aborting them loses rows or stops the query; pykafka transactions release does so."
+            "Aborting them loses rows or stops the query; pykafka transactions release aborts them."
         )
-    if names and not arguments.execute:
+    if aborted and not arguments.execute:
         print("Dry run: nothing was changed. Use --execute when no write uses these transactions.")
     return 0
 
 
-def _partly_committed(transactions: Transactions, prefix: str, names: list[str]) -> set[str]:
+def _partly_committed(transactions: Transactions, prefix: str, open_ids: list[str]) -> set[str]:
     """
-    Return the ids of open transactions of a micro-batch that is committed in part.
+    Return the ids of the open transactions of a micro-batch that is committed in part.
     """
-    if not any(map(any_query_pattern(prefix).matches, names)):
+    if not any(map(any_query_pattern(prefix).matches, open_ids)):
         return set()
     if not ledger_exists(transactions, ledger_topic(prefix)):
         return set()
@@ -134,7 +134,7 @@ def _partly_committed(transactions: Transactions, prefix: str, names: list[str])
 
 def release(arguments: argparse.Namespace) -> int:
     """
-    Free the prefix for another query.
+    Free the prefix for another query, and let the same query write its last batch whole again.
     """
     with transaction_client(_settings(arguments)) as transactions:
         if is_ledger_empty(transactions, ledger_topic(arguments.prefix)):
@@ -159,18 +159,18 @@ def describe_batch(arguments: argparse.Namespace) -> int:
     last = _last_batch(arguments, read_batch_state)
     if last is None:
         return _report_no_query(arguments)
-    owner, batch = last
+    owner, state = last
     if arguments.json:
-        print_json({**_owner_as_json(owner), **_state_as_json(batch)})
+        print_json({**_owner_as_json(owner), **_state_as_json(state)})
         return 0
-    state = "complete" if batch.is_whole else "in part"
-    print(f"query {owner.query}, batch {owner.batch}, {state}: {batch}")
-    if not batch.is_whole:
+    extent = "complete" if state.is_whole else "in part"
+    print(f"query {owner.query}, batch {owner.batch}, {extent}: {state}")
+    if not state.is_whole:
         print(
-            "The next run of the query completes it if the decided transactions are still open, or "
-            "if the tasks have the same rows. Otherwise there are two ways: release lets the next "
-            "run write the whole batch, which repeats visible rows; complete declares the batch "
-            "done, which gives up the other rows."
+            "The next run of the query completes it if the transactions that a driver decided to "
+            "commit are still open, or if the tasks have the same rows. Otherwise there are two "
+            "ways: release lets the next run write the whole batch, which repeats visible rows; "
+            "complete declares the batch done, which gives up the other rows."
         )
     return 0
 
@@ -182,12 +182,12 @@ def complete_last_batch(arguments: argparse.Namespace) -> int:
     last = _last_batch(arguments, complete_batch if arguments.execute else read_batch_state)
     if last is None:
         return _report_no_query(arguments)
-    owner, batch = last
+    owner, state = last
     verb = "completed" if arguments.execute else "would complete"
     return _report_change(
         arguments,
-        {**_owner_as_json(owner), **_state_as_json(batch)},
-        f"{verb} batch {owner.batch} of the query {owner.query}: {batch}",
+        {**_owner_as_json(owner), **_state_as_json(state)},
+        f"{verb} batch {owner.batch} of the query {owner.query}: {state}",
     )
 
 

@@ -1,5 +1,5 @@
 """
-`pykafka transactions`: open transactions of exactly-once writes, and the owners of prefixes.
+`pykafka transactions`: shows and ends transactions of exactly-once writes, and releases prefixes.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _release(arguments: argparse.Namespace) -> int:
 
 def _actions() -> ModuleType:
     """
-    Import the actions. They need compiled modules, and other commands must work without these.
+    Import the actions. They need compiled modules, and other commands must work without them.
     """
     missing = missing_compiled_modules()
     if missing:

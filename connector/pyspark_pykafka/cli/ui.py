@@ -46,7 +46,10 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a dead-letter topic; may be repeated",
     )
     parser.add_argument(
-        "--port", type=int, default=_PORT, help=f"0 chooses a free one; default: {_PORT}"
+        "--port",
+        type=int,
+        default=_PORT,
+        help=f"port to serve on; 0 chooses a free one; default: {_PORT}",
     )
     parser.add_argument(
         "--host", default="127.0.0.1", help="address to listen on; default: 127.0.0.1"
@@ -68,11 +71,11 @@ def _ui(arguments: argparse.Namespace) -> int:
     source = ClusterSource(broker_options(arguments), [*_stores(arguments)], arguments.dead_letters)
     # Read once before serving, so that wrong addresses and names end the command with an error.
     data = source()
-    unknown = [query.name for query in data.queries if not query.partitions]
-    if unknown:
+    without_offsets = [query.name for query in data.queries if not query.partitions]
+    if without_offsets:
         msg = (
-            f"no offsets are recorded for {', '.join(unknown)}; correct --group or --id, or start "
-            "the query first"
+            f"no offsets are recorded for {', '.join(without_offsets)}; correct --group or --id, or "
+            "start the query first"
         )
         raise ProgressError("PROGRESS_NOT_FOUND", msg)
     if arguments.json:

@@ -1,5 +1,6 @@
 """
-`pykafka verify`: checks the guarantees on the user's cluster and settings under faults.
+`pykafka verify`: checks the delivery guarantee on the user's cluster, with the user's settings,
+under faults.
 """
 
 from __future__ import annotations
@@ -120,9 +121,11 @@ def _add_verify_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TEXT",
         help="prefix of topic names and transactional ids; default: pykafka-verify",
     )
-    number = whole_number(1, 1_000)
     parser.add_argument(
-        "--partitions", type=number, default=3, help="partitions of each topic; default: 3"
+        "--partitions",
+        type=whole_number(1, 1_000),
+        default=3,
+        help="partitions of each topic; default: 3",
     )
     parser.add_argument(
         "--replication-factor",
