@@ -74,8 +74,8 @@ def _ui(arguments: argparse.Namespace) -> int:
     without_offsets = [query.name for query in data.queries if not query.partitions]
     if without_offsets:
         msg = (
-            f"no offsets are recorded for {', '.join(without_offsets)}; correct --group or --id, or "
-            "start the query first"
+            f"no offsets are recorded for {', '.join(without_offsets)}; correct --group or --id, "
+            "or start the query first"
         )
         raise ProgressError("PROGRESS_NOT_FOUND", msg)
     if arguments.json:

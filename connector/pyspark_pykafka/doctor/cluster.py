@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.librdkafka.inspection import ClusterDescription
     from pyspark_pykafka.settings import KafkaSettings
 
-_FETCH = 1
-#: The highest Fetch version of each release. Older releases than the last row are not supported.
+_FETCH_API_KEY = 1
+#: The highest Fetch version of each release. Releases older than the last row are not supported.
 _RELEASES = (
     (18, "4.1 or newer"),
     (17, "3.9 or 4.0"),
@@ -62,7 +62,7 @@ class Request(NamedTuple):
 
 def check_cluster(request: Request, now: Callable[[], float] = time.time) -> Iterator[Finding]:
     """
-    Yield the findings. If the brokers cannot be reached, no further checks are made.
+    Yield the findings. If the brokers cannot be reached, that is the only finding.
     """
     unreachable = _check_contact(request.kafka)
     if unreachable is not None:
@@ -113,10 +113,10 @@ def _check_versions(kafka: KafkaSettings) -> Iterator[Finding]:
     ranges = broker_versions(kafka)
     if ranges is None:
         return
-    newest = ranges.get(_FETCH, (0, 0))[1]
-    release = next((name for version, name in _RELEASES if newest >= version), None)
+    max_version = ranges.get(_FETCH_API_KEY, (0, 0))[1]
+    release = next((name for version, name in _RELEASES if max_version >= version), None)
     if release is None:
-        text = f"the brokers support Fetch up to version {newest} only"
+        text = f"the brokers support Fetch up to version {max_version} only"
         yield failed("broker version", text, "use Kafka 2.4 or newer")
     else:
         yield ok("broker version", f"Kafka {release}")
@@ -153,11 +153,11 @@ def check_transaction_timeout(settings: Mapping[str, str], timeout_ms: int) -> F
 
 def check_id_expiration(settings: Mapping[str, str]) -> Finding:
     """
-    Check that the brokers keep the transactional ids of a stopped exactly-once stream long enough.
+    Check that the brokers keep the transactional ids of a stopped exactly-once stream for a day.
     """
-    remembered = int(settings.get("transactional.id.expiration.ms", 7 * _DAY_MS))
-    text = f"unused transactional ids expire after {remembered / _DAY_MS:g} days"
-    if remembered >= _DAY_MS:
+    expiration_ms = int(settings.get("transactional.id.expiration.ms", 7 * _DAY_MS))
+    text = f"unused transactional ids expire after {expiration_ms / _DAY_MS:g} days"
+    if expiration_ms >= _DAY_MS:
         return ok("transactions", text)
     advice = "raise the brokers' transactional.id.expiration.ms above the longest pause of a query"
     return warning("transactions", text, advice)
@@ -165,7 +165,7 @@ def check_id_expiration(settings: Mapping[str, str]) -> Finding:
 
 def check_internal_topics(settings: Mapping[str, str], brokers: int) -> Iterator[Finding]:
     """
-    Yield a finding for each internal topic whose replication factor exceeds the number of brokers.
+    Yield a finding for each internal topic: whether there are enough brokers for its replicas.
     """
     for name, effect in _INTERNAL_TOPICS:
         replicas = int(settings.get(name, 1))
@@ -193,8 +193,8 @@ def _check_clocks(
 
 def check_clock(topic: str, newest: float, present: float) -> Finding:
     """
-    Check that no record is from the future. If one is, this machine's or a producer's clock is
-    wrong.
+    Check that the newest record is not from the future. If it is, the clock of this machine or of
+    a producer is wrong.
     """
     timestamp = datetime.fromtimestamp(newest, tz=UTC).isoformat(timespec="seconds")
     ahead = newest - present

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _DISTRIBUTION = "pyspark-pykafka"
-_SECONDS = 60
+_WORKER_SECONDS = 60
 _SPARK_VERSIONS = (4, 5)
 _PASSES_START_OFFSET = (4, 2)
 _JAVA_VERSIONS = (17, 21)
@@ -36,7 +36,7 @@ from importlib.metadata import version
 import pyspark_pykafka
 print(json.dumps([list(sys.version_info[:2]), version("pyspark-pykafka")]))
 """
-#: Spark settings worth changing: the first version that has them, their value, and the reason.
+#: Spark settings worth setting: the first version that has them, the value to set, and the reason.
 _SETTINGS = {
     "spark.sql.python.filterPushdown.enabled": (
         (4, 1),
@@ -66,12 +66,12 @@ def check_machine(
     yield check_worker_python(environment)
     yield check_java(environment)
     yield check_compiled(missing_compiled_modules())
-    yield from check_settings(settings, _numbers(spark))
+    yield from check_settings(settings, _version_numbers(spark))
 
 
 def installed_spark() -> str | None:
     """
-    Return the version of PySpark, or None.
+    Return the version of PySpark, or None if it is not installed.
     """
     try:
         return version("pyspark")
@@ -84,19 +84,19 @@ def installed_spark() -> str | None:
 
 def check_spark(spark: str | None) -> Finding:
     """
-    Check the version of Spark.
+    Check that Spark is installed in a supported version, and that it applies read limits.
     """
     if spark is None:
         return failed("spark", "PySpark is not installed", "pip install 'pyspark>=4.0,<5'")
     low, high = _SPARK_VERSIONS
-    numbers = _numbers(spark)
+    numbers = _version_numbers(spark)
     if not (low,) <= numbers < (high,):
         advice = "install the version of your cluster: pip install 'pyspark>=4.0,<5'"
         return failed("spark", f"Spark {spark} is not supported; 4.0 to 4.3 are", advice)
     if numbers < _PASSES_START_OFFSET:
         return warning(
             "spark",
-            f"Spark {spark} ignores limits: triggers availableNow and once run as one batch",
+            f"Spark {spark} ignores read limits: availableNow and once run a single micro-batch",
             "use Spark 4.2 or newer if a stream has maxOffsetsPerTrigger or another limit",
         )
     return ok("spark", f"Spark {spark}")
@@ -118,7 +118,7 @@ def check_worker_python(environment: Mapping[str, str]) -> Finding:
             [python, "-c", _WORKER_PROGRAM],
             capture_output=True,
             text=True,
-            timeout=_SECONDS,
+            timeout=_WORKER_SECONDS,
             check=False,
             env=dict(environment),
         )
@@ -177,16 +177,16 @@ def check_compiled(missing: Mapping[str, str]) -> Finding:
 
 def check_settings(settings: Mapping[str, str], spark: tuple[int, ...]) -> Iterator[Finding]:
     """
-    Yield the Spark settings worth changing.
+    Yield a finding for each Spark setting that is worth setting, and for one that must be removed.
     """
     for name, (since, value, reason) in _SETTINGS.items():
         if spark < since:
             continue
-        present = settings.get(name, "").lower()
-        text = f"{name} is {present or 'not set'}"
+        current = settings.get(name, "").lower()
+        text = f"{name} is {current or 'not set'}"
         yield (
             ok("spark setting", text)
-            if present == value
+            if current == value
             else warning("spark setting", text, f"set it to {value}: {reason}")
         )
     if settings.get(_WRAPPER, "").lower() == "true":
@@ -216,6 +216,6 @@ def spark_defaults(environment: Mapping[str, str] | None = None) -> dict[str, st
     return {pair[0]: pair[1].strip() for pair in pairs if len(pair) == 2}
 
 
-def _numbers(spark: str | None) -> tuple[int, ...]:
+def _version_numbers(spark: str | None) -> tuple[int, ...]:
     parts = (spark or "0").split(".")[:2]
     return tuple(int(part) for part in parts if part.isdigit())

@@ -49,7 +49,7 @@ class UnreadRecords:
         """
         Return the offset and the timestamp of the first record at or after a position.
 
-        If there is none any more, its age is unknown, and the current time is returned.
+        If there is none any more, the position and the current time are returned.
         """
         for batch in fetch(OffsetRange(tp, position, LATEST), self._settings):
             if batch.num_rows:
@@ -64,7 +64,7 @@ class BrokerOffsets:
 
     Each refresh sends one ListOffsets request to each leader. The first unread record of a
     partition is read only if it is older than the known history of end offsets, which happens about
-    once in a run with a backlog. Raises :class:`~pyspark_pykafka.errors.OptionsError` for wrong
+    once per run with a backlog. Raises :class:`~pyspark_pykafka.errors.OptionsError` for wrong
     options.
     """
 
@@ -83,7 +83,8 @@ class BrokerOffsets:
 
     def refresh(self) -> None:
         """
-        Read the end offsets and the times of old unread records. Errors of the brokers are raised.
+        Read the end offsets, and the timestamps of unread records that are older than the known
+        history. Errors of the brokers are raised.
         """
         ends = self._client.end_offsets(self._metrics.partitions(self._is_subscribed))
         self._metrics.observe_ends(ends, self._now())

@@ -17,8 +17,8 @@ class EndOffsetHistory:
     Observations of a partition's end offset, each with its time, oldest first.
 
     A record arrived between the last observation that does not include it and the first that does.
-    The arrival is interpolated between the two, so the error is at most the time between them.
-    Old observations are thinned out.
+    Its arrival is interpolated between the two, so the error is at most the time between them. If
+    there are too many observations, every second one is dropped.
     """
 
     _ends: list[int] = field(default_factory=list)
@@ -27,10 +27,10 @@ class EndOffsetHistory:
 
     def observe(self, end: int, time: float) -> bool:
         """
-        Record that the log ended at ``end`` at the time ``at``; return whether this was recorded.
+        Add the observation that the log ended at ``end`` at ``time``; return whether it counts.
 
-        An observation that is older than the last one is ignored. An end smaller than the last one
-        starts a new history: the topic was recreated, or its log was truncated.
+        An observation that is older than the last one does not count. An end before the last one starts
+        a new history: the topic was recreated, or its log was truncated.
         """
         if self._times and time < self._times[-1]:
             return False
@@ -47,9 +47,9 @@ class EndOffsetHistory:
 
     def date(self, offset: int, time: float) -> None:
         """
-        Record that the record at ``offset`` arrived at ``at``, before the first observation.
+        Extend the history back to the record at ``offset``, which arrived at ``time``.
 
-        A later time, from a producer whose clock is fast, is ignored.
+        A time after the first observation, from a producer whose clock is fast, is ignored.
         """
         self._is_dated = True
         if offset < self._ends[0] and time <= self._times[0]:
@@ -88,6 +88,6 @@ class EndOffsetHistory:
 
     def _thin_out(self) -> None:
         """
-        Drop every other observation except the first and the last.
+        Drop every second observation, but keep the first and the last.
         """
         del self._ends[1:-1:2], self._times[1:-1:2]

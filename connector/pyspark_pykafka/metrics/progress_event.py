@@ -113,8 +113,8 @@ def _source(index: int, fields: Mapping[str, Any]) -> SourceBatch | None:
 
 def _latest_document(value: object) -> dict[str, Any] | None:
     """
-    Return the document of the latest offsets, or None if it is an offset of the checkpoint: Spark
-    before 4.2 reports the end of the micro-batch in this field, which read limits may have lowered.
+    Return the document of the latest offsets, or None if it has the keys of a checkpoint's offset:
+    Spark before 4.2 reports the end of the micro-batch here, which read limits may have lowered.
     """
     document = offset_document(value)
     if document is None or any(key.startswith("@") and key != LOST for key in document):
@@ -146,9 +146,9 @@ def error_name(text: str, condition: str | None) -> str:
     Return a short name of the error that ended a query: the connector's own class, Spark's
     condition, or the class at the beginning of the text.
     """
-    own = _PYKAFKA_ERROR.search(text)
-    if own is not None:
-        return own[1]
+    connector_error = _PYKAFKA_ERROR.search(text)
+    if connector_error is not None:
+        return connector_error[1]
     if condition:
         return condition
     match = _ERROR_NAME.match(text)

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from pyspark_pykafka.metrics.progress_event import Batch, SourceBatch
     from pyspark_pykafka.offsets import TopicPartition
 
-#: Number of ended queries that are kept, so that memory stays bounded in a job that keeps starting
+#: The maximum number of ended queries kept: memory stays bounded in a job that keeps starting
 #: queries.
 MAX_ENDED = 20
 
-# Number of distinct error names per query; further errors are counted under the last name.
+# The maximum number of error names per query; errors with further names are counted as other.
 _MAX_ERRORS = 20
 _OTHER_ERRORS = "other"
 
@@ -96,7 +96,8 @@ class _Source:
             del self.partitions[tp]
         for tp, end in batch.end.items():
             partition = self.partitions.setdefault(tp, _Partition(end))
-            # A partition that is new in this batch starts at the first offset retention has left.
+            # A partition that is new in this batch has no start in the report; its offsets before
+            # the end are not counted as read.
             partition.advance(batch.start.get(tp, end), end)
             if tp in batch.lost:
                 partition.count_lost(batch.lost[tp])
@@ -235,16 +236,16 @@ class QueryMetrics:
             query = self._queries[query_id] = self._queries.pop(query_id)
             query.end(error, now)
             ended = [each.id for each in self._queries.values() if not each.is_running]
-            for forgotten in ended[:-MAX_ENDED]:
-                del self._queries[forgotten]
+            for dropped in ended[:-MAX_ENDED]:
+                del self._queries[dropped]
 
-    def count_dead_letters(self, query_id: str, positions: Iterable[TopicPartition]) -> None:
+    def count_dead_letters(self, query_id: str, tps: Iterable[TopicPartition]) -> None:
         """
         Count records that were set aside, given the partition of each.
         """
         with self._lock:
             counts = self._query(query_id, "").dead_letters
-            for tp in positions:
+            for tp in tps:
                 counts[tp] = counts.get(tp, 0) + 1
 
     def count_audit(self, auditor: str, verdict: str) -> None:
@@ -274,7 +275,7 @@ class QueryMetrics:
     def undated(self, matches: Callable[[TopicPartition], bool]) -> dict[TopicPartition, int]:
         """
         Return the positions of matching partitions whose first unread record is older than the
-        recorded history of their end offsets.
+        history of their end offsets, and whose timestamp is not known yet.
         """
         with self._lock:
             return {
@@ -285,7 +286,7 @@ class QueryMetrics:
 
     def date(self, times: Mapping[TopicPartition, tuple[int, float]]) -> None:
         """
-        Record the timestamps of unread records, as (offset, time) by partition.
+        Extend the histories back to first unread records, given as (offset, time) by partition.
         """
         with self._lock:
             for tp, partition in self._running_partitions():

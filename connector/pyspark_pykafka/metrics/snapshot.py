@@ -110,7 +110,7 @@ def limit_partitions(
     one for each source.
 
     Counts and lags in offsets are summed; of the lags in seconds the longest is taken. Sources are
-    never aggregated.
+    never aggregated, so a query with more sources than ``maximum`` has as many entries as sources.
     """
     if len(partitions) <= maximum:
         return partitions
@@ -126,7 +126,7 @@ def limit_dead_letters(
     counts: Mapping[TopicPartition, int], maximum: int
 ) -> dict[tuple[str, str], int]:
     """
-    Return the counts by (topic, partition), aggregated in the same way.
+    Return the counts by (topic, partition), or else by topic, or else their sum.
     """
     labels: tuple[Callable[[TopicPartition], tuple[str, str]], ...] = (
         lambda tp: (tp.topic, str(tp.partition)),

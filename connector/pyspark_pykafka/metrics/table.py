@@ -74,7 +74,7 @@ def _of_keys(
     values: Callable[[QuerySnapshot], Mapping[str, float]], *, running: bool = False
 ) -> Callable[[Snapshot], Iterable[Sample]]:
     """
-    Return a function that reads one value for each query and key, such as a phase.
+    Return a function that reads a value for each query and each key, such as a phase.
     """
 
     def read(snapshot: Snapshot) -> Iterator[Sample]:
