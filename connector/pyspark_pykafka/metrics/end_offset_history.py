@@ -29,8 +29,8 @@ class EndOffsetHistory:
         """
         Add the observation that the log ended at ``end`` at ``time``; return whether it counts.
 
-        An observation that is older than the last one does not count. An end before the last one starts
-        a new history: the topic was recreated, or its log was truncated.
+        An observation that is older than the last one does not count. An end before the last one
+        starts a new history: the topic was recreated, or its log was truncated.
         """
         if self._times and time < self._times[-1]:
             return False

@@ -72,7 +72,7 @@ def reply(message: dict[str, Any]) -> None:
 
 def handle(children: Children, request: dict[str, Any]) -> dict[str, Any]:
     """
-    Return the response to a request; errors are returned too, so that the guard goes on.
+    Return the response to a request; errors are returned, too, so that the guard keeps running.
     """
     try:
         if request["do"] == "start":
@@ -89,11 +89,11 @@ def launch(argv: list[str], log: str) -> subprocess.Popen[bytes]:
     """
     Start a process that writes to a log and cannot outlive the guard.
     """
-    with Path(log).open("ab") as out:
+    with Path(log).open("ab") as log_file:
         return subprocess.Popen(
             argv,
             stdin=subprocess.DEVNULL,
-            stdout=out,
+            stdout=log_file,
             stderr=subprocess.STDOUT,
             cwd=Path(log).parent,
             preexec_fn=prepare_child,  # noqa: PLW1509 (the guard has one thread)

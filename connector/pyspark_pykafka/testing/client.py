@@ -40,7 +40,9 @@ class KafkaAccess(ABC):
         """
         Return an admin client whose log is off.
         """
-        return AdminClient(readiness.client(bootstrap or self.bootstrap, self.client_config))
+        return AdminClient(
+            readiness.client_settings(bootstrap or self.bootstrap, self.client_config)
+        )
 
     def create_topic(
         self,
@@ -111,10 +113,13 @@ class KafkaAccess(ABC):
         """
         Write records and return them with partition, offset and timestamp filled in.
 
-        Raises `DeliveryError` for a record that was not written. `config` is librdkafka's producer
-        settings.
+        Raises `DeliveryError` if a record was not written. `config` holds librdkafka's settings for
+        the producer.
         """
-        settings = {**readiness.client(self.bootstrap, self.client_config), **(config or {})}
+        settings = {
+            **readiness.client_settings(self.bootstrap, self.client_config),
+            **(config or {}),
+        }
         return records.produce(topic, records_to_write, settings, seconds)
 
     def consume(
@@ -125,5 +130,8 @@ class KafkaAccess(ABC):
 
         Aborted records are included unless `config` has {"isolation.level": "read_committed"}.
         """
-        settings = {**readiness.client(self.bootstrap, self.client_config), **(config or {})}
+        settings = {
+            **readiness.client_settings(self.bootstrap, self.client_config),
+            **(config or {}),
+        }
         return records.consume(topic, settings, seconds)

@@ -31,8 +31,8 @@ class KafkaCluster(Startable, KafkaAccess):
     One broker, or three that tolerate the failure of any one, in KRaft mode on free loopback ports.
 
     All data is in a temporary folder. `stop()` removes it with the processes, and so does the end
-    of this Python process, however it ends. Nodes are numbered from 1; a method called without a
-    number applies to all of them.
+    of this Python process, however it ends. Nodes are numbered from 1. Without a number, `stop`,
+    `kill`, `restart`, `pause` and `resume` apply to all of them.
 
     ```python
     with KafkaCluster() as kafka:
@@ -60,7 +60,7 @@ class KafkaCluster(Startable, KafkaAccess):
             version: Kafka's version, 3.9 or newer.
             config: settings for server.properties, which override ours.
             client_config: librdkafka settings that clients of this cluster need.
-            port: the first broker's port, followed by the others'; free ports if not given.
+            port: the first broker's port; the others get the next ones. Free ports if not given.
             tiered: whether topics can use tiered storage (`remote.storage.enable`, KIP-405): a
                 folder shared by all brokers.
         """
@@ -72,7 +72,7 @@ class KafkaCluster(Startable, KafkaAccess):
         self.config = dict(config or {})
         self.client_config = dict(client_config or {})
         self.nodes: tuple[Node, ...] = ()
-        self._id = ""
+        self._cluster_id = ""
         self.tiered = tiered
         self._port = port
         self._processes: Processes | None = None
@@ -222,7 +222,7 @@ class KafkaCluster(Startable, KafkaAccess):
 
     def _check_ports(self, first: int) -> None:
         """
-        Raise `ServerError` if another program listens on a port: Java would take 10 s for it.
+        Raise `ServerError` if another program listens on a port: Java would report it after 10 s.
         """
         for port in range(first, first + self.brokers):
             if not is_free(port):
@@ -234,12 +234,12 @@ class KafkaCluster(Startable, KafkaAccess):
         self.nodes = kraft.assign_ports(self.brokers, self._port)
         self._processes = Processes("kafka")
         try:
-            tiers = self._tiers(self._processes.folder)
-            self._id = kraft.prepare_nodes(
+            tiered = self._tiered_settings(self._processes.folder)
+            self._cluster_id = kraft.prepare_nodes(
                 command,
                 self._processes,
                 self.nodes,
-                lambda member: {**tiers, **self.node_config(member)},
+                lambda member: {**tiered, **self.node_config(member)},
             )
             self._launch(list(self.nodes))
         except BaseException:
@@ -250,7 +250,7 @@ class KafkaCluster(Startable, KafkaAccess):
     def _command(self) -> list[str]:
         return kraft.java_command(self.version, tiered=self.tiered)
 
-    def _tiers(self, folder: Path) -> dict[str, Setting]:
+    def _tiered_settings(self, folder: Path) -> dict[str, Setting]:
         return tiered_settings(self.brokers, folder / "tiered") if self.tiered else {}
 
     def _start_again(self, nodes: list[Node], stop_signal: signal.Signals) -> None:
@@ -267,9 +267,9 @@ class KafkaCluster(Startable, KafkaAccess):
             self._running.add(member.id)
         self._wait_ready()
 
-    def _end(self, node: Node, number: signal.Signals) -> None:
+    def _end(self, node: Node, stop_signal: signal.Signals) -> None:
         self._running.discard(node.id)
-        self._group.end(node.name, number, STOP_SECONDS)
+        self._group.end(node.name, stop_signal, STOP_SECONDS)
 
     def _wait_ready(self) -> None:
         """
@@ -282,7 +282,7 @@ class KafkaCluster(Startable, KafkaAccess):
         self._group.wait_ready(
             node.name,
             lambda: readiness.missing_brokers(
-                lambda: self.admin(node.address), self._running, self._id
+                lambda: self.admin(node.address), self._running, self._cluster_id
             ),
             START_SECONDS,
         )

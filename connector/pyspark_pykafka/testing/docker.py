@@ -74,12 +74,12 @@ def container_environment(node: Node, config: Mapping[str, Setting]) -> dict[str
     """
     Return a broker's settings as the environment variables of Apache Kafka's image.
     """
-    inside = {
+    listeners = {
         # The host reaches a published port only if the broker listens on all addresses.
         "listeners": f"CLIENT://0.0.0.0:{node.port},CONTROLLER://127.0.0.1:{node.controller_port}",
     }
     data = Path("/var/lib/kafka/data")
-    settings = server_settings(node, (node,), data, {**inside, **config})
+    settings = server_settings(node, (node,), data, {**listeners, **config})
     return {_variable(name): value for name, value in settings.items()}
 
 

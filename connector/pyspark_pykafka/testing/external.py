@@ -22,7 +22,7 @@ class ExternalCluster(Startable, KafkaAccess):
     """
     A running cluster at 'host:port,host:port'.
 
-    Tests can create, write and read topics, but not stop, kill or pause nodes.
+    Tests can create, write and read topics, but not stop, kill, restart or pause nodes.
     """
 
     def __init__(self, bootstrap: str, client_config: Mapping[str, Any] | None = None) -> None:
@@ -32,7 +32,7 @@ class ExternalCluster(Startable, KafkaAccess):
     @property
     def bootstrap(self) -> str:
         """
-        The address passed to the constructor.
+        The brokers' addresses, as passed to the constructor.
         """
         return self._bootstrap
 
@@ -45,32 +45,32 @@ class ExternalCluster(Startable, KafkaAccess):
 
     def stop(self, node: int | None = None) -> None:
         """
-        Do nothing; raise `ServerError` for a single node.
+        Leave the cluster running; raise `ServerError` for a single node.
         """
         if node is not None:
             self._refuse("stop", node)
 
     def kill(self, node: int | None = None) -> NoReturn:
         """
-        Raise `ServerError`: not our node.
+        Raise `ServerError`: nodes of an external cluster cannot be killed.
         """
         self._refuse("kill", node)
 
     def restart(self, node: int | None = None) -> NoReturn:
         """
-        Raise `ServerError`: not our node.
+        Raise `ServerError`: nodes of an external cluster cannot be restarted.
         """
         self._refuse("restart", node)
 
     def pause(self, node: int | None = None) -> NoReturn:
         """
-        Raise `ServerError`: not our node.
+        Raise `ServerError`: nodes of an external cluster cannot be paused.
         """
         self._refuse("pause", node)
 
     def resume(self, node: int | None = None) -> NoReturn:
         """
-        Raise `ServerError`: not our node.
+        Raise `ServerError`: nodes of an external cluster cannot be resumed.
         """
         self._refuse("resume", node)
 

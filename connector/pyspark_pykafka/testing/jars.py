@@ -27,7 +27,7 @@ _IVY_MAVEN = "http://ant.apache.org/ivy/maven"
 
 # Kafka's jars contain slf4j's API without an implementation: without this jar there is no log.
 SLF4J_SIMPLE = "org.slf4j:slf4j-simple:1.7.36"
-# An older version of the token provider, which works with this one; 4.2.0 was never published.
+# The token provider was never published as 4.2.0; this older one works with the connector.
 SPARK_CONNECTOR = (
     "org.apache.spark:spark-sql-kafka-0-10_2.13:4.2.0",
     "org.apache.spark:spark-token-provider-kafka-0-10_2.13:4.0.0",
@@ -45,7 +45,7 @@ class FetchError(RuntimeError):
 @dataclass(frozen=True, slots=True)
 class MavenCoordinate:
     """
-    The coordinates of a jar in a Maven repository; with `transitive`, its dependencies as well.
+    A jar in a Maven repository; with `transitive`, its dependencies as well.
 
     A `classifier` names another jar of the same version, such as its tests.
     """
@@ -59,7 +59,7 @@ class MavenCoordinate:
     @classmethod
     def parse(cls, text: str, *, transitive: bool = False) -> MavenCoordinate:
         """
-        Read 'group:artifact:version'.
+        Parse 'group:artifact:version'.
         """
         parts = text.split(":")
         if len(parts) != 3 or not all(parts):
@@ -106,10 +106,10 @@ def kafka_tools_jars(version: str) -> list[Path]:
 
 def fetch_jars(coordinates: Iterable[str], folder: Path) -> list[Path]:
     """
-    Download these jars, without their dependencies, into a folder, unless it exists.
+    Return the jars in a folder; download them first, without dependencies, if it does not exist.
 
-    Coordinates are 'group:artifact:version'. The folder appears complete or not at all, and of two
-    processes that request it at the same time only one downloads it.
+    Coordinates are 'group:artifact:version'. The folder appears complete or not at all. If two
+    processes request it at the same time, only one of them downloads the jars.
     """
     return _fetch_once([MavenCoordinate.parse(text) for text in coordinates], folder)
 
@@ -225,16 +225,16 @@ _ADVICE = (
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """
-    Hold a file lock, which the operating system releases when its process ends.
+    Hold a file lock, which the operating system also releases when this process ends.
     """
-    end = time.monotonic() + 2 * FETCH_SECONDS
+    deadline = time.monotonic() + 2 * FETCH_SECONDS
     with path.open("w") as file:
         while True:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except BlockingIOError:
-                if time.monotonic() > end:
+                if time.monotonic() > deadline:
                     msg = f"Another process has held {path} for too long; end it, then retry."
                     raise FetchError(msg) from None
                 time.sleep(LOCK_POLL_SECONDS)

@@ -53,7 +53,7 @@ def assign_ports(brokers: int, first_port: int | None) -> tuple[Node, ...]:
 
 def java_command(version: str, *, tiered: bool = False) -> list[str]:
     """
-    Return the command that runs a class of this Kafka version, without the class.
+    Return the command that runs a class of this Kafka version, up to the name of the class.
     """
     jars = [kafka_jars(version), tiered_storage_jars(version) if tiered else []]
     class_path = ":".join(f"{group[0].parent}/*" for group in jars if group)
@@ -97,7 +97,7 @@ def _format(java: list[str], processes: Processes, node: Node, cluster_id: str) 
 
 def _copy_format(source: Path, target: Path, node: Node, cluster_id: str) -> None:
     """
-    Format another node's storage by a copy: Kafka's tool would take a second for each.
+    Format another node's storage by copying: Kafka's tool would take a second for each node.
     """
     target.mkdir()
     (target / "meta.properties").write_text(

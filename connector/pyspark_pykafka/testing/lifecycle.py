@@ -20,13 +20,13 @@ class Startable(ABC):
     @abstractmethod
     def start(self) -> object:
         """
-        Return once requests are accepted.
+        Start the server, and return once it accepts requests.
         """
 
     @abstractmethod
     def stop(self) -> None:
         """
-        Stop what `start` started.
+        Stop the server.
         """
 
     def __enter__(self) -> Self:

@@ -35,7 +35,7 @@ class TopicFactory(Protocol):
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """
-    Add --require-broker.
+    Add the option --require-broker.
     """
     parser.getgroup("pykafka").addoption(
         "--require-broker",

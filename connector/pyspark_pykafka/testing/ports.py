@@ -1,5 +1,5 @@
 """
-Picks free ports on the loopback address, outside the range of outgoing connections.
+Picks free ports on the loopback address, outside the range for outgoing connections.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ def _candidates() -> Iterator[int]:
     """
     Return the ports of one leased block after another, forever.
 
-    Clients remember brokers by their addresses: they would mistake a new broker at the address of a
-    stopped one for the stopped one.
+    All ports are returned once before one is returned again: clients remember brokers by their
+    addresses, and would mistake a new broker for a stopped one that had the same address.
     """
     blocks = [*range(MIN_PORT, MAX_PORT, BLOCK_PORTS)]
     random.shuffle(blocks)
@@ -59,8 +59,8 @@ def free_ports(count: int) -> list[int]:
     """
     Return `count` different ports that are free now, and that were not returned before.
 
-    Other processes on this machine do not get them. Ports are reused once the process has used up
-    all blocks that it can lease.
+    Other processes that call this function get other ports. Ports are returned again once this
+    process has used up all blocks that it can lease.
     """
     ports = []
     with contextlib.ExitStack() as stack:

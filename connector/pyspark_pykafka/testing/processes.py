@@ -39,7 +39,8 @@ class ServerError(RuntimeError):
 
 class Processes:
     """
-    Processes with one temporary folder, removed by `close()` or by the end of this process.
+    Processes that share a temporary folder. `close()` kills them and removes it, as does the end of
+    this Python process.
     """
 
     def __init__(self, kind: str, parent: Path | None = None) -> None:
@@ -56,7 +57,7 @@ class Processes:
             # Ctrl-C signals the whole process group of the terminal; the guard must survive it.
             start_new_session=True,
         )
-        self.folder = Path(json.loads(self._line())["folder"])
+        self.folder = Path(json.loads(self._read_line())["folder"])
 
     def start(self, name: str, argv: list[str]) -> int:
         """
@@ -120,7 +121,7 @@ class Processes:
         End a process by a signal, and by SIGKILL if it still runs after `seconds`.
         """
         self.send(name, number)
-        # A suspended process handles no other signal.
+        # A suspended process handles the signal only once it continues.
         self.send(name, signal.SIGCONT)
         try:
             wait_until(lambda: self._still_runs(name), seconds)
@@ -142,7 +143,7 @@ class Processes:
         if not log.exists():
             return " It has written no log."
         text = log.read_bytes()[self._log_start.get(name, 0) :].decode(errors="replace").strip()
-        # A failing server logs its whole shutdown after the error: its end does not help.
+        # A failing server logs its whole shutdown after the error, so the log's end does not help.
         error = text.find(" ERROR ")
         if error >= 0:
             start = text.rfind("\n", 0, error) + 1
@@ -171,11 +172,11 @@ class Processes:
         except ServerError:
             self.close()
             raise
-        reply: dict[str, Any] = json.loads(line)
-        if "error" in reply:
-            msg = f"{request['name']}: {request['do']} failed: {reply['error']}"
+        response: dict[str, Any] = json.loads(line)
+        if "error" in response:
+            msg = f"{request['name']}: {request['do']} failed: {response['error']}"
             raise ServerError(msg)
-        return reply
+        return response
 
     def _exchange(self, request: bytes) -> bytes:
         stdin = self._guard.stdin
@@ -186,9 +187,9 @@ class Processes:
         with contextlib.suppress(BrokenPipeError):
             stdin.write(request)
             stdin.flush()
-        return self._line()
+        return self._read_line()
 
-    def _line(self) -> bytes:
+    def _read_line(self) -> bytes:
         stdout = self._guard.stdout
         assert stdout is not None
         ready, _, _ = select.select([stdout], [], [], RESPONSE_SECONDS)
@@ -201,7 +202,7 @@ class Processes:
 
 def retry_on_taken_port(start: Callable[[], Started]) -> Started:
     """
-    Start a server, and again on other ports if another program took a port that was free.
+    Start a server; start it on other ports if another program has just taken one of its ports.
     """
     for _ in range(START_ATTEMPTS - 1):
         try:

@@ -28,7 +28,7 @@ class Node:
     @property
     def name(self) -> str:
         """
-        The name of the process, its log and its folder.
+        The name of the process, its log and its data folder.
         """
         return f"kafka-{self.id}"
 
@@ -97,7 +97,7 @@ def _listeners(node: Node, nodes: tuple[Node, ...], data: Path) -> dict[str, Set
 
 def _replication(brokers: int) -> dict[str, Setting]:
     """
-    Return a replication factor of 3 for three brokers, so that any one of them can fail.
+    Return the replication settings: a factor of 3 for three brokers, so that any one can fail.
     """
     replicas = 3 if brokers >= 3 else 1
     min_in_sync = 2 if replicas == 3 else 1

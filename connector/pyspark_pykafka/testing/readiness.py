@@ -1,5 +1,5 @@
 """
-Checks over the protocol whether a Kafka cluster or a topic is ready.
+Checks with an admin client whether a Kafka cluster or a topic is ready.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ REQUEST_SECONDS = 5.0
 NewAdmin = Callable[[], AdminClient]
 
 
-def client(bootstrap: str, config: Mapping[str, Any]) -> dict[str, Any]:
+def client_settings(bootstrap: str, config: Mapping[str, Any]) -> dict[str, Any]:
     """
     Return librdkafka's settings for a test client: no log, short reconnect backoff.
     """
@@ -72,8 +72,8 @@ def creation_blocker(new_admin: NewAdmin, topic: NewTopic) -> str | None:
     """
     Create a topic; return why that failed if a retry may succeed, and raise if not.
 
-    A retry may reach another broker than one that hangs. That broker may have created the topic
-    all the same, so the retry can find that the topic exists.
+    If a broker hangs, a retry may reach another one. The broker that hangs may have created the
+    topic all the same, so the retry can find that the topic exists.
     """
     admin = new_admin()
     future = admin.create_topics([topic], request_timeout=REQUEST_SECONDS)[topic.topic]

@@ -31,7 +31,7 @@ class Record:
     """
     One record; `timestamp` is in milliseconds.
 
-    Before it is produced, `partition` and `timestamp` may be None, which leaves them to the client;
+    In a record to produce, `partition` and `timestamp` may be None: the client then chooses them.
     `offset` is assigned by the broker. A consumed record has all three.
     """
 
@@ -45,7 +45,7 @@ class Record:
 
 class DeliveryError(RuntimeError):
     """
-    Records were not written, or a topic was not read to its end, in the given time.
+    Records were not written, or a topic was not read to its end, before the deadline.
     """
 
 

@@ -1,5 +1,5 @@
 """
-Waits for a condition; at the deadline, raises an error with the missing condition.
+Waits for a condition; at the deadline, raises an error that states what is missing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def wait_until(
     """
     Wait until `missing` returns None; raise `NotReadyError` after `seconds`.
 
-    `missing` returns the missing condition, as a sentence for the error message.
+    `missing` returns what is still missing, as a sentence for the error message.
     """
     deadline = now() + seconds
     while (reason := missing()) is not None:

@@ -76,8 +76,8 @@ class ZooKeeper(Startable):
         """
         Start the server again with the same port and data; shut it down first if it runs.
         """
-        signal_number = signal.SIGTERM if self._is_running else signal.SIGKILL
-        self._group.end(NAME, signal_number, STOP_SECONDS)
+        stop_signal = signal.SIGTERM if self._is_running else signal.SIGKILL
+        self._group.end(NAME, stop_signal, STOP_SECONDS)
         self._launch()
 
     def pause(self) -> None:
