@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 #: A cluster with more groups is not searched, since each group costs a request.
 MAX_GROUPS = 100
 
-#: Number of a partition's dead letters that are searched for the last error.
+#: Number of offsets at the end of a partition that are searched for its last dead letter.
 _LAST_LETTERS = 10
 _MAX_TEXT_LENGTH = 200
 
@@ -66,7 +66,7 @@ class _Store:
 
 class ClusterSource:
     """
-    Reads the page's data for a cluster each time that it is called.
+    Reads the page's data for a cluster each time it is called.
 
     ``options`` are the brokers and the login, ``stores`` the options of each progress store. If no
     stores are given, the cluster is searched for consumer groups written by queries of this
@@ -104,7 +104,8 @@ class ClusterSource:
         return PageData(
             source=f"cluster {self._source.kafka.get('bootstrap.servers')}",
             queries=tuple(
-                self._page_query(store, records, active) for store, records, active in stores
+                self._page_query(store, records, has_writer)
+                for store, records, has_writer in stores
             ),
             errors=tuple(
                 PageError(store.name, failing.attempts, _failure_text(failing))
@@ -159,14 +160,16 @@ class ClusterSource:
         """
         Return the records of a store, and whether a query is writing to it, or None if unknown.
         """
-        with closing(make_progress_store(store.options)) as opened:
-            records = opened.read(store.topics)
-            active = opened.has_writer() if isinstance(opened, GroupStore) else None
+        with closing(make_progress_store(store.options)) as progress_store:
+            records = progress_store.read(store.topics)
+            has_writer = (
+                progress_store.has_writer() if isinstance(progress_store, GroupStore) else None
+            )
         # The metadata client requests only these topics from now on.
         store.topics = frozenset(tp.topic for tp in records) or None
-        return records, active
+        return records, has_writer
 
-    def _page_query(self, store: _Store, records: Records, active: bool | None) -> PageQuery:
+    def _page_query(self, store: _Store, records: Records, has_writer: bool | None) -> PageQuery:
         # End offsets are read after the positions, so that no lag is negative.
         now = self._now()
         ends = self._metadata.end_offsets(self._metadata.partitions_for(store.topics or ()))
@@ -175,7 +178,7 @@ class ClusterSource:
         return PageQuery(
             id=store.name,
             name=store.name,
-            state=_state(active, failing),
+            state=_state(has_writer, failing),
             partitions=tuple(
                 self._page_partition(store, tp, records.get(tp), end, now)
                 for tp, end in sorted(ends.items())
@@ -223,17 +226,17 @@ class ClusterSource:
         with closing(make_progress_store(self._store(replay_store).options)) as store:
             return store.read([topic])
 
-    def _last_letter(self, requested: OffsetRange) -> str:
-        letters = [*read_dead_letters([requested], self._letter_settings)]
+    def _last_letter(self, offset_range: OffsetRange) -> str:
+        letters = [*read_dead_letters([offset_range], self._letter_settings)]
         return f"the last: {_letter_text(letters[-1])}" if letters else "no dead letters of queries"
 
 
-def _state(active: bool | None, failing: FailedAttempts | None) -> str:
+def _state(has_writer: bool | None, failing: FailedAttempts | None) -> str:
     if failing is not None:
         return "failing"
-    if active is None:
+    if has_writer is None:
         return "recorded"
-    return "running" if active else "ended"
+    return "running" if has_writer else "ended"
 
 
 def _failing(records: Records) -> FailedAttempts | None:

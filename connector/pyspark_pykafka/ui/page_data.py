@@ -27,9 +27,10 @@ class PageQuery:
     """
     One query. Unknown values are None.
 
-    ``state`` is running, ended, failed or recorded. A query read from a store that does not show
-    whether the query runs is "recorded". ``replays`` counts micro-batches that were read again, or
-    the attempts at the micro-batch that is failing. Times are in seconds since 1970.
+    ``state`` is running, ended, failed, failing or recorded. A query is "recorded" if its progress
+    store does not show whether it runs, and "failing" if its store records failed attempts at a
+    micro-batch. ``replays`` counts micro-batches that were read again, or the attempts at the
+    micro-batch that is failing. Times are in seconds since 1970.
     """
 
     id: str
@@ -48,7 +49,7 @@ class PageQuery:
     @property
     def lag(self) -> int | None:
         """
-        The sum of the known lags of partitions.
+        The sum of the known lags of the partitions.
         """
         lags = [each.lag for each in self.partitions if each.lag is not None]
         return sum(lags) if lags else None
@@ -76,7 +77,8 @@ class PageError:
 @dataclass(frozen=True, slots=True)
 class PageDeadLetter:
     """
-    Records set aside: one dead letter with its error, or a number of records of a partition.
+    The number of a partition's records that were set aside, with the query or the last error as
+    text. The partition is that of the source, or that of the dead-letter topic for a cluster.
     """
 
     topic: str
@@ -88,7 +90,7 @@ class PageDeadLetter:
 @dataclass(frozen=True, slots=True)
 class PageData:
     """
-    The data of the page at one moment; ``source`` describes where the data come from.
+    The data of the page at one moment; ``source`` describes where the data comes from.
     """
 
     source: str

@@ -115,7 +115,7 @@ class PageServer:
 
     def _content(self, path: str) -> Content | None:
         """
-        Return the response for a path, None for one that does not exist.
+        Return the response for a path, or None if the path does not exist.
         """
         if path == "/":
             return _PAGE.content
@@ -195,7 +195,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _respond(self) -> Content | None:
         if not self._names_this_server():
-            self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "Open the page by the server's address")
+            self.send_error(HTTPStatus.MISDIRECTED_REQUEST, "Open the page at the server's address")
             return None
         content = type(self).get_content(self.path.partition("?")[0])
         if content is None:
@@ -265,8 +265,8 @@ def _listen(host: str, port: int, content: Callable[[str], Content | None]) -> _
 
 def _host_names(host: str) -> frozenset[str] | None:
     """
-    Return the host names that a loopback server accepts. None, which accepts all, for any other
-    address: clients may reach that server by names that it does not know.
+    Return the host names that a loopback server accepts. Return None, which accepts all names, for
+    any other address: clients may reach that server by names that it does not know.
     """
     try:
         is_loopback = ipaddress.ip_address(host).is_loopback

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 #: The outcome of a written record. UNKNOWN: the commit request got no response; OPEN: there is no
-#: transaction marker yet. Records without a transaction are COMMITTED.
+#: transaction marker yet. Records without a transaction are COMMITTED. MARKER: not a record of a
+#: producer, but a transaction marker.
 COMMITTED, ABORTED, OPEN, UNKNOWN, MARKER = "committed", "aborted", "open", "unknown", "marker"
 
 _SHOWN = 5
@@ -121,12 +122,13 @@ class Verdict:
         )
 
 
-Position = tuple[str, int]
+#: A topic and a partition number.
+Partition = tuple[str, int]
 
 
 def check_source(
     verdict: Verdict,
-    truth: Mapping[Position, Sequence[TrueRecord]],
+    truth: Mapping[Partition, Sequence[TrueRecord]],
     batches: Sequence[Sequence[Row]],
     *,
     committed_only: bool = True,
@@ -154,7 +156,7 @@ def check_source(
 
 def check_rows(
     verdict: Verdict,
-    truth: Mapping[Position, Sequence[TrueRecord]],
+    truth: Mapping[Partition, Sequence[TrueRecord]],
     batches: Sequence[Sequence[Row]],
     *,
     committed_only: bool,
@@ -169,18 +171,18 @@ def check_rows(
     """
     states = {(*tp, record.offset): record for tp, records in truth.items() for record in records}
     counts: Counter[tuple[str, int, int]] = Counter()
-    last: dict[Position, int] = {}
+    last_offsets: dict[Partition, int] = {}
     for rows in batches:
-        highest: dict[Position, int] = {}
+        batch_offsets: dict[Partition, int] = {}
         for row in rows:
             tp, key = (row.topic, row.partition), (row.topic, row.partition, row.offset)
             counts[key] += 1
             anomaly = _anomaly(row, states.get(key), committed_only=committed_only)
             verdict.add(anomaly or "", [key] if anomaly else [])
-            if counts[key] == 1 and row.offset <= last.get(tp, -1):
+            if counts[key] == 1 and row.offset <= last_offsets.get(tp, -1):
                 verdict.add("non-monotonic", [key])
-            highest[tp] = max(highest.get(tp, -1), row.offset)
-        last.update(highest)
+            batch_offsets[tp] = max(batch_offsets.get(tp, -1), row.offset)
+        last_offsets.update(batch_offsets)
     verdict.repeats += counts.total() - len(counts)
     if exactly_once:
         verdict.add("duplicate", [key for key, count in counts.items() if count > 1])
@@ -202,7 +204,7 @@ def _anomaly(row: Row, record: TrueRecord | None, *, committed_only: bool) -> st
 def check_sink(
     verdict: Verdict,
     expected: Sequence[bytes],
-    truth: Mapping[Position, Sequence[TrueRecord]],
+    truth: Mapping[Partition, Sequence[TrueRecord]],
     *,
     exactly_once: bool,
     has_retried: bool,
@@ -212,19 +214,21 @@ def check_sink(
 
     With at-least-once delivery, duplicates are anomalies only if no write was retried.
     """
-    written: Counter[bytes | None] = Counter(
+    written_counts: Counter[bytes | None] = Counter(
         record.value
         for records in truth.values()
         for record in records
         if record.state == COMMITTED
     )
-    copies: Counter[bytes | None] = Counter(expected)
+    expected_counts: Counter[bytes | None] = Counter(expected)
     verdict.records += len(expected)
-    verdict.add("lost", [value for value in copies if value not in written])
-    verdict.add("phantom", [value for value in written if value not in copies])
-    doubled = [value for value, count in written.items() if count > copies[value] > 0]
+    verdict.add("lost", [value for value in expected_counts if value not in written_counts])
+    verdict.add("phantom", [value for value in written_counts if value not in expected_counts])
+    duplicates = [
+        value for value, count in written_counts.items() if count > expected_counts[value] > 0
+    ]
     if exactly_once or not has_retried:
-        verdict.add("duplicate", doubled)
+        verdict.add("duplicate", duplicates)
     verdict.add(
         "open transaction",
         [record.value for records in truth.values() for record in records if record.state == OPEN],

@@ -30,7 +30,7 @@ class Pace:
 
     def sample(self, acknowledged: int, seen: int) -> None:
         """
-        Add one sample.
+        Add one sample: the numbers of acknowledged records and of records seen.
         """
         now = self.now()
         self.max_lag = max(self.max_lag, acknowledged - seen)

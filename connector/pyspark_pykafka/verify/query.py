@@ -58,7 +58,7 @@ def local_session() -> tuple[SparkSession, bool]:
     except PySparkException as error:
         msg = f"Spark could not be started: {error}; it needs Java 17 or 21 in JAVA_HOME"
         raise CannotRunError(msg) from error
-    # A query that fails is expected, and reported with each restart.
+    # A failing query is expected, and each restart reports its error.
     session.sparkContext.setLogLevel("OFF")
     return session, True
 
@@ -75,24 +75,24 @@ def interrupts_deferred() -> Iterator[None]:
         yield
         return
     received: list[int] = []
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def restore() -> None:
-        for number, handler in before.items():
+        for number, handler in handlers.items():
             signal.signal(number, handler)
 
-    def note(number: int, _: object) -> None:
+    def defer(number: int, _: object) -> None:
         restore()
         received.append(number)
 
-    for number in before:
-        signal.signal(number, note)
+    for number in handlers:
+        signal.signal(number, defer)
     try:
         yield
     finally:
         restore()
-        for each in received:
-            signal.raise_signal(each)
+        for number in received:
+            signal.raise_signal(number)
 
 
 def summary(error: BaseException) -> str:
@@ -151,7 +151,7 @@ class CopyQuery:
     @property
     def has_started(self) -> bool:
         """
-        Whether Spark has started the query once.
+        Whether Spark has started the query at least once.
         """
         return self._query is not None
 
@@ -177,13 +177,13 @@ class CopyQuery:
         try:
             # Spark looks up Python data sources in the thread's active session; this call sets it.
             self._session.createDataFrame([], "value binary")
-            supervise(self._start, POLICY, self._count)
+            supervise(self._start, POLICY, self._report_failure)
         except Exception as error:  # noqa: BLE001 (part of the verdict)
             # A query may fail while it is stopped, for example if its brokers are gone.
             if not self._stopping.is_set():
                 self.error = error
 
-    def _count(self, attempt: Attempt) -> None:
+    def _report_failure(self, attempt: Attempt) -> None:
         if not self._stopping.is_set():
             self.restarts += attempt.pause_seconds is not None
             self._on_restart(attempt)

@@ -38,7 +38,8 @@ _FIXED = {
 
 class Tail:
     """
-    A thread that follows the output topic; ``seen`` holds the positions of its records.
+    A thread that follows the output topic; ``seen`` holds the partition and the number of each
+    record in it.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Tail:
 
     def stop(self) -> None:
         """
-        End the thread.
+        Stop the thread, and return when it has ended.
         """
         self._stopping.set()
         if self._thread.ident is not None:
@@ -68,7 +69,7 @@ class Tail:
     def _run(self) -> None:
         try:
             # The tail only shows progress, so it may skip records that have been deleted.
-            with _Assigned(*self._arguments, reset="earliest") as consumer:
+            with _AssignedConsumer(*self._arguments, reset="earliest") as consumer:
                 while not self._stopping.is_set():
                     for message in consumer.messages():
                         if message.error() is None:
@@ -88,7 +89,7 @@ def read_all(
     """
     rows: list[ReadRow] = []
     unfinished = set(range(partitions))
-    with _Assigned(config, output, partitions) as consumer:
+    with _AssignedConsumer(config, output, partitions) as consumer:
         while unfinished:
             if deadline.expired:
                 msg = f"reading {output}: partitions {sorted(unfinished)} were not read to the end"
@@ -101,9 +102,9 @@ def read_all(
     return rows
 
 
-class _Assigned:
+class _AssignedConsumer:
     """
-    A consumer of all partitions from their start, without a group.
+    A consumer of all partitions from their start; it never joins its group.
     """
 
     def __init__(
@@ -130,11 +131,11 @@ class _Assigned:
             error = message.error()
             if error is None or error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 (its public name)
                 yield message
-            elif error.fatal() or error.code() in _HOPELESS:
+            elif error.fatal() or error.code() in _PERMANENT_ERRORS:
                 raise KafkaException(error)
 
 
-_HOPELESS = {
+_PERMANENT_ERRORS = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.OFFSET_OUT_OF_RANGE,
     KafkaError._AUTHENTICATION,  # noqa: SLF001 (its public name)

@@ -43,19 +43,19 @@ class ReadRow(NamedTuple):
 
 def encode(run: str, partition: int, number: int) -> bytes:
     """
-    Return the value of a record.
+    Return the value of a record, which :func:`decode` parses.
     """
     return f"{run}/{partition}/{number}".encode()
 
 
-def decode(topic: str, value: bytes | None, where: int) -> ReadRow:
+def decode(topic: str, value: bytes | None, offset: int) -> ReadRow:
     """
-    Return the row of a value. A value that the run did not write gets a position that no record
-    has.
+    Return the row of a value that was read at an offset of the output topic. A value that the run
+    did not write gets a position that no record has.
     """
     match = _VALUE.match(value or b"")
     if match is None:
-        return ReadRow(topic, _NO_PARTITION, where, value)
+        return ReadRow(topic, _NO_PARTITION, offset, value)
     return ReadRow(topic, int(match[2]), int(match[3]), value)
 
 

@@ -20,7 +20,8 @@ _SHOWN = 5
 @dataclass(frozen=True, slots=True)
 class Report:
     """
-    The result of a run. A run without written or read records is void.
+    The result of a run. It is void if no record was acknowledged, or if none was read and none is
+    lost.
     """
 
     guarantee: str
@@ -40,7 +41,7 @@ class Report:
     @property
     def outcome(self) -> str:
         """
-        CLEAN, ANOMALY or VOID.
+        The verdict: CLEAN, ANOMALY or VOID.
         """
         has_lost = "lost" in self.verdict.anomalies
         if not self.acknowledged or (not self.read and not has_lost):

@@ -79,16 +79,17 @@ def verify(plan: Plan, on_event: Callable[[str], None], nemesis: Nemesis | None 
     """
     names = topics.Names.of(plan.topic_prefix)
     topics.check_reachable(plan.kafka)
-    with ExitStack() as cleanup:
-        clean = _Cleanup(cleanup, on_event)
+    with ExitStack() as stack:
+        cleanup = _Cleanup(stack, on_event)
         if not plan.keep:
-            clean.add("delete the topics", lambda: topics.delete_topics(plan.kafka, names))
+            cleanup.add("delete the topics", lambda: topics.delete_topics(plan.kafka, names))
         topics.create_topics(plan.kafka, names, plan.partitions, plan.replication_factor)
         checkpoint = tempfile.mkdtemp(prefix="pykafka-verify-")
-        clean.add("delete the checkpoint", lambda: shutil.rmtree(checkpoint))
+        cleanup.add("delete the checkpoint", lambda: shutil.rmtree(checkpoint))
         on_event(f"writing to {names.source} for {plan.seconds:g} s, copying to {names.output}")
-        run = _Run(plan, names, on_event, nemesis, _parts(plan, names, checkpoint, on_event, clean))
-        return run.make(clean)
+        parts = _parts(plan, names, checkpoint, on_event, cleanup)
+        run = _Run(plan, names, on_event, nemesis, parts)
+        return run.make(cleanup)
 
 
 @dataclass
@@ -123,12 +124,12 @@ def _parts(
     names: topics.Names,
     checkpoint: str,
     on_event: Callable[[str], None],
-    clean: _Cleanup,
+    cleanup: _Cleanup,
 ) -> _Parts:
     kafka, partitions = plan.kafka, plan.partitions
     session, is_new = local_session()
     if is_new:
-        clean.add("stop Spark", session.stop)
+        cleanup.add("stop Spark", session.stop)
     source = {
         **plan.options,
         "subscribe": names.source,
@@ -143,17 +144,17 @@ def _parts(
     }
     if plan.guarantee == EXACTLY_ONCE:
         sink["transactionalIdPrefix"] = names.transactional_id_prefix
-        clean.add("abort open transactions", lambda: topics.abort_open(kafka, names))
+        cleanup.add("abort open transactions", lambda: topics.abort_open(kafka, names))
 
-    def restarted(attempt: Attempt) -> None:
+    def report_failure(attempt: Attempt) -> None:
         on_event(f"the query failed ({attempt.number} in a row): {summary(attempt.error)}")
 
-    query = CopyQuery(session, source, sink, restarted)
+    query = CopyQuery(session, source, sink, report_failure)
     tail = Tail(_reader_config(kafka), names.output, names.source, partitions)
     writer = Writer(producer_config(kafka), names.run, names.source, partitions, plan.rate)
-    clean.add("stop the query", query.stop)
-    clean.add("stop the reader", tail.stop)
-    clean.add("stop the writer", writer.stop)
+    cleanup.add("stop the query", query.stop)
+    cleanup.add("stop the reader", tail.stop)
+    cleanup.add("stop the writer", writer.stop)
     return _Parts(writer, query, tail, topics.EndOffsets(admin_config(kafka), partitions))
 
 
@@ -178,7 +179,7 @@ class _Run:
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
-    def make(self, clean: _Cleanup) -> Report:
+    def make(self, cleanup: _Cleanup) -> Report:
         parts = self.parts
         parts.query.start()
         self._until(lambda: parts.query.has_started, _START_SECONDS, "Spark starts")
@@ -195,7 +196,7 @@ class _Run:
             "the first record arrives",
         )
         if is_running:
-            self._write_under_faults(clean)
+            self._write_under_faults(cleanup)
         parts.writer.stop()
         is_through = is_running and self._until(
             self._is_through,
@@ -208,26 +209,27 @@ class _Run:
         _raise_if_failed("reading with a plain consumer", parts.tail.error)
         return self._report(is_through=is_through)
 
-    def _write_under_faults(self, clean: _Cleanup) -> None:
+    def _write_under_faults(self, cleanup: _Cleanup) -> None:
         if self.nemesis is not None:
-            clean.add("heal the brokers", self.nemesis.stop)
+            cleanup.add("heal the brokers", self.nemesis.stop)
             self.nemesis.start()
         self._until(lambda: False, self.plan.seconds, None)
         if self.nemesis is not None:
             self.nemesis.stop()
             _raise_if_failed("healing the brokers", self.nemesis.error)
 
-    def _until(self, is_done: Callable[[], bool], seconds: float, action: str | None) -> bool:
+    def _until(self, is_done: Callable[[], bool], seconds: float, condition: str | None) -> bool:
         """
-        Sample the pace until a condition holds; return False if the time is up first.
+        Sample the pace until ``is_done`` returns True; return False if the time is up first, or if
+        a part of the run has ended. ``condition`` is the text that announces a longer wait.
         """
         deadline = Deadline.after(seconds, self.now, self.sleep)
-        announce_at = Deadline.after(_ANNOUNCE_SECONDS, self.now) if action else NEVER
+        announce_at = Deadline.after(_ANNOUNCE_SECONDS, self.now) if condition else NEVER
         while not is_done():
             if deadline.expired or not self._all_run():
                 return False
             if announce_at.expired:
-                self.on_event(f"waiting until {action}, for {deadline.remaining():.0f} s more")
+                self.on_event(f"waiting until {condition}, for {deadline.remaining():.0f} s more")
                 announce_at = NEVER
             self.pace.sample(self.parts.writer.written.committed, len(self.parts.tail.seen))
             deadline.pause(_SAMPLE_SECONDS)

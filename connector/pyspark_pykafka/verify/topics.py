@@ -27,7 +27,7 @@ _REQUEST_SECONDS = 10.0
 
 class Names(NamedTuple):
     """
-    The names that a run uses; all begin with the user's prefix.
+    The id of a run and the names that it uses, which begin with the user's prefix.
     """
 
     run: str
@@ -47,7 +47,7 @@ class Names(NamedTuple):
     @property
     def topics(self) -> tuple[str, ...]:
         """
-        All topics, the ledger's included.
+        All topics, including the ledger.
         """
         return (self.source, self.output, ledger_topic(self.transactional_id_prefix))
 
@@ -113,9 +113,9 @@ class EndOffsets:
             return None
 
     def _ends(self, topic: str, isolation: IsolationLevel) -> dict[int, int]:
-        tps = {TopicPartition(topic, n): OffsetSpec.latest() for n in range(self._partitions)}
+        specs = {TopicPartition(topic, n): OffsetSpec.latest() for n in range(self._partitions)}
         futures = self._admin.list_offsets(
-            tps, isolation_level=isolation, request_timeout=_REQUEST_SECONDS
+            specs, isolation_level=isolation, request_timeout=_REQUEST_SECONDS
         )
         return {
             int(tp.partition): int(future.result(2 * _REQUEST_SECONDS).offset)

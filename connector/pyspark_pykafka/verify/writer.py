@@ -94,7 +94,7 @@ class Writer:
         """
         Write one transaction and record its outcome.
         """
-        producer = self._connected()
+        producer = self._connected_producer()
         batch = self._next_batch()
         state = UNKNOWN
         try:
@@ -107,10 +107,10 @@ class Writer:
             for partition, records in batch.items():
                 self.written.add(partition, records, state)
 
-    def _connected(self) -> Producer:
+    def _connected_producer(self) -> Producer:
         if self._producer is None:
             producer = Producer(self._config)
-            _retried(lambda: producer.init_transactions(_REQUEST_SECONDS))
+            _retry(lambda: producer.init_transactions(_REQUEST_SECONDS))
             self._producer = producer
         return self._producer
 
@@ -137,20 +137,21 @@ class Writer:
 
     def _end(self, producer: Producer, *, is_aborted: bool) -> str:
         if is_aborted:
-            # Records must be in the log before the abort, or a faulty reader could not return them.
+            # The records must be in the log: only then could a faulty reader return them.
             producer.flush(_REQUEST_SECONDS)
-            _retried(lambda: producer.abort_transaction(_REQUEST_SECONDS))
+            _retry(lambda: producer.abort_transaction(_REQUEST_SECONDS))
             return ABORTED
-        _retried(lambda: producer.commit_transaction(_REQUEST_SECONDS))
+        _retry(lambda: producer.commit_transaction(_REQUEST_SECONDS))
         return COMMITTED
 
     def _give_up(self, producer: Producer, error: KafkaException, state: str) -> str:
         """
-        Abort after an error. A producer in a fatal state is dropped; the next one fences it.
+        Abort after an error, and return the outcome of the transaction. A producer in a fatal state
+        is dropped; the next one fences it.
         """
         if error.args[0].txn_requires_abort():
             try:
-                _retried(lambda: producer.abort_transaction(_REQUEST_SECONDS))
+                _retry(lambda: producer.abort_transaction(_REQUEST_SECONDS))
             except KafkaException:
                 # The next producer of this id aborts it.
                 self._producer = None
@@ -161,9 +162,9 @@ class Writer:
         return state
 
 
-def _retried(call: Callable[[], None]) -> None:
+def _retry(call: Callable[[], None]) -> None:
     """
-    Repeat a call for as long as its error is retriable.
+    Repeat a call while its error is retriable, until a deadline.
     """
     deadline = Deadline.after(ENDING_SECONDS)
     while True:
