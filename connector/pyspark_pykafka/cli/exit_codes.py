@@ -21,7 +21,7 @@ from pyspark_pykafka.errors import (
 
 class ExitCode(IntEnum):
     """
-    The exit codes of all commands; docs/commands.md lists them, too.
+    The exit codes of commands, as listed in docs/commands.md.
     """
 
     DONE = 0

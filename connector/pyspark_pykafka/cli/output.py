@@ -31,7 +31,7 @@ def print_json(document: Any) -> None:
 
 def bytes_to_json(data: bytes) -> str | dict[str, str]:
     """
-    Return UTF-8 bytes as text, and other bytes as an object with their base64.
+    Return UTF-8 bytes as text, and other bytes as an object with their base64 text.
     """
     try:
         return data.decode()

@@ -191,13 +191,13 @@ def _check_clocks(
             yield check_clock(topic, newest / 1000, now())
 
 
-def check_clock(topic: str, newest: float, present: float) -> Finding:
+def check_clock(topic: str, newest: float, now: float) -> Finding:
     """
     Check that the newest record is not from the future. If it is, the clock of this machine or of
     a producer is wrong.
     """
     timestamp = datetime.fromtimestamp(newest, tz=UTC).isoformat(timespec="seconds")
-    ahead = newest - present
+    ahead = newest - now
     if ahead <= _MAX_CLOCK_SECONDS:
         return ok("clock", f"the newest record of {topic} is from {timestamp}")
     return warning(
