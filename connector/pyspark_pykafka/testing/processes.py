@@ -137,7 +137,7 @@ class Processes:
 
     def tail(self, name: str) -> str:
         """
-        Return the relevant part of a process's log, to be appended to an error message.
+        Return the relevant part of a process's log, for the end of an error message.
         """
         log = self.log(name)
         if not log.exists():

@@ -28,7 +28,7 @@ class Node:
     @property
     def name(self) -> str:
         """
-        The name of the process, its log and its data folder.
+        The name of the process; the names of its files begin with it.
         """
         return f"kafka-{self.id}"
 
