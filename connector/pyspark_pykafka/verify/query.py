@@ -74,7 +74,7 @@ def interrupts_deferred() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    received: list[int] = []
+    deferred: list[int] = []
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def restore() -> None:
@@ -83,7 +83,7 @@ def interrupts_deferred() -> Iterator[None]:
 
     def defer(number: int, _: object) -> None:
         restore()
-        received.append(number)
+        deferred.append(number)
 
     for number in handlers:
         signal.signal(number, defer)
@@ -91,8 +91,8 @@ def interrupts_deferred() -> Iterator[None]:
         yield
     finally:
         restore()
-        for number in received:
-            signal.raise_signal(number)
+        for signal_number in deferred:
+            signal.raise_signal(signal_number)
 
 
 def summary(error: BaseException) -> str:
