@@ -203,7 +203,7 @@ METRICS = (
         Kind.COUNTER,
         (*QUERY, "phase"),
         "s",
-        "Sum of these durations over all micro-batches.",
+        "Sum of the durations of each of Spark's phases over all micro-batches.",
         _of_keys(lambda query: query.total_seconds),
     ),
     Metric(
@@ -251,7 +251,7 @@ METRICS = (
         Kind.GAUGE,
         PARTITION,
         "{offset}",
-        "Offsets between the two: the records that are not read yet.",
+        "Offsets between the next offset to read and the latest offset: the records that are not read yet.",
         _of_partitions(lambda each: each.lag),
     ),
     Metric(
