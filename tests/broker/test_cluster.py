@@ -37,6 +37,7 @@ def triple() -> Iterator[KafkaCluster]:
         yield kafka
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("version", ["3.9.2", "4.0.2", KAFKA_VERSION])
 def test_records_round_trip_on_every_supported_version(version: str) -> None:
     """

@@ -142,6 +142,7 @@ def test_failing_and_restarted_queries(
     check_growth(spark, before.with_room(own))
 
 
+@pytest.mark.soak
 @HOW_MANY
 def test_poison_batches(
     spark: SparkSession,
@@ -186,6 +187,7 @@ def test_poison_batches(
     assert len(kafka_cluster.consume(dead_letters)) == WARM_UP + rounds
 
 
+@pytest.mark.soak
 def test_planted_leaks_are_caught(
     spark: SparkSession, failing: Fail, own_growth: Callable[[int], Footprint]
 ) -> None:

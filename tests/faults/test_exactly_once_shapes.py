@@ -134,6 +134,7 @@ def _open_ids(stream: ShapedStream) -> str | None:
     return ", ".join(stream.open_ids()) or None
 
 
+@pytest.mark.soak
 def test_a_driver_dies_between_commits(drivers: DriversFactory) -> None:
     """
     A driver dies when one task of a prefetched batch is committed and the others are not, after a

@@ -251,7 +251,8 @@ METRICS = (
         Kind.GAUGE,
         PARTITION,
         "{offset}",
-        "Offsets between the next offset to read and the latest offset: the records that are not read yet.",
+        "Offsets between the next offset to read and the latest offset: the records that are not "
+        "read yet.",
         _of_partitions(lambda each: each.lag),
     ),
     Metric(
