@@ -34,7 +34,7 @@ ENOUGH = 4
 
 NUMBERS = "numbers_of_the_tests"
 
-HOW_MANY = pytest.mark.parametrize("rounds", [FEW, pytest.param(MANY, marks=pytest.mark.soak)])
+HOW_MANY = pytest.mark.parametrize("rounds", [FEW, MANY])
 
 
 def numbers() -> type[DataSource]:
