@@ -1,3 +1,3 @@
 """
-Sockets, TLS, SASL and connections, and which broker gets a request.
+Sockets, TLS, SASL and connections, and the choice of a broker for each request.
 """

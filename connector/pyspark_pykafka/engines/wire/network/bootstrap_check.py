@@ -1,5 +1,5 @@
 """
-Finds out why a client cannot reach the brokers, by one connection; librdkafka hides the reason.
+Finds out why a client cannot reach the brokers, by connecting to them; librdkafka hides the reason.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class BrokerRotation:
 
     def __repr__(self) -> str:
         now = self._now()
-        demoted = [str(each) for each, until in self._demoted_until.items() if until > now]
+        demoted = [str(address) for address, until in self._demoted_until.items() if until > now]
         return (
             f"<BrokerRotation {self._requests} requests, demoted: {', '.join(demoted) or 'none'}>"
         )
@@ -46,7 +46,7 @@ class BrokerRotation:
         """
         Return all addresses: ``ready`` ones first, then others, demoted ones, unreachable ones.
 
-        Within each of these the least recently used comes first; ties are broken at random.
+        Within each of these groups, the least recently used comes first; ties are broken at random.
         """
         now = self._now()
 

@@ -37,10 +37,10 @@ ATTEMPT_DELAY_SECONDS = 1.5
 
 #: How often a connection to one more broker is opened, so that requests can rotate.
 SPARE_INTERVAL_SECONDS = 10.0
-# The same while fewer brokers than this are connected: at once, but not in a loop.
+# The same while fewer than _MIN_IN_ROTATION brokers are connected: soon, but not in a tight loop.
 _MIN_SPARE_INTERVAL_SECONDS = 1.0
 _MIN_IN_ROTATION = 2
-# How many connections are kept open for rotation alone.
+# The most connections that are kept open for rotation alone.
 _MAX_SPARES = 2
 
 _ADVERTISED_LISTENERS = "advertised.listeners"
@@ -130,13 +130,13 @@ class BrokerSelector:
         self, request: RequestFactory, excluded: Collection[Address], deadline: Deadline
     ) -> tuple[Address, MetadataResponse]:
         """
-        Return the first broker's response; authentication and TLS errors are raised at once.
+        Return the first response, and its broker; authentication and TLS errors are raised at once.
 
         After a response from another broker (``excluded``) such errors are logged only: the user's
         credentials are right.
 
-        A broker without a response after a while is overtaken by the next broker, over a new
-        connection: whatever silenced one open connection may have silenced all.
+        If a broker does not respond for a while, the request is also sent to the next one, over a
+        new connection: the cause that silenced one open connection may have silenced all.
         """
         idle = self.connections.idle()
         order = self._in_order(idle, excluded)
@@ -153,7 +153,8 @@ class BrokerSelector:
                 return order[0], response
             if not idle[order[0]].closed:
                 # It may only be slow; a new connection to the same broker comes last.
-                attempts = [partial(self._receive_late, idle[order[0]]), *attempts[1:], attempts[0]]
+                late_attempt = partial(self._receive_metadata, idle[order[0]])
+                attempts = [late_attempt, *attempts[1:], attempts[0]]
         connection, response = race(
             attempts,
             ATTEMPT_DELAY_SECONDS,
@@ -201,7 +202,7 @@ class BrokerSelector:
         Return the brokers to try: open connections, advertised brokers, then bootstrap servers.
         """
         now = self.now()
-        # A connection that is throttled would have to wait.
+        # A request over a throttled connection would have to wait.
         ready = {
             address for address, connection in idle.items() if connection.throttled_until <= now
         }
@@ -239,10 +240,10 @@ class BrokerSelector:
         except BaseException:
             connection.close()
             raise
-        return self._receive_late(connection)
+        return self._receive_metadata(connection)
 
-    def _receive_late(self, connection: Connection) -> tuple[Connection, MetadataResponse]:
-        # Not the deadline: a late response shows that the connection works, and it can be kept.
+    def _receive_metadata(self, connection: Connection) -> tuple[Connection, MetadataResponse]:
+        # Not the caller's deadline: after a late response, the connection can still be kept.
         limit = Deadline.after(self.config.request_seconds, self.now)
         try:
             return connection, connection.receive(METADATA, limit)
@@ -274,7 +275,7 @@ def _without_fatal_errors(
     except TRANSIENT_ERRORS:
         raise
     except PykafkaError as error:
-        logger.warning("one broker's metadata cannot be read, and others' are used: %s", error)
+        logger.warning("cannot read one broker's metadata, using that of other brokers: %s", error)
         raise BrokerUnavailableError(str(error)) from error
 
 

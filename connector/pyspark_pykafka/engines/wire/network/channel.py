@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# A connection counts as silent once a response has taken this share of its timeout: a wait that is
-# shared with other connections ends a little before the timeout.
+# A connection counts as silent after this share of the request timeout without a response: a wait
+# that is shared with other connections ends a little before the timeout.
 _SILENT_SHARE = 0.9
 
 
@@ -37,7 +37,7 @@ class Channel:
     """
     Sends requests over one socket and receives their responses, without decoding them.
 
-    It is closed after any failure to receive.
+    It is closed after any failure to send or receive.
     """
 
     def __init__(
@@ -128,7 +128,7 @@ class Channel:
 
     def _is_silent(self) -> bool:
         """
-        Whether a response has taken all its time, and nothing has arrived.
+        Whether nothing has arrived for nearly the whole request timeout.
         """
         silent_seconds = self._now() - self._waiting_since
         if silent_seconds < _SILENT_SHARE * self._config.request_seconds:
@@ -136,6 +136,6 @@ class Channel:
         return self._transport.closed or self._transport.has_no_input()
 
     def _limit(self, deadline: Deadline) -> Deadline:
-        # The timeout starts when we begin to wait, not when we sent: the response may already be
-        # in the socket buffer.
+        # The timeout starts when we begin to wait, not when we sent: the response may already be in
+        # the socket buffer.
         return deadline.within(self._config.request_seconds)

@@ -84,7 +84,7 @@ class Cluster:
 
     def new_deadline(self, seconds: float) -> Deadline:
         """
-        Return the deadline this many seconds from now, for all that waits for these brokers.
+        Return a deadline this many seconds from now, by the cluster's clock.
         """
         return Deadline.after(seconds, self.now, self.sleep)
 
@@ -150,9 +150,9 @@ class Cluster:
 
         Topics that several brokers report as missing are left out. Raises
         :class:`BrokerUnavailableError` if one broker alone reports the loss of a topic that existed
-        before. Topics that are new to this process are confirmed by a second broker, except for a
-        writer: a stale leader refuses its records, and the topic may not exist yet. ``checks`` is
-        passed to :class:`FreshnessCheck`.
+        before. A second broker confirms topics that are new to this process, except for a writer: a
+        stale leader rejects its records, and the topic may not exist yet. ``checks`` is passed to
+        :class:`FreshnessCheck`.
         """
         metadata = self._metadata.read(topics, deadline, **checks)
         self._addresses = {b.node_id: Address(b.host, b.port) for b in metadata.brokers}
@@ -179,7 +179,7 @@ class Cluster:
 
     def demote(self, address: Address) -> None:
         """
-        Try other brokers before this one for a while, after a response that was not usable.
+        Try other brokers before this one for a while, after an unusable response.
         """
         self._brokers.demote(address)
 
@@ -209,9 +209,9 @@ class Cluster:
         self, address: Address, tps: Iterable[TopicPartition], deadline: Deadline
     ) -> list[TopicPartition]:
         """
-        Return the partitions that a broker no longer leads, by new metadata of another broker.
+        Return the partitions that a broker no longer leads, according to another broker's metadata.
 
-        If no broker responds in time, or the topic is unknown, the known metadata is kept.
+        If no broker responds in time, or the topic is unknown, the known leaders count.
         """
         partitions = list(tps)
         for topic in {tp.topic for tp in partitions}:
@@ -246,9 +246,9 @@ class Cluster:
         """
         by_address: dict[Address, int] = {}
         for node in nodes:
-            other = by_address.setdefault(self._address(node), node)
-            if other != node:
-                yield node, _shared_address_error(self._address(node), other, node)
+            first_node = by_address.setdefault(self._address(node), node)
+            if first_node != node:
+                yield node, _shared_address_error(self._address(node), first_node, node)
         for address, result in self._brokers.each(by_address, deadline):
             yield by_address[address], result
 
@@ -270,7 +270,7 @@ class Cluster:
 
     def drain(self, connection: Connection) -> None:
         """
-        Keep a connection whose responses are not needed, once they have arrived.
+        Receive and discard a connection's remaining responses in the background, and keep it.
         """
         self._brokers.connections.drain(connection)
 
@@ -310,12 +310,12 @@ class Cluster:
         }
 
 
-def _shared_address_error(address: Address, node: int, other: int) -> PykafkaError:
+def _shared_address_error(address: Address, first_node: int, second_node: int) -> PykafkaError:
     """
-    Return the error for two brokers at one address, so that one of them cannot be reached.
+    Return the error for two brokers with the same address, one of which cannot be reached.
     """
     msg = (
-        f"the brokers {node} and {other} are both advertised at {address}; each needs its own "
-        "advertised.listeners"
+        f"the brokers {first_node} and {second_node} are both advertised at {address}; each needs "
+        "its own advertised.listeners"
     )
     return BrokerUnavailableError(msg)

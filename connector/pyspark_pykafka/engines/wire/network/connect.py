@@ -1,5 +1,5 @@
 """
-Connecting to a broker: name lookup, its addresses in a race (RFC 8305), and TLS, each limited.
+Connects to a broker: looks up its name, races its addresses (RFC 8305), and starts TLS.
 """
 
 from __future__ import annotations
@@ -58,9 +58,9 @@ def connect(address: Address, config: WireConfig, deadline: Deadline) -> tuple[T
     """
     Return a connected transport, and the deadline for the rest of the connection's setup.
 
-    Raises :class:`HandshakeEndedError`, and the errors of :mod:`pyspark_pykafka.errors`.
-
     The addresses of a host name are raced; addresses that failed a moment ago come last.
+
+    Raises :class:`HandshakeEndedError`, and the errors of :mod:`pyspark_pykafka.errors`.
     """
     context = None if config.tls is None else _context(config.tls)
     targets = REACHABILITY.ordered(_resolve(address, config, deadline))

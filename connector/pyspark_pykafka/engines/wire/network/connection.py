@@ -148,7 +148,7 @@ class Connection:
     @property
     def has_buffered_input(self) -> bool:
         """
-        Whether part of a response has been read from the socket already.
+        Whether TLS has decrypted part of a response already; polling the socket misses it.
         """
         return self._transport.has_buffered_input
 
@@ -235,7 +235,7 @@ class Connection:
 
     def expect_response(self) -> None:
         """
-        Report an early end of the connection as it is, without a probe of the listener.
+        Report a lost connection as such from now on, without probing the listener.
         """
         self._transport.hint = ""
 
@@ -249,7 +249,7 @@ class Connection:
         """
         Return the cause, if known, of a connection that the broker ended at its first request.
         """
-        # Without a cause the socket is sound, but the response is not.
+        # Without a cause, the socket did not fail; the response is invalid.
         is_early = self._transport.hint in (_NO_LOGIN_HINT, PLAINTEXT_HINT)
         if not is_early or error.__cause__ is None:
             return error

@@ -21,13 +21,15 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.settings.wire_config import Address, WireConfig
 
-# Each connection takes a thread while it is opened.
+# The most connections that are opened at the same time, each in its own thread.
 _MAX_OPENING = 128
 
 
 class ConnectionCache:
     """
-    For one thread; connections that other threads open or drain come back through a queue.
+    The open connections, by address; connections that other threads open arrive through a queue.
+
+    For one thread, except for :meth:`open` and :meth:`hand_back`.
     """
 
     def __init__(self, config: WireConfig, now: Callable[[], float] = time.monotonic) -> None:
@@ -106,18 +108,18 @@ class ConnectionCache:
         Open a connection in a thread of its own; it is in the cache once it is open.
         """
 
-        def open_it() -> None:
+        def open_and_hand_back() -> None:
             try:
                 self.hand_back(self.open(address, deadline))
             except PykafkaError:
                 # Recorded as unreachable; the error is raised when the connection is needed.
                 return
 
-        threading.Thread(target=open_it, daemon=True).start()
+        threading.Thread(target=open_and_hand_back, daemon=True).start()
 
     def add(self, connection: Connection) -> None:
         """
-        Cache a connection with nothing in flight; close it if there is one to its broker.
+        Cache a connection with nothing in flight; close it if its broker has another one.
         """
         if self.get_open(connection.address) is None:
             self._open[connection.address] = connection
@@ -133,7 +135,7 @@ class ConnectionCache:
 
     def drain(self, connection: Connection) -> None:
         """
-        Keep a connection whose responses are not needed, once they have arrived.
+        Receive and discard a connection's remaining responses in the background, and keep it.
         """
         self.detach(connection)
 
@@ -143,7 +145,7 @@ class ConnectionCache:
                 while connection.in_flight:
                     connection.discard_response(limit)
             except PykafkaError:
-                # No caller waits for it, and it is closed.
+                # The connection is closed, and no caller waits for it.
                 return
             self.hand_back(connection)
 

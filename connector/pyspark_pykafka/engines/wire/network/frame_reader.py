@@ -48,7 +48,7 @@ class InFlightRequest(NamedTuple):
 
 class FrameReader:
     """
-    Reads one frame after another; raises :class:`BrokerUnavailableError` if they do not fit.
+    Reads one frame after another, and checks the correlation id of each.
     """
 
     def __init__(self, address: Address, config: WireConfig, transport: Transport) -> None:
@@ -76,8 +76,9 @@ class FrameReader:
         A frame of a Fetch response is not overwritten while any view of it exists.
         """
         self._transport.receive_into(memoryview(self._size_prefix), limit, request.action)
-        room = self._fetch_buffer.reserve if request.response.API_KEY == FETCH else new_buffer
-        frame = room(self._size(request))
+        is_fetch = request.response.API_KEY == FETCH
+        reserve = self._fetch_buffer.reserve if is_fetch else new_buffer
+        frame = reserve(self._size(request))
         try:
             self._transport.receive_into(frame, limit, request.action)
         except TimeoutExceededError as error:
@@ -90,8 +91,8 @@ class FrameReader:
         if correlation_id != request.correlation_id:
             msg = (
                 f"{self._address}: response {correlation_id} came for request "
-                f"{request.correlation_id} ({request.action}): the connection is out of sync, and "
-                "closed"
+                f"{request.correlation_id} ({request.action}): the connection is out of sync, so "
+                "it was closed"
             )
             raise BrokerUnavailableError(msg)
         body = frame[_INT32.size :]

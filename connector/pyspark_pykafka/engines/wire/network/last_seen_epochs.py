@@ -1,5 +1,5 @@
 """
-The newest metadata that this process has seen of each topic, to recognise older ones.
+The newest metadata that this process has seen of each topic, so that it recognises older metadata.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 K = TypeVar("K")
 V = TypeVar("V")
 
-# The topics whose epochs are remembered; a process reads far fewer.
+# The most topics that are remembered; a process reads far fewer.
 _MAX_TOPICS = 10_000
 
 
 class LastSeenEpochs:
     """
-    The highest leader epoch that was seen of each partition, by the topic's id (KIP-320, KIP-516).
+    The highest leader epoch seen for each partition, by the topic's id (KIP-320, KIP-516).
 
-    Nothing is remembered of brokers before 2.8, which have no topic ids: there the epochs of a
-    recreated topic start again. Threads may share it; a lost update is repeated later.
+    No epochs are remembered for brokers before 2.8, which have no topic ids: the epochs of a
+    recreated topic start again there. Threads may share it; a lost update is repeated later.
     """
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class LastSeenEpochs:
 
     def is_confirmed(self, cluster: Hashable, topic: TopicMetadata) -> bool:
         """
-        Return whether a topic was confirmed; true for brokers before 2.1, which have no epochs.
+        Return whether a topic has been confirmed; true for brokers before 2.1, without epochs.
         """
         if topic.error_code:
             return False

@@ -1,5 +1,5 @@
 """
-Finds out why a broker's listener ended a connection: another security protocol than the client's.
+Checks whether a listener ended a connection because it uses another security protocol than ours.
 
 A broker that shuts down also ends connections, and those are retried. A wrong protocol stays wrong,
 so one more connection is opened to tell the two cases apart.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
         def expect_response(self) -> None:
             """
-            Report an early end of the connection as it is, without another probe.
+            Report a lost connection as such from now on, without another probe.
             """
 
         def request(self, request: KafkaPythonRequest[object], deadline: Deadline) -> object:
@@ -114,9 +114,9 @@ def login_required_error(
 
 
 def _protocol_error(
-    address: Address, config: WireConfig, listener: str, protocol: str, other: str
+    address: Address, config: WireConfig, listener: str, protocol: str, other_listener: str
 ) -> PykafkaError:
     return TlsError(
         f"{address} is {listener}, but kafka.security.protocol is {config.protocol}; set it to "
-        f"{protocol}, or use the port of {other}"
+        f"{protocol}, or use the port of {other_listener}"
     )

@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger("pyspark_pykafka")
 
-# The timeout of the last attempt before the deadline; less could never succeed.
+# The minimum timeout of an attempt, even shortly before the deadline; less could never succeed.
 _MIN_ATTEMPT_SECONDS = 1.0
 
 
@@ -37,8 +37,8 @@ def retry_within_max_block(
     """
     Return the attempt's result, retrying after retriable errors for ``config.block_seconds``.
 
-    Raises :class:`TimeoutExceededError` when that time is over; ``unmet`` begins its message, as
-    in "committing: not done".
+    Raises :class:`TimeoutExceededError` when that time is over; its message begins with ``unmet``,
+    such as "committing: not done".
     """
     deadline = Deadline.after(config.block_seconds, now, sleep)
     log_at = Deadline.after(LONG_WAIT_SECONDS, now)
@@ -46,7 +46,7 @@ def retry_within_max_block(
 
     last_error: PykafkaError | None = None
 
-    def once() -> T:
+    def try_once() -> T:
         nonlocal log_at, last_error
         if log_at.expired:
             log_at, reason = NEVER, last_error or unmet
@@ -59,7 +59,7 @@ def retry_within_max_block(
             raise
 
     try:
-        return retry_until(once, deadline, backoff)
+        return retry_until(try_once, deadline, backoff)
     except PykafkaError as error:
         if not error.retriable:
             raise

@@ -61,20 +61,21 @@ class FreshnessCheck:
     #: Whether topics that this process has not confirmed need a second broker's response.
     confirms_new_topics: bool = True
     responses: int = field(init=False, default=0)
-    #: Brokers with older leader epochs than others.
+    #: Brokers with older leader epochs, or fewer partitions, than others.
     behind: set[Address] = field(init=False, default_factory=set)
     _sources: dict[str, Address] = field(init=False, default_factory=dict)
     _brokers: dict[int, BrokerMetadata] = field(init=False, default_factory=dict)
     _confirmations: int = field(init=False, default=0)
     _best: MetadataResponse | None = field(init=False, default=None)
-    _found: dict[str, TopicMetadata] = field(init=False, default_factory=dict)
+    _accepted: dict[str, TopicMetadata] = field(init=False, default_factory=dict)
     #: Topics with a new id or fewer partitions than before, until other brokers confirm them.
     _changed: dict[str, TopicMetadata] = field(init=False, default_factory=dict)
     _stale_reasons: dict[str, str] = field(init=False, default_factory=dict)
     #: How many brokers returned the same new topic id for a name.
     _agreed: Counter[str] = field(init=False, default_factory=Counter)
-    #: The topic ids of names that have several ids, all new to this process, and their votes.
-    _rivals: dict[str, set[UUID | None]] = field(init=False, default_factory=dict)
+    #: For each name with several topic ids, all new to this process: these ids.
+    _competing_ids: dict[str, set[UUID | None]] = field(init=False, default_factory=dict)
+    #: How many brokers returned a topic id for a name.
     _votes: Counter[tuple[str, UUID | None]] = field(init=False, default_factory=Counter)
 
     def add(self, address: Address, response: MetadataResponse) -> bool:
@@ -90,7 +91,7 @@ class FreshnessCheck:
         for topic in response.topics:
             if topic.name is None or not self.is_relevant(topic.name):
                 continue
-            # A broker that does not know a topic yet says nothing about another's metadata.
+            # A broker that does not know a topic yet confirms no other broker's metadata.
             is_known = topic.error_code != KafkaErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             self._votes[topic.name, topic.topic_id] += is_broker and is_known
             is_fresh = self._add(topic.name, topic, address) and is_fresh
@@ -121,9 +122,10 @@ class FreshnessCheck:
     @property
     def is_confirmed(self) -> bool:
         """
-        Whether a topic that is missing in all responses is missing for several brokers.
+        Whether a topic that is missing in all responses is reported as missing by several brokers.
 
-        Of several brokers one alone may be cut off from its controllers, or have just started.
+        A single one may be cut off from its controllers, or have just started. The only broker of a
+        cluster is enough.
         """
         has_one_broker = len(self._brokers) == 1
         return has_one_broker or max(self._confirmations, self.responses - 1) >= _MIN_AGREEING
@@ -133,11 +135,11 @@ class FreshnessCheck:
         """
         The topics that existed before and are missing, smaller or recreated in all responses.
         """
-        return {*self.expected_topics, *self.min_partitions} - self._found.keys()
+        return {*self.expected_topics, *self.min_partitions} - self._accepted.keys()
 
     def stale_reason(self) -> str | None:
         """
-        Return why all responses so far are stale, or None if one is fresh.
+        Return why a topic's metadata is stale in all responses so far; None if no topic's is.
         """
         return next((self._stale_reasons[name] for name in self._stale), None)
 
@@ -148,7 +150,7 @@ class FreshnessCheck:
         if self._best is None:
             msg = "no metadata was added"
             raise RuntimeError(msg)
-        topics = {**self._changed, **self._found}
+        topics = {**self._changed, **self._accepted}
         for topic in topics.values():
             self.seen.record(self.cluster, topic)
             if self.confirms_new_topics:
@@ -179,16 +181,16 @@ class FreshnessCheck:
         """
         Keep each partition's metadata with the highest leader epoch (KIP-320).
         """
-        other = self._found.get(name)
-        if other is None or (other.error_code and not topic.error_code):
-            self._found[name], self._sources[name] = topic, address
+        known = self._accepted.get(name)
+        if known is None or (known.error_code and not topic.error_code):
+            self._accepted[name], self._sources[name] = topic, address
             return
         if topic.error_code:
             return
-        if None not in {topic.topic_id, other.topic_id} and topic.topic_id != other.topic_id:
-            self._vote(name, topic, other, address)
+        if None not in {topic.topic_id, known.topic_id} and topic.topic_id != known.topic_id:
+            self._vote(name, topic, known, address)
             return
-        newest = {partition.partition_index: partition for partition in other.partitions}
+        newest = {partition.partition_index: partition for partition in known.partitions}
         for partition in topic.partitions:
             earlier = newest.get(partition.partition_index)
             epoch = partition.leader_epoch
@@ -201,49 +203,48 @@ class FreshnessCheck:
                 self.behind.add(address)
         if len(topic.partitions) < len(newest):
             self.behind.add(address)
-        self._found[name] = other._replace(
-            partitions=list(newest.values()), topic_id=other.topic_id or topic.topic_id
+        self._accepted[name] = known._replace(
+            partitions=list(newest.values()), topic_id=known.topic_id or topic.topic_id
         )
 
     def _vote(
-        self, name: str, topic: TopicMetadata, other: TopicMetadata, address: Address
+        self, name: str, topic: TopicMetadata, known: TopicMetadata, address: Address
     ) -> None:
         """
-        Keep the topic of a name that most brokers return: ids have no order.
+        Keep the topic that more brokers return for a name, since topic ids have no order.
         """
-        self._rivals.setdefault(name, set()).update({topic.topic_id, other.topic_id})
-        if self._votes[name, topic.topic_id] > self._votes[name, other.topic_id]:
-            self._found[name], self._sources[name] = topic, address
+        self._competing_ids.setdefault(name, set()).update({topic.topic_id, known.topic_id})
+        if self._votes[name, topic.topic_id] > self._votes[name, known.topic_id]:
+            self._accepted[name], self._sources[name] = topic, address
 
     @property
     def needs_second_response(self) -> bool:
         """
-        Whether topics are new to this process, or are listed anew, by one broker's response alone.
+        Whether new topics, or a first list of all topics, rest on one broker's response alone.
 
-        Nothing shows whether that broker is cut off from its controllers. A third broker decides
-        between two topic ids.
+        Nothing shows whether that broker is cut off from its controllers. If two topic ids have
+        equal votes, a third broker decides.
         """
         if not self.confirms_new_topics or len(self._brokers) == 1:
             return False
         lacks_votes = any(
             not self.seen.is_confirmed(self.cluster, topic)
             and self._votes[name, topic.topic_id] < _MIN_AGREEING
-            for name, topic in self._found.items()
-            if name not in self._rivals
+            for name, topic in self._accepted.items()
+            if name not in self._competing_ids
         )
         if self._confirmations >= _MIN_AGREEING:
             return self._confirmations < MIN_CONFIRMATIONS and (
-                lacks_votes or any(map(self._is_tied, self._rivals))
+                lacks_votes or any(map(self._is_tied, self._competing_ids))
             )
         return lacks_votes or (self.requested is None and not self.expected_topics)
 
     def _is_tied(self, name: str) -> bool:
         """
-        Return whether no topic id of a name has more votes than each other one.
+        Return whether two topic ids of a name share the highest number of votes.
         """
-        first, second, *_ = sorted(self._votes[name, topic_id] for topic_id in self._rivals[name])[
-            ::-1
-        ]
+        votes = [self._votes[name, topic_id] for topic_id in self._competing_ids[name]]
+        first, second, *_ = sorted(votes, reverse=True)
         return first == second
 
     @property
@@ -254,7 +255,7 @@ class FreshnessCheck:
         return [
             name
             for name in self._stale_reasons
-            if name not in self._found and self._agreed[name] < _MIN_AGREEING
+            if name not in self._accepted and self._agreed[name] < _MIN_AGREEING
         ]
 
     @property
@@ -263,4 +264,4 @@ class FreshnessCheck:
         The topics that are missing or changed in all responses so far.
         """
         topics = {*(self.requested or ()), *self.expected_topics, *self._changed}
-        return topics - self._found.keys()
+        return topics - self._accepted.keys()

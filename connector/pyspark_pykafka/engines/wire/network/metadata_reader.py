@@ -33,8 +33,8 @@ logger = logging.getLogger("pyspark_pykafka")
 # The timeout of further metadata requests once there is a response.
 _CONFIRMATION_SECONDS = 5.0
 
-# Once one broker's metadata are complete, the plan waits this long in total for those of others. If
-# none respond, it uses the first response, and further plans do not wait for a while.
+# Once one broker's metadata is complete, the plan waits this long in total for that of others. If
+# none responds, it uses the first response, and later plans do not wait for a while.
 _SECOND_RESPONSE_SECONDS = 2.0
 _SECOND_RESPONSES = Reachability()
 
@@ -45,7 +45,7 @@ _MAX_NAMES = 3
 @dataclass(slots=True)
 class MetadataReader:
     """
-    Requests metadata from one broker after another until they are known to be fresh.
+    Requests metadata from one broker after another until it is known to be fresh.
     """
 
     config: WireConfig
@@ -53,7 +53,7 @@ class MetadataReader:
     creates_topics: bool
     #: The broker of the last fresh metadata.
     last_source: Address | None = field(init=False, default=None)
-    #: Whether the last metadata show reliably which topics do not exist.
+    #: Whether the last metadata shows reliably which topics do not exist.
     is_confirmed: bool = field(init=False, default=True)
 
     def read(
@@ -72,13 +72,13 @@ class MetadataReader:
             and not _SECOND_RESPONSES.is_unreachable(self.config.bootstrap),
             **checks,
         )
-        second: Deadline | None = None
+        second_limit: Deadline | None = None
         used: set[Address] = set()
         request = partial(self._metadata_request, topics)
         while True:
             limit = self._confirmation_limit(check, deadline)
             if check.responses and check.is_complete:
-                second = limit = second or limit
+                second_limit = limit = second_limit or limit
             try:
                 address, response = self.brokers.request_from_any(request, used, limit)
             except TRANSIENT_ERRORS as error:
@@ -86,7 +86,7 @@ class MetadataReader:
                 if not check.responses:
                     raise
                 self._reject_stale(check, error)
-                if second is not None and second.expired:
+                if second_limit is not None and second_limit.expired:
                     _SECOND_RESPONSES.record_failure(self.config.bootstrap)
                 break
             used.add(address)
@@ -99,7 +99,7 @@ class MetadataReader:
         self, check: FreshnessCheck, address: Address, response: MetadataResponse
     ) -> None:
         """
-        Add a broker's response to the check; brokers with stale metadata are asked last from now.
+        Add a broker's response to the check; brokers with stale metadata are demoted.
         """
         self.brokers.update_known_brokers(Address(b.host, b.port) for b in response.brokers)
         if check.add(address, response):
@@ -111,7 +111,7 @@ class MetadataReader:
 
     def _accept(self, check: FreshnessCheck) -> MetadataResponse:
         """
-        Return the result of a check.
+        Return the result of a check, unless it is unconfirmed that topics were lost.
         """
         if check.needs_second_response:
             self._warn_of_one_broker()
@@ -143,8 +143,8 @@ class MetadataReader:
 
     def _warn_of_one_broker(self) -> None:
         logger.warning(
-            "%s alone returns metadata, and no other broker responds to confirm them: if it is cut "
-            "off from its controllers, records that others have received since are not read",
+            "%s alone returns metadata, and no other broker responds to confirm it: if that broker "
+            "is cut off from its controllers, records that others have received since are not read",
             self.last_source,
         )
 

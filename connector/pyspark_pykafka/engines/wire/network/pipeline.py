@@ -167,8 +167,8 @@ class _BrokerPipeline(Generic[K, R]):
             if self.connection.throttled_until > self._now():
                 self._last_response_at = self._now()
                 return
-            key, make = self._waiting[0]
-            request = make(self.connection)
+            key, make_request = self._waiting[0]
+            request = make_request(self.connection)
             self.connection.send(request, self._limit())
             self._waiting.popleft()
             self._in_flight.append((key, request.api))
@@ -182,7 +182,7 @@ class _BrokerPipeline(Generic[K, R]):
         """
         if not self._in_flight:
             address = self.connection.address
-            msg = f"{address}: the connection ended while the broker's throttle time was waited for"
+            msg = f"{address}: the connection ended during the broker's throttle time"
             raise BrokerUnavailableError(msg)
         key, api = self._in_flight[0]
         response = self.connection.receive(api, self._limit())

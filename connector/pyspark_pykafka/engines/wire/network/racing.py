@@ -53,7 +53,8 @@ class ConcurrentAttempts(Generic[T]):
     """
     Runs each attempt in its own thread and collects the results.
 
-    ``on_late_result`` gets values that are returned after :meth:`stop`, in the attempt's thread.
+    ``on_late_result`` gets the values that :meth:`next` has not returned before :meth:`stop`, often
+    in an attempt's thread.
     """
 
     def __init__(self, on_late_result: Callable[[T], None]) -> None:
@@ -86,7 +87,7 @@ class ConcurrentAttempts(Generic[T]):
 
     def stop(self) -> None:
         """
-        Take no more results; values that were not taken are late.
+        Return no more results; all remaining values go to ``on_late_result``.
         """
         with self._lock:
             self._stopped = True

@@ -1,5 +1,5 @@
 """
-What a process has learnt about the network: unreachable addresses and silent connections.
+Remembers which addresses could not be reached, and which connections went silent.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 H = TypeVar("H", bound="Hashable")
 
-#: How long an address that could not be reached is tried last.
+#: How long an address comes last after it could not be reached.
 UNREACHABLE_SECONDS = 10.0
 
 
@@ -32,7 +32,9 @@ class Reachability:
 
     def __repr__(self) -> str:
         unreachable = [
-            str(each) for each in list(self._unreachable_until) if self.is_unreachable(each)
+            str(address)
+            for address in list(self._unreachable_until)
+            if self.is_unreachable(address)
         ]
         return f"<Reachability unreachable: {', '.join(unreachable) or 'none'}>"
 
@@ -41,9 +43,9 @@ class Reachability:
         Record that an address could not be reached.
         """
         now = self._now()
-        for other, until in list(self._unreachable_until.items()):
+        for known_address, until in list(self._unreachable_until.items()):
             if until <= now:
-                self._unreachable_until.pop(other, None)
+                self._unreachable_until.pop(known_address, None)
         self._unreachable_until[address] = now + UNREACHABLE_SECONDS
 
     def record_success(self, address: Hashable) -> None:
@@ -60,7 +62,7 @@ class Reachability:
 
     def ordered(self, addresses: Iterable[H]) -> list[H]:
         """
-        Return the addresses in their order, but unreachable ones last.
+        Return the addresses in the given order, but unreachable ones last.
         """
         return sorted(addresses, key=self.is_unreachable)
 
@@ -68,13 +70,14 @@ class Reachability:
         """
         Record that a request got no response: when it was sent, and the last response before it.
 
-        A firewall that forgets an idle connection has forgotten all that were idle for as long.
+        A firewall that forgets an idle connection forgets others too: connections whose last
+        response came before the middle of this one's idle time are not trusted.
         """
         self._silent_since = max(self._silent_since, (last_response_at + sent_at) / 2)
 
     def is_trusted(self, last_response_at: float) -> bool:
         """
-        Return whether a connection had a response well after those that went silent.
+        Return whether a connection had its last response well after those that went silent.
         """
         return last_response_at > self._silent_since
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.settings.unsecured_token import UnsecuredToken
     from pyspark_pykafka.settings.wire_config import Address, Sasl
 
-    #: Sends a request of kafka-python, and returns its response.
+    #: Sends a kafka-python request, and returns its response.
     Send = Callable[[KafkaPythonRequest[object]], object]
 
     # The parts of kafka-python that are used; it ships no type information.
@@ -77,7 +77,7 @@ _MASK = "********"
 
 class Login:
     """
-    The login of one user at one broker.
+    The login of one user to one broker.
     """
 
     def __init__(self, sasl: Sasl, address: Address) -> None:
@@ -173,7 +173,7 @@ def offered_mechanisms(send: Send) -> list[str] | None:
 
 
 def _escape_scram_name(name: str) -> str:
-    # As RFC 5802 requires it; kafka-python leaves it to its callers.
+    # RFC 5802 requires the escapes; kafka-python leaves them to its callers.
     return name.replace("=", "=3D").replace(",", "=2C")
 
 

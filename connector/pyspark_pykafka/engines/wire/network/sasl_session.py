@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.protocol.request import Api
     from pyspark_pykafka.settings.wire_config import Address, Sasl
 
-# A login is renewed after this share of its lifetime (KIP-368). Brokers refuse to renew one that
-# is less than a second old.
+# A login is renewed after this share of its lifetime (KIP-368). Brokers refuse to renew one that is
+# less than a second old.
 _RENEWAL_SHARE = 0.85
 _MIN_RENEWAL_SECONDS = 1.1
 
 
 class SaslSession:
     """
-    Logs a connection in, and again before the login expires; does nothing without a mechanism.
+    Logs a connection in, and again before the login expires; does nothing without SASL settings.
     """
 
     def __init__(self, address: Address, sasl: Sasl | None, now: Callable[[], float]) -> None:
@@ -41,7 +41,7 @@ class SaslSession:
 
     def log_in(self, send: Send, version: Callable[[Api, int], int]) -> float:
         """
-        Authenticate, and return the lifetime of the login in seconds, 0 if it has no end.
+        Authenticate, and return the lifetime of the login in seconds, 0 if it does not expire.
 
         ``version`` returns the highest usable version of a request, up to a maximum.
         """

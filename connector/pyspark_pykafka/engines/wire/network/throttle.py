@@ -28,7 +28,7 @@ _CLIENT_THROTTLES = {0: 6, 1: 8, 2: 3, 3: 6, 10: 2, 18: 2, 22: 1, 24: 1, 25: 1, 
 
 class Throttle:
     """
-    The throttle time of one connection, on the monotonic clock.
+    The throttle time of one connection; ``until`` is the monotonic time at which it ends.
     """
 
     def __init__(

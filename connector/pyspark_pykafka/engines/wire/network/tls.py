@@ -32,7 +32,7 @@ _BUNDLES = (
 _NO_CRL, _EXPIRED_CRL = 3, 12
 _NAME_MISMATCH, _ADDRESS_MISMATCH = 62, 64
 
-# By OpenSSL's code of the check that failed (X509_V_ERR_...).
+# By OpenSSL's code for the check that failed (X509_V_ERR_...).
 _HINTS = {
     _NO_CRL: "does kafka.ssl.crl.location hold the CRL of the authority that signed it?",
     _EXPIRED_CRL: "the CRL in kafka.ssl.crl.location has expired; download a new one",
@@ -123,7 +123,7 @@ def _path(pem: str, location: str, files: ExitStack) -> str | None:
 @contextmanager
 def _pem_file(pem: str) -> Iterator[str]:
     """
-    Yield the path of a temporary file with PEM text, which may be a private key.
+    Yield the path of a temporary file with this PEM text, which may be a private key.
 
     The file is in memory if the system supports it.
     """

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.retry import Deadline
 
-# Brokers since 2.0 support these versions; none is flexible.
+# Every broker since 2.0 supports at least one of these versions; none is flexible.
 _OLDEST, _NEWEST, _FLEXIBLE = 5, 8, 9
 _LEADER_EPOCHS = 7
 
@@ -47,9 +47,9 @@ def decode_topic_replicas(body: memoryview, version: int) -> TopicReplicas:
     reader = Reader(body, version, _FLEXIBLE)
     # throttle_time_ms
     reader.int32()
-    brokers = reader.int32()
+    broker_count = reader.int32()
     # Of each broker: node_id, host, port, rack.
-    for _ in range(brokers):
+    for _ in range(broker_count):
         reader.skip(INT32.size)
         reader.skip_string()
         reader.skip(INT32.size)
@@ -60,7 +60,7 @@ def decode_topic_replicas(body: memoryview, version: int) -> TopicReplicas:
     replication_factor = None
     for _ in range(reader.count()):
         replication_factor = _read_topic(reader, version)
-    return TopicReplicas(brokers, replication_factor)
+    return TopicReplicas(broker_count, replication_factor)
 
 
 def _read_topic(reader: Reader, version: int) -> int | None:

@@ -1,5 +1,5 @@
 """
-Bytes to and from a broker: every call has a deadline, every failure is one of the connector's.
+Sends and receives bytes: every call has a deadline, and every failure is one of our errors.
 """
 
 from __future__ import annotations
@@ -111,8 +111,9 @@ class Transport:
     @contextmanager
     def limited(self, limit: Deadline, action: str) -> Iterator[None]:
         """
-        Run one step on the socket within the limit. On failure close the socket and raise an error
-        of the connector.
+        Run one step on the socket within the limit.
+
+        A failure closes the socket, and is raised as an error of :mod:`pyspark_pykafka.errors`.
         """
         if self.closed:
             raise self._failure(EOFError(), action)

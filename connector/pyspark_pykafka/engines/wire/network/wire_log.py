@@ -78,7 +78,7 @@ class WireLog:
 
     def closed(self, in_flight: int) -> None:
         """
-        Log once that we closed the connection, and the number of requests without a response.
+        Log, only once, that we closed the connection, and the number of requests in flight.
         """
         if self._connections:
             logger.debug("%s: closed with %d requests in flight", self._address, in_flight)
