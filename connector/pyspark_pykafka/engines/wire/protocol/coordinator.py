@@ -1,5 +1,5 @@
 """
-Requests for transaction coordinators and for the states of transactions, with their responses.
+The requests that find transaction coordinators and read transaction states, and their responses.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 # The first flexible version (Kafka's FindCoordinatorRequest.json).
 _FLEXIBLE = 3
-#: The first version that takes many transactional ids (Kafka's ``MIN_BATCHED_VERSION``).
+#: The first version that takes several transactional ids (Kafka's ``MIN_BATCHED_VERSION``).
 MIN_BATCHED_VERSION = 4
 
 _TRANSACTION_KEY_TYPE = b"\x01"

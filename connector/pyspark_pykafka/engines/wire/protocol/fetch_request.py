@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.protocol.fetch_response import FetchResponse
     from pyspark_pykafka.offsets import TopicPartition
 
-#: The newest version, and the newest one with topic names instead of topic ids (KIP-516).
+#: The newest version that we use, and the newest with topic names instead of topic ids (KIP-516).
 MAX_FETCH_VERSION = 17
 MAX_FETCH_VERSION_BY_NAME = 12
 
@@ -38,7 +38,7 @@ _CONSUMER_REPLICA_ID = -1
 _MIN_BYTES = 1
 # max_wait_ms, min_bytes, max_bytes, isolation_level.
 _LIMITS = struct.Struct(">iiib")
-# No fetch session (KIP-227): it saves repeating many partitions, and a request here has one.
+# No fetch session (KIP-227): it would save repeating many partitions, and we request only one.
 _NO_SESSION = struct.pack(">ii", 0, -1)
 _NO_LAST_FETCHED_EPOCH = INT32.pack(-1)
 _NO_LOG_START = INT64.pack(-1)
@@ -53,8 +53,9 @@ class FetchRequest(NamedTuple):
     The fields of a Fetch request for one partition, named as in Kafka's schema.
 
     A response may exceed ``max_bytes`` by one record batch. The broker waits up to ``max_wait_ms``
-    for the first record. With a ``rack_id``, it may answer with a replica in that rack instead of
-    records (KIP-392). From version 13 on ``topic_id`` is sent, before it the topic's name.
+    for the first record. With a ``rack_id``, it may name a replica in that rack instead of
+    returning records (KIP-392). Requests from version 13 on hold ``topic_id``, earlier ones the
+    topic's name.
     """
 
     tp: TopicPartition
@@ -82,7 +83,7 @@ def fetch_request(version: int, fields: FetchRequest) -> Request[FetchResponse]:
         encoding.uuid(fields.topic_id) if uses_topic_ids else encoding.string(fields.tp.topic),
         encoding.count(1),
         _partition(version, fields),
-        # After the partition, and after the topic.
+        # The tagged fields of the partition, and of the topic.
         2 * encoding.tags,
         # No forgotten topics, as there is no session.
         encoding.count(0) if has_session else b"",

@@ -1,5 +1,5 @@
 """
-Response frames, each in memory that no later response overwrites while it is in use.
+Response frames, and their memory, which no later response overwrites while it is in use.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ class Frame(NamedTuple):
 
 class FrameBuffer:
     """
-    Memory for large frames, which grows on demand and shrinks when most frames are small.
+    Memory for large frames, which grows on demand and shrinks after several small frames in a row.
 
-    It is reused, since the page faults of new memory cost more than reading its content, but only
-    once no view of the previous frame exists. Readers do not release frames: Python refuses to
-    resize an object with exported views. A frame still in use keeps its memory, and the next frame
-    gets new memory.
+    It is reused, since the page faults of new memory cost more than receiving a frame, but only
+    once no view of the previous frame exists. Readers need not release a frame, since
+    :func:`is_viewed` detects whether views of it exist. A frame still in use keeps its memory, and
+    the next frame gets new memory.
     """
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _LEADER_EPOCHS = 4
 _FLEXIBLE = 6
 
-#: The protocol's numbers of the isolation levels.
+#: The isolation levels' numbers in the protocol.
 ISOLATION = {"read_uncommitted": 0, "read_committed": 1}
 
 # replica_id, isolation_level.
@@ -44,7 +44,7 @@ class ListOffsetsPartition(NamedTuple):
 
 class ListOffsetsPartitionResponse(NamedTuple):
     """
-    The offset of one partition: -1 after an error, or if no record has such a timestamp.
+    The offset for one partition: -1 after an error, or if no record is as late as the timestamp.
 
     For the end of the log, ``leader_epoch`` is the current one; -1 if the version has no epochs.
     """

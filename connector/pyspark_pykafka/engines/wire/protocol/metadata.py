@@ -25,7 +25,8 @@ _WITHOUT_CLUSTER_OPERATIONS = 11
 _INT32_BYTES = INT32.size
 _NO_EPOCH = -1
 
-# partition_index, leader_id, leader_epoch; the error code before them adds nothing to these.
+# partition_index, leader_id, leader_epoch; the error code before them is skipped, since it says
+# nothing that these do not.
 _FIXED = struct.Struct(">xxiii")
 _WITHOUT_EPOCH = struct.Struct(">xxii")
 
@@ -76,7 +77,7 @@ def metadata_request(
     version: int, topics: Collection[str] | None, *, allow_auto_topic_creation: bool
 ) -> Request[MetadataResponse]:
     """
-    Return a Metadata request: for some topics, for the brokers alone (empty), or all topics (None).
+    Return a Metadata request for some topics, all topics (None), or the brokers alone (empty).
 
     ``allow_auto_topic_creation`` lets the brokers create missing topics.
     """
@@ -104,7 +105,8 @@ def read_metadata_response(body: memoryview, version: int) -> MetadataResponse:
     return _Reader(bytes(body), version, _FLEXIBLE).response()
 
 
-#: From the first version of brokers with record batches; later versions add nothing that we need.
+#: From the version of the first brokers with record batches (0.11); versions after 12 add nothing
+#: that we need.
 METADATA = ApiSpec("Metadata", 3, (4, 12), _FLEXIBLE, read_metadata_response)
 
 

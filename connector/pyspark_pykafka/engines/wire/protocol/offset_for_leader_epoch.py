@@ -52,7 +52,7 @@ class EpochEndOffset(NamedTuple):
 
 class OffsetForLeaderEpochResponse(NamedTuple):
     """
-    The epoch ends of all requested partitions, by topic.
+    The end offsets of the epochs of all requested partitions, by topic.
     """
 
     throttle_time_ms: int

@@ -1,8 +1,8 @@
 """
 Encodes and decodes the primitive types of Kafka's protocol, in flexible and non-flexible form.
 
-Non-flexible messages have lengths of two or four bytes. Flexible messages (KIP-482) have varints,
-and tagged fields after each structure: we write none and skip all.
+Non-flexible messages have lengths of two or four bytes. Flexible messages (KIP-482) have varints as
+lengths, and tagged fields after each structure; we write no tagged fields, and skip those we read.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ INT64 = struct.Struct(">q")
 
 _UUID_BYTES = 16
 _ZERO_UUID = bytes(_UUID_BYTES)
-# Lengths have 32 bits, so a varint has at most five bytes of seven bits.
+# Lengths have 32 bits, so a varint has at most five bytes, each with seven of them.
 _MAX_SHIFT = 28
 
 
@@ -157,19 +157,21 @@ class Reader:
         """
         return self._position
 
-    def partitions_by_topic(self, partitions: Callable[[int], list[T]]) -> ByTopic[T]:
+    def partitions_by_topic(self, read_partitions: Callable[[int], list[T]]) -> ByTopic[T]:
         """
-        Return the entries that end a message, by topic; ``partitions(count)`` reads those of one.
+        Return the entries for partitions, by topic, which are the last field of a message.
+
+        ``read_partitions(count)`` reads the entries of one topic.
         """
-        topics = [self._partitions_of_topic(partitions) for _ in range(self.count())]
+        topics = [self._partitions_of_topic(read_partitions) for _ in range(self.count())]
         self.skip_tags()
         return topics
 
     def _partitions_of_topic(
-        self, partitions: Callable[[int], list[T]]
+        self, read_partitions: Callable[[int], list[T]]
     ) -> tuple[str | None, list[T]]:
         name = self.string()
-        entries = partitions(self.count())
+        entries = read_partitions(self.count())
         self.skip_tags()
         return name, entries
 
@@ -207,7 +209,7 @@ class Reader:
 
     def varint(self) -> int:
         """
-        Return an unsigned number of up to five bytes.
+        Return an unsigned varint of up to five bytes.
         """
         value, shift = 0, 0
         while True:

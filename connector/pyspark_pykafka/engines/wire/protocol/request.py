@@ -2,8 +2,9 @@
 The common parts of all hand-written requests: API, versions, header and frame.
 
 kafka-python has every message, but importing it takes a fresh worker longer than its first read. So
-the messages for reading and writing are written by hand, after Kafka's schemas
-(``MetadataRequest.json`` and so on). Logins use kafka-python's, and connections accept both.
+the messages for reading and writing are written by hand, from Kafka's schemas
+(``MetadataRequest.json`` and so on). Logins use kafka-python's messages, and connections accept
+both.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
     class KafkaPythonHeader(Protocol[T_co]):
         """
-        The header of a request of kafka-python.
+        The header of a kafka-python request.
         """
 
         def get_response_class(self) -> ResponseDecoder[T_co]:
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
 
     class KafkaPythonRequest(Protocol[T_co]):
         """
-        A request of kafka-python, whose messages ship no type information.
+        A request of kafka-python, which ships no type information.
         """
 
         @property

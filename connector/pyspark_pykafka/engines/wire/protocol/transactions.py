@@ -30,7 +30,7 @@ _INT32_BYTES = INT32.size
 
 class InitProducerIdResponse(NamedTuple):
     """
-    The identity that the broker has assigned to a producer.
+    The producer id and epoch that the broker has assigned to a producer.
     """
 
     throttle_time_ms: int
@@ -50,7 +50,7 @@ class AddPartitionsToTxnResponse(NamedTuple):
 
 class EndTxnResponse(NamedTuple):
     """
-    Whether the coordinator has decided the outcome of a transaction.
+    The coordinator's response: without an error, it has decided the outcome of the transaction.
     """
 
     throttle_time_ms: int
@@ -164,6 +164,6 @@ INIT_PRODUCER_ID = ApiSpec(
 ADD_PARTITIONS_TO_TXN = ApiSpec(
     "AddPartitionsToTxn", 24, (0, 3), _FLEXIBLE_ADD, read_add_partitions_to_txn_response
 )
-#: From version 5 on, EndTxn raises the epoch (KIP-890), which the task that began the transaction
-#: would not learn.
+#: From version 5 on, EndTxn raises the epoch (KIP-890), and the task that began the transaction
+#: would not learn the new one.
 END_TXN = ApiSpec("EndTxn", 26, (0, 4), _FLEXIBLE_END, read_end_txn_response)
