@@ -6,8 +6,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-# The first fetch of a range, whose record size is unknown: one round trip for nearly every
-# micro-batch.
+# The size of the first fetch of a range, while its record size is unknown: enough for nearly every
+# micro-batch in one round trip.
 _FIRST_BYTES = 1024 * 1024
 # The last fetch requests this much more than the estimate, so that it seldom ends one record short.
 _SLACK_BYTES = 16 * 1024
@@ -17,9 +17,9 @@ _SLACK = 1.1
 @dataclass(slots=True)
 class FetchSizing:
     """
-    Requests ``max_bytes`` while the range is long, and the remaining bytes at its end.
+    Estimates the bytes that remain in a range, and requests these, ``max_bytes`` at most.
 
-    Without the second rule, each range of a long log would over-fetch by up to a whole fetch.
+    Without the estimate, each range of a long log would over-fetch by up to a whole fetch.
     """
 
     max_bytes: int

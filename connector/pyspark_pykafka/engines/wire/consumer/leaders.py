@@ -1,5 +1,5 @@
 """
-The leader of each partition, by the last Metadata response.
+The leader of each partition, according to the last Metadata response.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ P = TypeVar("P", bound="ListOffsetsPartition | OffsetForLeaderPartition")
 
 class ByLeader(NamedTuple, Generic[P]):
     """
-    The partitions to request from each broker, those without a leader, and those not in metadata.
+    The partitions to request, by leader; those without a leader; and those not in the metadata.
     """
 
     requests: dict[int, dict[str, list[P]]]

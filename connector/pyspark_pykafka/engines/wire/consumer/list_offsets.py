@@ -118,7 +118,7 @@ class _LeaderRequests(Generic[P]):
                 self._on_error(node, connection_or_error)
                 continue
             try:
-                connection = self._idle(node, connection_or_error, deadline)
+                connection = self._idle_connection(node, connection_or_error, deadline)
                 if leader_api.optional and not connection.supports(leader_api.api):
                     continue
                 version = connection.version(leader_api.api)
@@ -147,7 +147,7 @@ class _LeaderRequests(Generic[P]):
             error = TimeoutExceededError(msg)
             self.result.errors.append(_with_partitions(error, self.requested[node]))
 
-    def _idle(self, node: int, connection: Connection, deadline: Deadline) -> Connection:
+    def _idle_connection(self, node: int, connection: Connection, deadline: Deadline) -> Connection:
         if connection.in_flight:
             self.cluster.drop(connection)
             return self.cluster.connection(node, deadline)
@@ -163,8 +163,8 @@ def read_offsets(response: LeaderResponse, requested: RequestedPartitions[P]) ->
     """
     Return the offsets and leader epochs of one broker's response.
 
-    An unknown partition is a retriable error: a new partition reaches the brokers one by one, and a
-    deleted one soon leaves the metadata.
+    An unknown partition is a retriable error: brokers learn of a new partition one after the other,
+    and a deleted one soon leaves the metadata.
     """
     ends = LogEnds({}, {})
     for topic, partitions in response.topics:
@@ -210,7 +210,7 @@ def no_leader_error(tps: Iterable[TopicPartition]) -> BrokerUnavailableError:
 
 def _with_partitions(error: PykafkaError, requested: RequestedPartitions[P]) -> PykafkaError:
     """
-    Return the error with the partitions that it concerns.
+    Return the error with the names of the partitions that it concerns.
     """
     if not isinstance(error, (BrokerUnavailableError, TimeoutExceededError)):
         return error

@@ -1,5 +1,5 @@
 """
-Reads the driver's metadata and offsets by the wire engine: one request per broker.
+Reads the driver's metadata and offsets with the wire engine: one request per broker.
 
 librdkafka creates an object for each partition, in C and again in Python, which took most of the
 time of planning a query with thousands of partitions.
@@ -45,7 +45,8 @@ logger = logging.getLogger("pyspark_pykafka")
 
 _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 1.0
 
-# The time of the first attempt, doubled with each: a leader that is silent may have been deposed.
+# The time limit of the first attempt, doubled for each further one: a silent leader may have been
+# deposed.
 _FIRST_ATTEMPT_SECONDS = 2.0
 
 
@@ -69,7 +70,7 @@ class _Attempt(NamedTuple):
     @property
     def deadline(self) -> Deadline:
         """
-        Return the deadline for responses to requests that are sent now.
+        The deadline for responses to requests that are sent now.
         """
         return self.limit.within(self.seconds)
 
@@ -78,8 +79,8 @@ class WireMetadata:
     """
     Implements :class:`~pyspark_pykafka.engines.metadata_contract.MetadataBackend`.
 
-    A plan has no later response to correct it, so topics that are new to the process's plans are
-    described by two brokers (invariant R18).
+    No later response corrects a plan, so two brokers describe each topic that this process has not
+    planned before (invariant R18).
 
     Caches the leaders of the topics that were described last, for the offset requests that follow.
     """
@@ -181,7 +182,7 @@ class WireMetadata:
             except PykafkaError:
                 self._leaders.clear()
                 raise
-            # Not earlier: a leader would get a second connection.
+            # Not earlier: it could be a second connection to a leader.
             cluster.open_spare_connection()
             return progress.ends
 

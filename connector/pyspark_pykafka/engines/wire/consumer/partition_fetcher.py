@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 _NO_REPLICA = -1
 _WHOLE_RESPONSE = -1
 
-# How long a reader stays with the replica that the leader named: the Java client's metadata age.
+# How long a reader stays with the replica that the leader named: the default of the Java client's
+# metadata.max.age.ms.
 _REPLICA_SECONDS = 300.0
 # How long a reader stays with the leader after a replica lacked the requested records.
 _LEADER_ONLY_SECONDS = 10.0
@@ -69,10 +70,10 @@ class FetchResult(NamedTuple):
     """
     The response of broker ``node``.
 
-    ``records`` holds record batches, the last one possibly cut off; it is valid until the
-    next response. ``visible_end`` is the offset before which the isolation level makes records
-    visible. ``aborted_transactions`` holds pairs of (first offset, producer id).
-    ``preferred_replica`` is the replica that the leader names (KIP-392), or -1.
+    ``records`` holds record batches, the last one possibly cut off; it is a view of the frame,
+    whose memory is reused once no view exists. ``visible_end`` is the offset before which the
+    isolation level makes records visible. ``aborted_transactions`` holds pairs of (first offset,
+    producer id). ``preferred_replica`` is the replica that the leader names (KIP-392), or -1.
     """
 
     records: memoryview
@@ -126,8 +127,8 @@ class PartitionFetcher:
     Fetches from the partition's leader, or from the replica near the client that it names.
 
     At most one fetch is in flight: :meth:`send_fetch` sends it, :meth:`receive_fetch` waits for its
-    response. Without a ``topic_id``, the first response fixes the topic: a topic recreated under
-    the same name is another one.
+    response. Without a ``topic_id``, the first response fixes the topic: one recreated under the
+    same name is a different topic.
     """
 
     cluster: Cluster
@@ -263,7 +264,7 @@ class PartitionFetcher:
         if response.error_code:
             action = f"reading {self.tp} at offset {fetch.offset}"
             raise map_error_code(response.error_code, action)
-        # Not earlier: the worker's metadata may have been of an earlier topic of that name.
+        # Not before a response: the worker's metadata may be of an earlier topic of that name.
         self.topic_id = fetch.leader.topic_id or self.topic_id
         if fetch.to_leader:
             self.log_check.record_end(response.high_watermark, fetch.leader.epoch)

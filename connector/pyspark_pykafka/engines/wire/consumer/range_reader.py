@@ -50,8 +50,8 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.settings.wire_config import WireConfig
 
-# At least this many responses of a leader must show an early end of the log before it is accepted.
-_MIN_SHORT_RESPONSES = 2
+# An early end of the log is accepted after at least this many retries.
+_MIN_END_RETRIES = 2
 
 
 class OldFormatError(Exception):
@@ -95,14 +95,15 @@ def fetch_from(
 
 
 def _uuid(text: str) -> UUID:
-    # Kafka prints topic ids in base64 without padding.
+    # Topic ids are printed in base64 without padding; this decodes both alphabets, Kafka's and
+    # librdkafka's.
     return UUID(bytes=urlsafe_b64decode(f"{text}=="))
 
 
 @dataclass(slots=True)
 class _RangeReader:
     """
-    The state of one read: the position, and the responses without progress since the last one.
+    The state of one read: the position, and the number of responses since the last progress.
     """
 
     fetcher: RetryingFetcher
@@ -111,7 +112,7 @@ class _RangeReader:
     range: OffsetRange
     columns: ArrowDecoder = field(init=False)
     sizing: FetchSizing = field(init=False)
-    # Responses without records, and those by which the log ends before the range.
+    # Responses without records, and those according to which the log ends before the range does.
     empty_responses: int = field(init=False, default=0)
     short_responses: int = field(init=False, default=0)
 
@@ -133,7 +134,7 @@ class _RangeReader:
     def batches(self) -> Iterator[pa.RecordBatch]:
         # Invariant R11 (completion of a range).
         while not self.columns.done:
-            # A response is decoded before the next is received, which reuses its memory.
+            # A response is decoded before the next is received, so that its memory can be reused.
             yield from self._one_response()
         yield from self.columns.flush()
 
@@ -239,7 +240,7 @@ class _RangeReader:
 
     def _on_short_log(self, end: int) -> None:
         """
-        Retry before a log end below the range is accepted, and the rest of the range is lost.
+        Retry before accepting a log end inside the range, which loses the rest of the range.
 
         The high watermark of a new leader may lag behind (KAFKA-7703), a leader that has just
         started may not know it yet, and a deposed leader does not know that it is deposed. The
@@ -249,7 +250,7 @@ class _RangeReader:
         # Invariant R10 (end of the log).
         self.short_responses += 1
         position = self.columns.position
-        if self.short_responses > max(self.settings.end_retries, _MIN_SHORT_RESPONSES):
+        if self.short_responses > max(self.settings.end_retries, _MIN_END_RETRIES):
             end = self.fetcher.uncommitted_watermarks().visible_end
             if end <= position:
                 self._skip_lost(f"the log ends at offset {end}", self.range.end)

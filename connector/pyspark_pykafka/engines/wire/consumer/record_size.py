@@ -55,7 +55,8 @@ def _samples(
 
 def _sample(fetcher: RetryingFetcher, position: int) -> tuple[int, int]:
     """
-    Return :func:`measure_batches` of the records there; a leader may name a replica first.
+    Return :func:`measure_batches` of the records from the position on, read from the leader or the
+    replica that it names.
     """
     for _ in range(_MAX_FETCHES):
         try:
@@ -73,8 +74,9 @@ def measure_batches(records: memoryview, position: int) -> tuple[int, int]:
     """
     Return the bytes of the record batches, and the number of offsets that they cover.
 
-    The offsets count from ``position``, including those without a record before or between batches.
-    If the last batch is cut off, its header has its size and offsets, so it counts whole.
+    The offsets count from ``position``, or from the first batch's base offset if that is lower,
+    including those without a record before or between batches. If the last batch is cut off, its
+    header has its size and offsets, so it counts whole.
     """
     size_bytes, start, end = 0, position, position
     while len(records) - size_bytes >= _BATCH_START.size:

@@ -33,10 +33,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-# After a response that took too long to arrive, a quarter is requested, but not less than this.
-_SLOW_SHARE, _MIN_SLOW_BYTES = 4, 64 * 1024
+# After a response that did not arrive in time, the next request is for a quarter of its bytes, but
+# not for less than this.
+_SLOW_DIVISOR, _MIN_SLOW_BYTES = 4, 64 * 1024
 
-# After this time without progress, the log has a warning.
+# After this time without progress, a warning is logged.
 _LOG_AFTER_SECONDS = 5.0
 
 
@@ -79,7 +80,7 @@ class _ProgressTimer:
 
     def wait_for_throttle(self, seconds: float) -> None:
         """
-        Wait for a broker's throttle time, and move the deadline by as much.
+        Wait for a broker's throttle time, and extend the deadline by as much.
         """
         if seconds > _LOG_AFTER_SECONDS:
             logger.warning("waiting %.1f s for a broker's quota", seconds)
@@ -99,8 +100,9 @@ class _MissingTopic:
     """
     Whether brokers have reported the topic as unknown for the whole time allowed for progress.
 
-    If they first do so later, the time starts again then, once. Brokers that are silent in the
-    second half of that time confirm nothing.
+    That time starts at their first such report, which must come before the usual deadline; any
+    other error ends it. The last report must come in its second half: silent brokers confirm
+    nothing.
     """
 
     def __init__(self, timer: _ProgressTimer) -> None:
@@ -142,7 +144,7 @@ class RetryingFetcher:
     max_throttle_seconds: float = MAX_THROTTLE_SECONDS
     _last_error: PykafkaError | None = field(init=False, default=None)
     _timer_since_progress: _ProgressTimer | None = field(init=False, default=None)
-    # The bytes that arrive within one request's time, once a response did not.
+    # The limit of a request's bytes, once a response did not arrive in time.
     _max_bytes: int | None = field(init=False, default=None)
     # The sum of the throttle times since the last progress.
     _throttled_seconds: float = field(init=False, default=0.0)
@@ -163,10 +165,10 @@ class RetryingFetcher:
         """
         Return the response for ``offset``, or None if the topic or partition no longer exists.
 
-        It no longer exists if brokers report it as unknown for ``timeout_ms``, not only at first:
-        they learn of a new topic one after the other, and a partitioned broker does not. Raises
-        :class:`StalledReadError` if brokers throttle for more than ``max_throttle_seconds`` in all,
-        :class:`OutOfRangeError`, or :class:`LogTruncatedError`.
+        It no longer exists if brokers report it as unknown for all of ``timeout_ms``: they learn of
+        a new topic one after the other, and a broker that is cut off does not learn of it. Raises
+        :class:`OutOfRangeError`, :class:`LogTruncatedError`, or :class:`StalledReadError` if
+        brokers throttle for more than ``max_throttle_seconds`` in all.
         """
         goal = self._goal(offset)
         timer = self._current_timer()
@@ -186,7 +188,7 @@ class RetryingFetcher:
                     return None
                 if isinstance(error, SlowResponseError):
                     slow_bytes = self._limited(max_bytes)
-                    self._max_bytes = max(slow_bytes // _SLOW_SHARE, _MIN_SLOW_BYTES)
+                    self._max_bytes = max(slow_bytes // _SLOW_DIVISOR, _MIN_SLOW_BYTES)
                 self._recover(error, goal, timer)
 
     def prefetch(self, offset: int, max_bytes: int, max_wait_ms: int) -> None:
@@ -208,7 +210,7 @@ class RetryingFetcher:
 
     def on_progress(self) -> None:
         """
-        Restart the time for progress: records came, or offsets were skipped.
+        Restart the time allowed for progress: records have arrived, or offsets were skipped.
         """
         self._timer_since_progress = None
         self._last_error = None
@@ -218,7 +220,7 @@ class RetryingFetcher:
         """
         Wait before an offset is requested again, since a response brought no progress.
 
-        Raises :class:`StalledReadError` once the time for progress is over.
+        Raises :class:`StalledReadError` once the time allowed for progress is over.
         """
         timer = self._current_timer()
         goal = self._goal(offset)

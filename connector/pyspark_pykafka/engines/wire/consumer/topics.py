@@ -22,7 +22,9 @@ def existing_topics(
     response: MetadataResponse, action: str, matches: Callable[[str], object] = lambda _: True
 ) -> dict[str, TopicMetadata]:
     """
-    Return the topics that exist and match, by name; raise any other error of a topic.
+    Return the topics that exist and match, by name.
+
+    Raises the error of a matching topic, unless the topic only lacks a leader.
     """
     topics = {}
     for topic in response.topics:

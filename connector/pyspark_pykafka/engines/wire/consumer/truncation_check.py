@@ -1,5 +1,5 @@
 """
-Checks before each fetch that the log was not truncated since the range was planned (KIP-320).
+Checks before each fetch that the log has not been truncated since the range was planned (KIP-320).
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class LogCheck:
     Asks the leader of each later epoch for the end offset of the epoch that was seen (KIP-320).
 
     ``seen_end`` is the offset up to which the log was seen, in leader epoch ``epoch``. Brokers
-    reject a Fetch whose leader epoch differs from theirs, so a check before the first Fetch in an
-    epoch is enough to read from no other log. A log is not truncated within a leader epoch, so
-    there is no request while the leader stays.
+    reject a Fetch whose leader epoch differs from theirs, so one check before the first Fetch in
+    each epoch ensures that records come from the log that was checked. A log is not truncated
+    within a leader epoch, so no request is sent while the leader stays.
     """
 
     tp: TopicPartition
@@ -64,7 +64,7 @@ class LogCheck:
         Check the log if the leader's epoch is later than the last one that was checked.
 
         Raises :class:`LogTruncatedError`, until :meth:`reset` is called, and
-        :class:`BrokerUnavailableError` if the metadata of the leader are older than the range.
+        :class:`BrokerUnavailableError` if the leader's metadata is older than the range.
         """
         if not self.seen_end or NO_EPOCH in {self.epoch, leader.epoch}:
             return
@@ -79,7 +79,7 @@ class LogCheck:
 
     def reset(self) -> None:
         """
-        Accept the log as it is now; the next leader epoch that is seen is the first to check.
+        Accept the log as it is now; checks resume once a leader epoch has been recorded again.
         """
         self.epoch = self._checked_epoch = NO_EPOCH
 
@@ -95,7 +95,7 @@ class LogCheck:
 
     def _epoch_end(self, cluster: Cluster, leader: Leader, deadline: Deadline) -> int:
         """
-        Return the end offset of the epoch's last record, -1 if the broker does not know it.
+        Return the end offset of the epoch that was seen, -1 if the broker cannot return it.
         """
         connection = cluster.connection(leader.node, deadline)
         if not connection.supports(OFFSET_FOR_LEADER_EPOCH):
