@@ -1,5 +1,5 @@
 """
-The fast engine: whole record batches over sockets of its own, decoded straight into Arrow columns.
+The fast engine: its own Kafka client, with compiled conversion of record batches to and from Arrow.
 
 Import :mod:`pyspark_pykafka.engines.wire.consumer.range_reader` only where the compiled decoder is
 installed.
