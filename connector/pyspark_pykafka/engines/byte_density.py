@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 
 #: The acceptable uncertainty, as a fraction of the limit.
 _TOLERANCE = 0.05
-#: The bytes that one sample fetches (more if a batch is larger); fewer pending bytes fit whole.
+#: The bytes that one sample fetches (more if a batch is larger). If no more than this is pending,
+#: and the limit is not smaller, one sample suffices.
 SAMPLE_BYTES = 32 * 1024
-#: If two samples put the whole at up to this fraction of the limit, it fits without more samples.
+#: If two samples estimate all pending bytes at no more than this fraction of the limit, no more
+#: samples are taken: everything fits.
 _CERTAIN_FRACTION = 0.5
 
 
@@ -28,7 +30,7 @@ class _Sample(NamedTuple):
     """
     The density at ``position``, a fraction from 0 to 1 of the pending offsets.
 
-    The density is the bytes of all pending offsets if all were as large as here.
+    The density is the bytes that all pending offsets would take if all were as large as here.
     """
 
     position: float
@@ -41,9 +43,9 @@ def fraction_within(
     """
     Return the fraction of the pending offsets, from 0 to 1, that takes ``limit`` bytes.
 
-    ``density`` samples the log at a fraction of the pending offsets, and returns the bytes of all
-    of them if all were as large as there. It is called ``min_samples`` to ``max_samples`` times,
-    and fewer times if everything certainly fits.
+    ``density`` samples the log at a fraction of the pending offsets, and returns the bytes that all
+    of them would take if all were as large as there. It is called ``min_samples`` to
+    ``max_samples`` times, and fewer times if everything certainly fits.
     """
     samples = [_Sample(0.0, density(0.0))]
     if samples[0].density <= min(SAMPLE_BYTES, limit):

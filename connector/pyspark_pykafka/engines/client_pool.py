@@ -27,7 +27,7 @@ class _Idle(Generic[C]):
     idle_since: float
 
 
-def _always(_client: object) -> bool:
+def _always_usable(_client: object) -> bool:
     return True
 
 
@@ -43,7 +43,7 @@ class ClientPool(Generic[C]):
     def __init__(
         self,
         close: Callable[[C], None],
-        is_usable: Callable[[C], bool] = _always,
+        is_usable: Callable[[C], bool] = _always_usable,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._close = close

@@ -28,11 +28,11 @@ _GROUP = "pyspark_pykafka.client_rack"
 
 def in_own_rack(settings: FetchSettings) -> FetchSettings:
     """
-    Return the settings with the rack of this process, for both engines, in ``client.rack``.
+    Return the settings with the rack of this process in ``client.rack``, which both engines use.
 
-    Without a rack the engines read from leaders. Raises :class:`OptionsError` if no
-    installed package declares the entry point, or two do, or if its function cannot be called,
-    fails, or returns anything but a string or None.
+    Without a rack the engines read from leaders. Raises :class:`OptionsError` unless exactly one
+    installed package declares the entry point, and if its function cannot be called, fails, or
+    returns anything but a string or None.
     """
     if settings.rack_source is None:
         return settings
@@ -43,13 +43,15 @@ def in_own_rack(settings: FetchSettings) -> FetchSettings:
     return replace(settings, kafka=kafka, rack_source=None)
 
 
-# Once in a process: a function may ask the cloud's metadata service. An error is not kept.
+# Cached, since a provider may query the cloud's metadata service. Errors are not cached.
 @lru_cache(maxsize=16)
 def _own_rack(source: RackSource) -> str:
-    return _of_variable(source.name) if isinstance(source, RackVariable) else _provided(source)
+    if isinstance(source, RackVariable):
+        return _rack_from_variable(source.name)
+    return _rack_from_provider(source)
 
 
-def _of_variable(name: str) -> str:
+def _rack_from_variable(name: str) -> str:
     rack = os.environ.get(name, "").strip()
     if not rack:
         logger.warning(
@@ -61,11 +63,11 @@ def _of_variable(name: str) -> str:
     return rack
 
 
-def _provided(source: RackProvider) -> str:
+def _rack_from_provider(source: RackProvider) -> str:
     entry = _entry_point(source.name)
     try:
         rack: Any = entry.load()()
-    # Anything may go wrong in a package that is not ours.
+    # Another package's function may raise anything.
     except Exception as cause:
         raise _provider_error(entry, f"raised {type(cause).__name__}: {cause}") from cause
     if rack is not None and not isinstance(rack, str):

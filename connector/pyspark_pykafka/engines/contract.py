@@ -1,5 +1,5 @@
 """
-Shared by both engines for reads: settings, the resolution of a range, reports of data loss.
+The part of a read that both engines share: settings, range resolution, reports of data loss.
 
 An engine reads one :class:`~pyspark_pykafka.offsets.OffsetRange` into Arrow batches, and writes
 Arrow batches as records. Both engines return equal tables for equal ranges.
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-#: The maximum records of an Arrow batch for Spark, besides ``FetchSettings.batch_bytes``.
+#: The maximum number of records in an Arrow batch for Spark; ``FetchSettings.batch_bytes`` limits
+#: it, too.
 BATCH_RECORDS = 10_000
 
 #: The longest throttle time (KIP-219) between two records; it does not count as time without
@@ -34,8 +35,9 @@ MAX_THROTTLE_SECONDS = 300.0
 # (twice, while they grow); the rest is for decompressing a record batch.
 _FETCH_SHARE = 16
 _BATCH_SHARE = 8
-# A larger batch leaves the core's own caches before Spark gets it: with values of 1 and 10 KB,
-# 8 MiB took 1/8 more CPU and 2 MiB 1/20 more; with 100 B there is no difference.
+# Larger batches no longer fit into the core's own caches: with values of 1 and 10 KB, batches of
+# 8 MiB took 1/8 more CPU time and those of 2 MiB 1/20 more; with values of 100 B there was no
+# difference.
 _MAX_BATCH_BYTES = 512 * 1024
 
 

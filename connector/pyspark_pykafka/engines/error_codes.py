@@ -1,8 +1,8 @@
 """
 Kafka's error codes, and the class of each error of the Kafka protocol and of librdkafka.
 
-Classes are by name: librdkafka's errors beyond the protocol (``_TRANSPORT``) differ by version, so
-not every installed version has each of them as an attribute.
+Errors are classified by name, since librdkafka's errors beyond the protocol (``_TRANSPORT``) differ
+by version: not every version has each of them as an attribute.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import enum
 
 class KafkaErrorCode(enum.IntEnum):
     """
-    The codes that the connector handles one by one, by Kafka's names; others by their class.
+    The codes that the connector handles one by one, by Kafka's names.
 
-    Not all of Kafka's codes: an enum of them would take each Python worker 1 ms to define.
+    The other codes are handled by their class: an enum of all would take each Python worker 1 ms to
+    define.
     """
 
     UNKNOWN_SERVER_ERROR = -1
@@ -174,8 +175,8 @@ _PROTOCOL_NAMES = """
     SHARE_SESSION_LIMIT_REACHED
 """
 
-#: librdkafka's name for each code of the protocol; a dash marks a code that only brokers send
-#: each other. Error messages have these names on both engines.
+#: librdkafka's name for each code of the protocol, without the codes that only brokers send each
+#: other (the dashes above). Error messages have these names on both engines.
 PROTOCOL_NAMES: dict[int, str] = {
     KafkaErrorCode.UNKNOWN_SERVER_ERROR.value: "UNKNOWN",
     **{code: name for code, name in enumerate(_PROTOCOL_NAMES.split()) if name != "-"},

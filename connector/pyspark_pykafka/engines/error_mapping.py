@@ -59,8 +59,8 @@ _CONFIGURATION = re.compile(
 # Some failed handshakes have the code of a failed transport; only this text distinguishes them.
 _UNTRUSTED = re.compile(r"certificate verify failed")
 
-# A connection that ends during a handshake may be a broker shutting down, or a listener of another
-# protocol. More than this number in a row, without a longer pause, means the latter.
+# If a connection ends during a handshake, the broker may be shutting down, or its listener may have
+# another protocol. More than ``_MAX_CUT_OFFS`` in a row, with only short pauses, mean the latter.
 _CUT_OFF = re.compile(
     r"handshake failed.*(?:Disconnected|[Tt]ransport failure|reset by peer|[Tt]imed out)", re.DOTALL
 )

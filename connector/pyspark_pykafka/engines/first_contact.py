@@ -1,5 +1,5 @@
 """
-How long the driver waits for brokers: shorter until one of them has answered in this process.
+How long the driver waits for brokers: less until one of them has answered in this process.
 
 Brokers that never answered are probably at another address; those that have answered will come
 back.

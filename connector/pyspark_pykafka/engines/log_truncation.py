@@ -112,7 +112,7 @@ def epochs_at(ends: Offsets, start: StreamOffset, latest: StreamOffset) -> Leade
 
 
 def _epoch_at(tp: TopicPartition, end: int, start: StreamOffset, latest: StreamOffset) -> int:
-    seen_in = latest if end <= latest.offsets.get(tp, NO_EPOCH) else start
+    seen_in = latest if end <= latest.offsets.get(tp, -1) else start
     return seen_in.epochs.get(tp, NO_EPOCH)
 
 

@@ -30,8 +30,9 @@ class MetadataClient:
     """
     Reads partitions and offsets; each request is retried until its timeout.
 
-    ``committed`` reads the offsets of the progress store for some topics, given a function that
-    returns the current ids of topics: :func:`pyspark_pykafka.progress.factory.committed_offsets`.
+    ``committed`` returns the offsets that the progress store has for some topics, as
+    :func:`pyspark_pykafka.progress.factory.committed_offsets` does. Its second argument is a
+    function that returns the topics' current ids.
 
     Partitions that are deleted between two requests are missing from the result. Raises the errors
     of :mod:`pyspark_pykafka.errors`.

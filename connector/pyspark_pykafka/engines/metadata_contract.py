@@ -28,7 +28,7 @@ class Topic(NamedTuple):
 
 class MetadataBackend(Protocol):
     """
-    Sends metadata requests; each takes ``kafka.default.api.timeout.ms`` at most, also in an outage,
+    Sends metadata requests; each takes at most ``kafka.default.api.timeout.ms``, even in an outage,
     and less until a broker has answered (:mod:`~pyspark_pykafka.engines.first_contact`).
 
     Topics and partitions that do not exist are missing from the result. The librdkafka backend,
@@ -44,8 +44,9 @@ class MetadataBackend(Protocol):
 
     def describe_topics(self, names: Collection[str]) -> dict[str, Topic]:
         """
-        Return the topics with these names; creates none. Without names it only checks that a broker
-        answers.
+        Return the topics with these names, without creating any.
+
+        Without names, only check that a broker answers.
         """
 
     def describe_matching_topics(self, matches: Callable[[str], object]) -> dict[str, Topic]:

@@ -8,7 +8,8 @@ from pyspark_pykafka.errors import RecordError
 
 _SHOWN_BYTES = 64
 
-#: Brokers reject negative timestamps, and for librdkafka 0 means the current time.
+#: The first valid timestamp (1 ms): brokers reject negative ones, and for librdkafka 0 means the
+#: current time.
 MIN_TIMESTAMP_US = 1_000
 
 

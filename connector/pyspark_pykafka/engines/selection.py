@@ -51,8 +51,8 @@ def fetch(requested: OffsetRange, settings: FetchSettings) -> Iterator[pa.Record
     """
     Yield the records of a range in offset order, through the engine that the settings choose.
 
-    Raises :class:`OptionsError` if the option is ``wire`` and that engine cannot be used here, and
-    as :func:`in_own_rack` does.
+    Raises :class:`OptionsError` if the option ``engine`` is ``wire`` and that engine cannot be used
+    here, and as :func:`in_own_rack` does.
     """
     settings = in_own_rack(settings)
     if settings.engine == "librdkafka":
@@ -82,14 +82,15 @@ def produce(
     return produce_by_librdkafka(batches, kafka, topic)
 
 
-# Once in a process: Spark creates the writer of a stream again for each micro-batch.
+# Cached, since Spark creates the writer of a stream again for each micro-batch.
 @lru_cache(maxsize=64)
 def check_topic(kafka: KafkaSettings, topic: str, engine: str) -> None:
     """
     Raise :class:`UnknownTopicError` if a topic to write to is still missing after some seconds.
 
-    For the driver: each attempt of each task would wait for the topic. Raises as :func:`produce`
-    does if no broker can be used.
+    The driver calls this before a write, or each attempt of each task would wait for the topic.
+    Raises :class:`OptionsError` as :func:`produce` does, and the error of brokers that cannot be
+    reached.
     """
     if _writes_by_wire(kafka, engine):
         _producing_engine().check_topic(kafka, topic)
@@ -121,10 +122,11 @@ def write_prepared(
     """
     Write every row and the ledger record into a transaction, and leave the transaction open.
 
-    If a transaction with this id is open, it is aborted; with a ``fallback``, the fallback id is
-    used instead. The brokers abort the transaction after ``kafka.transaction.timeout.ms``; it is
-    not left open if they know ``fence_id``. Raises :class:`OptionsError` where the wire engine
-    cannot be used: librdkafka cannot hand over an open transaction.
+    An open transaction with this id is aborted, unless there is a ``fallback``: then the fallback
+    id is used instead. The brokers abort the new transaction after
+    ``kafka.transaction.timeout.ms``; it is not left open if they know ``fence_id``. Raises
+    :class:`OptionsError` where the wire engine cannot be used: librdkafka cannot hand over an open
+    transaction.
     """
     check_transactions(kafka)
     from pyspark_pykafka.engines.transaction_contract import Transaction
@@ -199,7 +201,7 @@ def wire_read_unavailable(kafka: KafkaSettings) -> str | None:
     """
     Return why the wire engine cannot read in this process, or None if it can.
     """
-    return _not_compiled(_DECODER) or wire_unsupported_reason(kafka)
+    return _missing_module_reason(_DECODER) or wire_unsupported_reason(kafka)
 
 
 @lru_cache(maxsize=16)
@@ -207,34 +209,34 @@ def wire_write_unavailable(kafka: KafkaSettings) -> str | None:
     """
     Return why the wire engine cannot write in this process, or None if it can.
     """
-    return _not_compiled(_ENCODER) or wire_write_unsupported_reason(kafka)
+    return _missing_module_reason(_ENCODER) or wire_write_unsupported_reason(kafka)
 
 
 def missing_compiled_modules() -> dict[str, str]:
     """
     Return why compiled modules of the wire engine cannot be used, by module.
     """
-    reasons = {module: _cannot_import(module) for module in (_DECODER, _ENCODER)}
+    reasons = {module: _import_failure(module) for module in (_DECODER, _ENCODER)}
     return {module.rpartition(".")[2]: reason for module, reason in reasons.items() if reason}
 
 
-def _cannot_import(module: str) -> str | None:
+def _import_failure(module: str) -> str | None:
     try:
         import_module(module)
     except ImportError as error:
         folder = Path(__file__).parent / "wire" / "records"
-        others = sorted(path.name for path in folder.glob(f"{module.rpartition('.')[2]}.*.so"))
-        if others and find_spec(module) is None:
-            return f"compiled for another Python: {', '.join(others)}"
-        return str(error) if others else "it was not compiled when the package was installed"
+        files = sorted(path.name for path in folder.glob(f"{module.rpartition('.')[2]}.*.so"))
+        if files and find_spec(module) is None:
+            return f"compiled for another Python: {', '.join(files)}"
+        return str(error) if files else "it was not compiled when the package was installed"
     return None
 
 
 def broker_versions(kafka: KafkaSettings) -> Mapping[int, tuple[int, int]] | None:
     """
-    Return the versions of each API that a broker supports, by API key; None if that is not known.
+    Return the versions of each API that a broker supports, by API key.
 
-    It is not known with settings that only librdkafka supports.
+    Returns None if no bootstrap server answers, or if only librdkafka supports the settings.
     """
     if wire_unsupported_reason(kafka) is not None:
         return None
@@ -243,7 +245,7 @@ def broker_versions(kafka: KafkaSettings) -> Mapping[int, tuple[int, int]] | Non
     return bootstrap_versions(kafka)
 
 
-def _not_compiled(module: str) -> str | None:
+def _missing_module_reason(module: str) -> str | None:
     if find_spec(module) is not None:
         return None
     return (

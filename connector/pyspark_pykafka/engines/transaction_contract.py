@@ -17,7 +17,8 @@ class FallbackId(NamedTuple):
     """
     The transactional id for a task attempt that finds its own in use.
 
-    ``notice_id`` is registered first: the driver cannot guess the id, but can look for the notice.
+    ``notice_id`` is registered first: the driver cannot derive the fallback id, but can look up the
+    notice id.
     """
 
     transactional_id: str
@@ -26,7 +27,7 @@ class FallbackId(NamedTuple):
 
 class TransactionalIdPattern(NamedTuple):
     """
-    The transactional ids of a prefix followed by a match of ``suffix_pattern``.
+    The transactional ids that consist of ``prefix`` and a match of ``suffix_pattern``.
     """
 
     prefix: str
@@ -71,10 +72,10 @@ class PreparedTransaction(NamedTuple):
 
 class OpenTransaction(NamedTuple):
     """
-    What a task has written: ``prepared`` is its open transaction, or None if it had no rows.
+    The result of a task's write: ``prepared`` is its open transaction, or None if it had no rows.
 
     ``ledger_offset`` is the offset of its ledger record, or -1 without one; ``content_hash`` is the
-    hash of the rows in that record.
+    hash of the task's rows, which the ledger record contains.
     """
 
     records: int
@@ -87,9 +88,9 @@ class Transaction(NamedTuple):
     """
     The transaction to write into; the coordinator aborts it after ``timeout_ms``.
 
-    If a transaction with this id is open, it is aborted; with a ``fallback``, the fallback id is
-    used instead. All transactions of a write share ``fence_id``: if the brokers know it, the write
-    has ended, and the task aborts its transaction.
+    An open transaction with this id is aborted, unless there is a ``fallback``: then the fallback
+    id is used instead. All transactions of a write share ``fence_id``: if the brokers know it, the
+    write has ended, and the task aborts its transaction.
     """
 
     transactional_id: str

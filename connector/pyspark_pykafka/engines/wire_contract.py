@@ -1,5 +1,7 @@
 """
-The interfaces of the wire engine's compiled modules, which are imported by name and may be missing.
+The interfaces of the wire engine's modules that need compiled code, which may be missing.
+
+So the modules are imported by name.
 """
 
 from __future__ import annotations
