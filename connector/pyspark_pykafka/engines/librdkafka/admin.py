@@ -59,7 +59,7 @@ _BROKER_DEFAULT = -1
 _unfinished: list[tuple[int, AdminClient, Collection[Future[Any]]]] = []
 
 # Only a new client finds the broker that has the role now: librdkafka 2.16 keeps sending requests
-# to the former one, unless five minutes pass between them (seen).
+# to the former one, unless five minutes pass between them (observed).
 _MOVED = frozenset({"NOT_COORDINATOR", "NOT_CONTROLLER"})
 _MOVED_PAUSE_SECONDS = 0.5
 
@@ -121,11 +121,11 @@ class RetryingAdmin:
         deadline: Deadline | None = None,
     ) -> dict[K, R]:
         """
-        Return the results by subject, leaving out what does not exist.
+        Return the results by subject, without subjects that do not exist.
 
-        ``request`` gets a client and a request timeout in seconds. It is called again, each time
-        with a new client, until the deadline (by default ``timeout_seconds`` from now): with twice
-        the timeout if there was no response, and also if the coordinator or the controller has
+        ``request`` gets a client and a request timeout in seconds. Until the deadline (by default
+        ``timeout_seconds`` from now) it is called again with a new client: with twice the timeout
+        if there was no response, with the same timeout if the coordinator or the controller has
         moved. Raises the errors of :mod:`pyspark_pykafka.errors`; ``action`` is for their text.
         """
         deadline = deadline or self.new_deadline()
@@ -279,8 +279,9 @@ class _MovedError(Exception):
 
 def _complete(listing: Future[ListConsumerGroupsResult]) -> Future[ListConsumerGroupsResult]:
     """
-    Return a future that fails with the first error of the listing, which a broker that does not
-    respond leaves incomplete.
+    Return a future that fails with the first error of the listing.
+
+    A broker that does not respond leaves the listing incomplete without failing it.
     """
     complete: Future[ListConsumerGroupsResult] = Future()
 
@@ -299,7 +300,7 @@ def _complete(listing: Future[ListConsumerGroupsResult]) -> Future[ListConsumerG
 
 def _has_moved(request: Future[Any]) -> bool:
     """
-    Whether a request was rejected by a broker that is no longer the coordinator or the controller.
+    Return whether a broker rejected a request since it is no longer coordinator or controller.
     """
     error = request.exception() if request.done() else None
     return isinstance(error, KafkaException) and error.args[0].name() in _MOVED
@@ -310,18 +311,18 @@ def _kept_until_done(client: AdminClient, futures: Collection[Future[Any]]) -> I
     """
     Keep a client whose futures are not done at the end of the block, until a later call.
 
-    librdkafka aborts the process when a client is destroyed in a thread of its own. Futures are
-    completed in such a thread, and any Python code there may run the garbage collector: it would
-    destroy the client of an error that nobody refers to any more.
+    librdkafka aborts the process when a client is destroyed in one of its own threads. Futures are
+    completed in such a thread, where any Python code may run the garbage collector. That could
+    destroy a client to which only the traceback of a discarded error still refers.
     """
     # Invariant R4 (fork safety): the parent's clients stay.
-    own = os.getpid()
-    _unfinished[:] = [each for each in _unfinished if each[0] != own or not _are_done(each[2])]
+    pid = os.getpid()
+    _unfinished[:] = [entry for entry in _unfinished if entry[0] != pid or not _are_done(entry[2])]
     try:
         yield
     finally:
         if not _are_done(futures):
-            _unfinished.append((own, client, futures))
+            _unfinished.append((pid, client, futures))
 
 
 def _are_done(futures: Collection[Future[Any]]) -> bool:

@@ -1,6 +1,5 @@
 """
-A range of offsets assigned to librdkafka's consumer: the position in it, and the offsets that are
-lost.
+A range of offsets assigned to librdkafka's consumer: the position in it, and its lost offsets.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ class AssignedRange:
     client: Client
     settings: FetchSettings
     range: OffsetRange
-    #: Whether several brokers have confirmed the metadata of the client.
+    #: Whether a loss of the rest counts as confirmed by other brokers.
     is_confirmed: bool = True
-    #: Why the rest of the range seems lost, if other brokers have to confirm that.
+    #: Why the rest of the range seems to be lost, if other brokers have to confirm the loss.
     unconfirmed_loss: str | None = field(init=False, default=None)
     #: The next offset to read.
     position: int = field(init=False)
@@ -101,7 +100,7 @@ class AssignedRange:
 
     def lose_rest(self, reason: str) -> None:
         """
-        Report the rest of the range as lost, or end the read so that other brokers are compared.
+        Report the rest of the range as lost, or end the read if other brokers must confirm that.
         """
         # Invariant R18 (no single broker).
         if self.is_confirmed:

@@ -25,7 +25,7 @@ class Client:
 
     def __init__(self, config: Mapping[str, str]) -> None:
         self.fatal = FatalErrors()
-        #: Whether its metadata came from a stale broker, so that no other task may use it.
+        #: Whether the metadata came from a stale broker, so that no other task may use the client.
         self.is_stale = False
         with translating_errors("connecting"):
             self.consumer = Consumer({**config, "error_cb": self.fatal.record})
@@ -37,11 +37,14 @@ class Client:
         self.consumer.close()
 
 
-def request_watermarks(client: Client, of: OffsetRange, settings: FetchSettings) -> Watermarks:
+def request_watermarks(
+    client: Client, requested: OffsetRange, settings: FetchSettings
+) -> Watermarks:
     """
-    Read the log start offset, and the end offset that the isolation level may read.
+    Return the log start offset, and the end offset that the isolation level makes visible.
     """
-    position = Position(of.tp.topic, of.tp.partition)
+    tp = requested.tp
+    position = Position(tp.topic, tp.partition)
     seconds = settings.poll_timeout_ms / 1000
-    client.fatal.raise_pending(f"reading the offsets of {of.tp}")
+    client.fatal.raise_pending(f"reading the offsets of {tp}")
     return Watermarks(*client.consumer.get_watermark_offsets(position, timeout=seconds))

@@ -1,8 +1,8 @@
 """
-Confirms the watermarks of a log by several brokers: librdkafka trusts the first that it reaches.
+Confirms the watermarks of a log with two brokers: librdkafka trusts the first that it reaches.
 
-A broker that is cut off from its controllers returns the leaders of the past, whose logs have
-stopped growing. So the wire engine's connections read the metadata of two brokers.
+A broker that is cut off from its controllers returns former leaders, whose logs have stopped
+growing. So the wire engine's connections read the metadata of two brokers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def confirm_log(
     kafka: KafkaSettings, tp: TopicPartition, isolation_level: str
 ) -> ConfirmedLog | None:
     """
-    Return the watermarks of a partition's log by the metadata of two brokers.
+    Return the watermarks of a partition's log, from the leader that two brokers' metadata names.
 
     Returns None if the partition does not exist or has no leader, or if the wire engine does not
     support the settings. Raises the errors of :mod:`pyspark_pykafka.errors`.

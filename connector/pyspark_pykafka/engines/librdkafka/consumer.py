@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 _pool: ClientPool[Client] = ClientPool(Client.close, lambda client: not client.is_stale)
 
-# How many clients may read from a leader that other brokers do not know, one after another: each
-# finds the brokers of the cluster by itself, and may get its metadata from a stale one.
+# How many clients, one after another, may read from a leader that other brokers do not know: each
+# client finds the brokers of the cluster itself, and may get its metadata from a stale broker.
 _MAX_STALE_CLIENTS = 10
 
 
@@ -57,7 +57,7 @@ def fetch(requested: OffsetRange, settings: FetchSettings) -> Iterator[pa.Record
 
 class _Rest(NamedTuple):
     """
-    The rest of a range that seems to be lost, and the leader by the metadata of two brokers.
+    The rest of a range that seems to be lost, and the log according to two brokers' metadata.
     """
 
     range: OffsetRange
@@ -80,9 +80,9 @@ def _fetch(
     is_lost: bool = False,
 ) -> Generator[pa.RecordBatch, None, _Rest | None]:
     """
-    Yield the records that a client reads, and return what it would report as lost.
+    Yield the records that a client reads, and return the rest if it seems to be lost.
 
-    With ``is_lost``, or if no other broker can confirm the loss, the loss is reported instead.
+    With ``is_lost``, or if no other broker can confirm the loss, it is reported as data loss.
     """
     config = consumer_config(
         settings.kafka, group_id=settings.group_id, isolation_level=settings.isolation_level

@@ -1,6 +1,7 @@
 """
-Handles the events that librdkafka's consumer reports instead of records: the end of the log, a
-truncated log, an offset out of range, a missing partition.
+Handles the events that librdkafka's consumer reports instead of records.
+
+The events are the end of the log, a truncated log, an offset out of range, a missing partition.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ POLL_SECONDS = 0.25
 # The timeout of a metadata request during a read; the deadline for progress is longer.
 _METADATA_SECONDS = 5.0
 
-# Ends librdkafka's error text if the log was truncated (KIP-320).
+# The last part of librdkafka's error text if the log was truncated (KIP-320).
 _TRUNCATED = KafkaError(KafkaError._LOG_TRUNCATION).str()  # noqa: SLF001
 
 # The end offset of the leader epoch in that text, -1 if the leader does not know it.
@@ -83,7 +84,7 @@ class ConsumerEvents:
 
     def on_event(self, error: KafkaError, message: Message) -> None:
         """
-        Handle an event, which comes as a message with an error; raises errors that are fatal.
+        Handle an event, which is a message with an error; raise errors that are not retriable.
         """
         code = error.code()
         if code == KafkaError._PARTITION_EOF:  # noqa: SLF001
@@ -112,7 +113,8 @@ class ConsumerEvents:
         except PykafkaError as error:
             if not error.retriable:
                 raise
-            # Not an error before the deadline for progress. It confirms no earlier response.
+            # Retried until the deadline for progress. An earlier report that the partition is
+            # missing no longer counts.
             logger.info("%s; librdkafka retries", error)
             self.missing_reason = None
             return

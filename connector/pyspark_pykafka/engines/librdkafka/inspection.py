@@ -1,5 +1,5 @@
 """
-Describes brokers and a user's permissions, for commands that people run; queries do not use it.
+Describes brokers and a user's permissions for the command line; queries do not use it.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pyspark_pykafka.retry import RetryPolicy, retry
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    # Named for readers: a type checker does not see them, since the client's stubs are wrong.
+    # For readers only: mypy skips these types, since the client's stubs are wrong.
     from confluent_kafka import admin
     from confluent_kafka.admin import AclOperation, AdminClient, ConfigEntry
 
     from pyspark_pykafka.engines.librdkafka.admin import Futures
     from pyspark_pykafka.settings import KafkaSettings
 
-_THE_CLUSTER = "cluster"
-_LOADING = RetryPolicy(attempts=10, interval_seconds=0.5)
+_CLUSTER = "cluster"
+_RETRY_WHILE_LOADING = RetryPolicy(attempts=10, interval_seconds=0.5)
 
 
 class ClusterDescription(NamedTuple):
@@ -65,9 +65,9 @@ class ClusterInspection:
             future = client.describe_cluster(
                 include_authorized_operations=True, request_timeout=seconds
             )
-            return {_THE_CLUSTER: future}
+            return {_CLUSTER: future}
 
-        cluster = self._admin.call(describe, "describing the cluster")[_THE_CLUSTER]
+        cluster = self._admin.call(describe, "describing the cluster")[_CLUSTER]
         brokers = {node.id: f"{node.host}:{node.port}" for node in cluster.nodes}
         return ClusterDescription(
             cluster.cluster_id, brokers, _names(cluster.authorized_operations)
@@ -75,7 +75,7 @@ class ClusterInspection:
 
     def broker_settings(self, broker: int) -> dict[str, str]:
         """
-        Return the settings of a broker; needs permission to describe the cluster's configuration.
+        Return the settings of a broker; requires permission to describe the cluster's configs.
         """
 
         def describe(
@@ -118,7 +118,7 @@ class ClusterInspection:
 
         Waits for coordinators that are still loading their groups, as after a broker's start.
         """
-        return retry(lambda: self._describe_group(group), _LOADING)
+        return retry(lambda: self._describe_group(group), _RETRY_WHILE_LOADING)
 
     def _describe_group(self, group: str) -> frozenset[str] | None:
 
@@ -140,7 +140,7 @@ class ClusterInspection:
         Return the highest timestamp of a topic's records in ms, or None if it has none.
         """
 
-        def find(
+        def list_offsets(
             client: AdminClient, seconds: float
         ) -> Futures[TopicPartition, admin.ListOffsetsResultInfo]:
             requests = {
@@ -151,7 +151,8 @@ class ClusterInspection:
             futures = client.list_offsets(requests, request_timeout=seconds)
             return futures
 
-        results = self._admin.call(find, f"looking for the newest record of {topic}").values()
+        action = f"looking for the newest record of {topic}"
+        results = self._admin.call(list_offsets, action).values()
         return max((r.timestamp for r in results if r.timestamp >= 0), default=None)
 
 

@@ -60,7 +60,7 @@ class AdminMetadata:
 
     def describe_topics(self, names: Collection[str]) -> dict[str, Topic]:
         """
-        Return the topics of these names, without creating any.
+        Return the topics with these names, without creating any.
         """
         if not names:
             self._admin.call(_describe_cluster, "connecting")
@@ -78,7 +78,7 @@ class AdminMetadata:
 
     def leader_addresses(self, names: Collection[str]) -> dict[TopicPartition, tuple[str, int]]:
         """
-        Return host and port of the leader of each partition that has one.
+        Return the (host, port) of the leader of each partition that has one.
         """
         return {
             TopicPartition(name, partition.id): (partition.leader.host, partition.leader.port)

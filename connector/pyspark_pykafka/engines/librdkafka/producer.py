@@ -51,7 +51,7 @@ class _Client:
             self.producer = Producer({**config, "error_cb": self.fatal.record})
 
     def close(self) -> None:
-        # Spark retries a failed task: the records that it still has queued must not be sent.
+        # Spark retries the failed task: records that are still queued must not be sent.
         self.producer.purge()
         self.producer.poll(0)
 
@@ -61,7 +61,7 @@ _pool: ClientPool[_Client] = ClientPool(_Client.close)
 
 def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str | None) -> int:
     """
-    Write every row, and return their number once the brokers have acknowledged all of them.
+    Write every row, and return the number of rows once the brokers have acknowledged them all.
 
     ``topic`` overrides the topics of the rows. Raises :class:`RecordError` for a row that cannot be
     written, and the other errors of :mod:`pyspark_pykafka.errors`.
@@ -81,7 +81,9 @@ def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str 
 
 def check_topic(kafka: KafkaSettings, topic: str) -> None:
     """
-    Raise :class:`UnknownTopicError` if the topic is still missing after ``kafka.max.block.ms``.
+    Raise :class:`UnknownTopicError` if the topic is still missing after some seconds.
+
+    The limit is ``kafka.max.block.ms``, or less until a broker has answered.
     """
     error = bootstrap_error(kafka)
     if error is not None and not error.retriable:
@@ -197,7 +199,7 @@ class _Task:
 
     def partition_count(self, topic: str) -> int:
         """
-        Return the number of the topic's partitions, once it exists.
+        Return the number of partitions of the topic, once it exists.
         """
         deadline = Deadline.after(max_block_ms(self.kafka) / 1000, self.now)
         while True:
