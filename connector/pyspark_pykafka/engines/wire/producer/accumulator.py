@@ -18,8 +18,8 @@ class Accumulator:
     """
     Holds batches by partition until they are acknowledged: at most ``config.buffer_bytes``.
 
-    ``queues`` outlive one write, since they hold the partitions' sequence numbers. ``active`` are
-    those of this write with unacknowledged batches.
+    ``queues`` outlive one write, since they hold the partitions' sequence numbers. ``active`` holds
+    the queues of this write with unacknowledged batches.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Accumulator:
 
     def has_room(self, size_bytes: int) -> bool:
         """
-        Return whether a batch fits in; an empty buffer takes one of any size.
+        Return whether a batch of this size fits; an empty buffer takes a batch of any size.
         """
         return not self._bytes or self._bytes + size_bytes <= self._config.buffer_bytes
 

@@ -49,7 +49,7 @@ def request_timeout_error(address: Address, seconds: float) -> TimeoutExceededEr
 
 def deposed_leader_error(address: Address, tps: Iterable[TopicPartition]) -> BrokerUnavailableError:
     """
-    Return the error for a broker that does not answer, and leads these partitions no longer.
+    Return the error for a broker that does not answer and no longer leads these partitions.
     """
     return BrokerUnavailableError(
         f"{address}: no response to Produce yet, and other brokers know another leader of "

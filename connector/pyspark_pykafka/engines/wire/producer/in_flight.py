@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     Batches = dict[TopicPartition, ProducerBatch]
 
 
-# The leaders of a request without a response are checked after this time, and whenever it has
-# doubled: a broker that was cut off from its controllers waits in vain for its replicas.
+# The leaders of a request without a response are checked when the request has this age, and each
+# time that its age has doubled: a broker that is cut off from its controllers waits in vain for its
+# replicas.
 _CHECK_SECONDS = 3.0
 
 
@@ -62,7 +63,7 @@ class InFlight:
 
     def pop_oldest(self, connection: Connection) -> Batches:
         """
-        Remove the oldest request, which is answered, and return its batches.
+        Remove the oldest request, which has been answered, and return its batches.
         """
         requests = self._requests[connection]
         request = requests.pop(0)
@@ -72,7 +73,7 @@ class InFlight:
 
     def pop_all(self, connection: Connection) -> list[Batches]:
         """
-        Remove all requests of a connection that is lost, and return their batches.
+        Remove all requests of a lost connection, and return their batches.
         """
         return [request.batches for request in self._requests.pop(connection)]
 
@@ -106,4 +107,4 @@ class InFlight:
         """
         Return the connections whose oldest request has timed out.
         """
-        return [request for request in self._requests if self.expires_at(request) <= now]
+        return [connection for connection in self._requests if self.expires_at(connection) <= now]

@@ -35,7 +35,7 @@ class PartitionQueue:
     requeued: list[ProducerBatch] = field(default_factory=list)
     next_sequence: int = 0
     #: Until the leader has acknowledged a batch, it accepts any sequence number as the first, even
-    #: that of a second batch whose first one was lost (KAFKA-14359). So the first batch is sent
+    #: that of the second batch if the first one was lost (KAFKA-14359). So the first batch is sent
     #: alone.
     has_acknowledged_batch: bool = False
     not_before: float = 0.0
@@ -130,7 +130,7 @@ class PartitionQueue:
     def _settle(self) -> None:
         # Invariant R22 (order).
         if self.requeued and not self.in_flight:
-            # Batches fail in the order of the responses, which is arbitrary over connections.
+            # Batches fail in the order of the responses, which is arbitrary across connections.
             first = self.requeued[0].sequence
             assert first is not None
             self.requeued.sort(key=lambda batch: _distance(batch, first), reverse=True)
@@ -140,7 +140,9 @@ class PartitionQueue:
 
 def _distance(batch: ProducerBatch, first: int) -> int:
     """
-    Return how far a sequence number is behind ``first``, negative if before: numbers wrap around.
+    Return how far a batch comes after the sequence number ``first``; negative if it comes before.
+
+    Sequence numbers wrap around.
     """
     assert batch.sequence is not None
     half = next_sequence(0, 2**31 - 1) // 2

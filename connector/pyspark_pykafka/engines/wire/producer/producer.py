@@ -60,7 +60,7 @@ _OPEN_BATCHES_SHARE = 2
 
 def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str | None) -> int:
     """
-    Write every row; return their number once the brokers have acknowledged all of them.
+    Write every row; return the number of rows once the brokers have acknowledged them all.
 
     ``topic`` takes precedence over the column ``topic``. Raises :class:`RecordError` for a row that
     cannot be written, and the other errors of :mod:`pyspark_pykafka.errors`.
@@ -98,18 +98,20 @@ def write_prepared(
 
 def choose_free_id(transactions: Transactions, transaction: Transaction) -> str:
     """
-    Return an id without an open transaction, since another write may still commit an open one.
+    Return the transaction's id, or another one if a ``fallback`` is set and the id is in use.
+
+    An id is in use if it has an open transaction: another write may still commit that one.
     """
     if transaction.fallback is None:
         return transaction.transactional_id
     if _is_free(transactions, transaction.transactional_id):
         return transaction.transactional_id
-    # The driver can derive the first id, but not the fallback.
+    # The driver can derive the first id and the notice id, but not the fallback.
     transactions.register_id(transaction.fallback.notice_id)
     fallback = transaction.fallback.transactional_id
     if _is_free(transactions, fallback):
         return fallback
-    # A restarted driver numbers its attempts as its predecessor did.
+    # A restarted driver numbers its attempts as its predecessor did, so the fallback may be in use.
     return f"{fallback}{uuid4().int % _MAX_FALLBACK_SUFFIX}"
 
 
@@ -117,9 +119,9 @@ def begin_with_free_id(
     transactions: Transactions, transaction: Transaction
 ) -> tuple[str, ProducerIdAndEpoch]:
     """
-    Begin a transaction with an id that has none open; return the id and the identity.
+    Begin a transaction with the id from :func:`choose_free_id`; return the id and the identity.
 
-    If the coordinator moves meanwhile, the id is chosen again from the state of the new one.
+    If the coordinator moves meanwhile, the id is chosen again by the new coordinator's state.
     """
     return transactions.begin_with_chosen_id(
         lambda: choose_free_id(transactions, transaction), transaction.timeout_ms
@@ -134,7 +136,7 @@ def _is_free(transactions: Transactions, transactional_id: str) -> bool:
 @contextmanager
 def transaction_client(kafka: KafkaSettings) -> Iterator[Transactions]:
     """
-    Lend a client that ends and finds transactions.
+    Lend a client that finds and ends transactions.
     """
     config = _config(kafka)
     with _pool.borrow(config, lambda: _Producer(config)) as producer:
@@ -196,7 +198,7 @@ class _Producer:
         ledger_record: LedgerRecord | None = None,
     ) -> OpenTransaction:
         """
-        Return the result of a write without a transaction: ``prepared`` is None.
+        Write every row and the ledger record; ``prepared`` of the result is still None.
         """
         rows = self._row_encoder(topic, ledger_record)
         sender, records = None, 0
@@ -262,12 +264,12 @@ class _Producer:
 
     def partitions(self, topic: str) -> tuple[int, list[int]]:
         """
-        Return the number of partitions, and those with a leader; wait for a topic being created.
+        Return the number of partitions, and those with a leader; wait until the topic is created.
         """
         seconds = min(MISSING_SECONDS, self.config.block_seconds)
         missing_until = self.cluster.new_deadline(seconds)
 
-        def find(deadline: Deadline) -> tuple[int, list[int]]:
+        def request(deadline: Deadline) -> tuple[int, list[int]]:
             try:
                 return self.cluster.partitions(topic, deadline)
             except UnknownTopicError as error:
@@ -282,7 +284,7 @@ class _Producer:
                     raise missing from error
                 raise
 
-        return self._retry(find, f"reading the partitions of topic '{topic}'")
+        return self._retry(request, f"reading the partitions of topic '{topic}'")
 
     def _retry(self, request: Callable[[Deadline], T], action: str) -> T:
         """
@@ -298,7 +300,7 @@ class _Producer:
 
 def _abort(session: TransactionalSession) -> None:
     """
-    Abort after an error; log a second error, since the first is the one to raise.
+    Abort after an error; if that fails, too, only log it, since the first error is raised.
     """
     try:
         session.abort()

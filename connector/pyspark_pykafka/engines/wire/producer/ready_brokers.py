@@ -21,10 +21,9 @@ if TYPE_CHECKING:
 
 class ReadyBrokers:
     """
-    The partition queues with a sendable batch by leader, and the connections to these leaders.
+    Groups the partition queues with a sendable batch by leader, and connects to the leaders.
 
-    A queue whose leader is not known, or cannot be reached, backs off; errors that are not to be
-    retried are raised.
+    A queue whose leader is not known, or cannot be reached, backs off; fatal errors are raised.
     """
 
     def __init__(
@@ -77,8 +76,8 @@ class ReadyBrokers:
         """
         Return the leader's node id, or None if it is not known at the moment.
 
-        ``failed`` holds the topics whose metadata could not be read in this poll. They are not
-        requested again, since a hanging broker would take its timeout for each partition.
+        ``failed`` holds the topics whose metadata could not be read in this poll. It is not
+        requested again: with a broker that hangs, each partition would wait for the timeout.
         """
         topic = queue.tp.topic
         try:

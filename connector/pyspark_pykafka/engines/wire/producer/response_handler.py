@@ -1,5 +1,5 @@
 """
-Handling produce responses: batches are acknowledged, sent again, split, or fail the write.
+Handles Produce responses: a batch is acknowledged, sent again or split, or it fails the write.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _WRITTEN = frozenset({KafkaErrorCode.NONE, KafkaErrorCode.DUPLICATE_SEQUENCE_NUM
 
 class ResponseHandler:
     """
-    Decides by the response, or the error of a request, what happens to each batch.
+    Decides what happens to each batch of a request, by the response or the error.
     """
 
     def __init__(
@@ -102,7 +102,7 @@ class ResponseHandler:
             queue.requeue(batch, self._now(), queue.last_error or error)
             return
         if error.retriable:
-            # A broker that, say, cannot reach its replicas may wrongly consider itself the leader.
+            # The broker may be a former leader, for example one that cannot reach its replicas.
             self._cluster.invalidate_metadata(queue.tp.topic)
         self._retry_policy.raise_if_fatal(error, queue.tp)
         self.retry(queue, batch, error)

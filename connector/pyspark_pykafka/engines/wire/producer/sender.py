@@ -40,7 +40,7 @@ _MAX_WAIT_SECONDS = 1.0
 # The timeout of a check whether a slow broker still leads its partitions.
 _CHECK_SECONDS = 2.0
 
-# The rest of a response that is arriving may take this long, even after its timeout.
+# The rest of a response that has begun to arrive may take this long, even after the timeout.
 _REST_SECONDS = 1.0
 
 
@@ -211,9 +211,9 @@ class Sender:
             ready = readable(self._in_flight.connections, 0.0)
 
     def _receive_from(self, connection: Connection) -> None:
-        until = max(self._in_flight.expires_at(connection), self._now() + _REST_SECONDS)
+        expires_at = max(self._in_flight.expires_at(connection), self._now() + _REST_SECONDS)
         try:
-            response = connection.receive(PRODUCE, Deadline(until, self._now))
+            response = connection.receive(PRODUCE, Deadline(expires_at, self._now))
         except PykafkaError as error:
             self._disconnect(connection, self._name_timeout(error))
             return
@@ -243,7 +243,7 @@ class Sender:
 
     def _check_leaders(self) -> None:
         """
-        Leave brokers that do not answer, if other brokers know another leader.
+        Drop connections to brokers that do not answer, if others know another leader.
         """
         # Invariant R18 (no single broker).
         for connection, batches in self._in_flight.due_checks(self._now()).items():
@@ -283,7 +283,7 @@ class Sender:
         yield from map(self._in_flight.check_at, self._in_flight.connections)
         for queue in self._accumulator.active.values():
             yield now + self._seconds_left(queue)
-            # A queue without backoff waits for a response of its broker.
+            # A queue without a backoff waits for a response from its broker.
             if queue.waiting and queue.not_before > now:
                 yield queue.not_before
 

@@ -71,7 +71,8 @@ class TransactionalSession:
     Writes into one transaction; any process that gets :attr:`prepared` can end it.
 
     ``extra_partitions`` are written to last, and added together with the first partitions, which
-    saves a request. The brokers know ``fence_id`` once the write has ended without this one.
+    saves a request. The brokers know ``fence_id`` once the write has ended without this
+    transaction.
     """
 
     transactions: Transactions
@@ -85,7 +86,7 @@ class TransactionalSession:
     @property
     def prepared(self) -> PreparedTransaction:
         """
-        The transaction, as another process needs it to end it.
+        The transaction in the form in which another process can end it.
         """
         return PreparedTransaction(self.transactional_id, *self.identity)
 
@@ -100,8 +101,8 @@ class TransactionalSession:
         self.transactions.add_partitions(self.transactional_id, self.identity, sorted(new))
         self._added |= new
         if first and self.fence_id is not None:
-            # Only now that the transaction is open. The driver registers the fence id first, and
-            # lists open transactions second: whichever side acts second sees the other.
+            # Checked only once the transaction is open. The driver registers the fence id first and
+            # then lists open transactions, so whichever side acts second sees the other.
             self.transactions.check_not_fenced(self.fence_id, self.transactional_id)
 
     def abort(self) -> None:
@@ -109,8 +110,8 @@ class TransactionalSession:
         Abort the transaction after a failed write.
 
         Requests may still be in flight, and brokers before 3.6 accept records after EndTxn with the
-        same epoch (KIP-890): a transaction that would stay open. So the id is fenced with
-        the next epoch instead.
+        same epoch (KIP-890), which would leave a hanging transaction. So the id is fenced with the
+        next epoch instead.
         """
         if not self._added:
             return

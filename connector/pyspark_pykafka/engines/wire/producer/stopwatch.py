@@ -1,5 +1,5 @@
 """
-Measures the time that a sender is at work.
+Measures the time that a sender spends at work.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ class Stopwatch:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._since = 0.0
-        self._before = 0.0
+        self._total = 0.0
 
     def __enter__(self) -> None:
         self._since = self._now()
 
     def __exit__(self, *_: object) -> None:
-        self._before = self.seconds()
+        self._total = self.seconds()
 
     def seconds(self) -> float:
         """
-        Return the seconds so far; to be called within the context.
+        Return the seconds so far; must be called within the context.
         """
-        return self._before + self._now() - self._since
+        return self._total + self._now() - self._since
