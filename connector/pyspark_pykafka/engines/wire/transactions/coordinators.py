@@ -46,7 +46,7 @@ _COORDINATOR_MOVED = frozenset(
 # a few milliseconds.
 _INITIAL_BACKOFF_SECONDS = 0.01
 
-# Transactional ids in one request: brokers accept 100 MB, and answer a thousand ids in some
+# Transactional ids in one request: brokers accept 100 MB, and answer a thousand ids in a few
 # milliseconds.
 _MAX_IDS_PER_REQUEST = 1_000
 
@@ -62,8 +62,9 @@ class Coordinators:
     """
     Sends requests to the coordinators of transactional ids, and caches their addresses.
 
-    ``to_error`` maps one of Kafka's error codes and the action that failed to an error. Each call
-    takes at most ``config.block_seconds``, and raises the errors of :mod:`pyspark_pykafka.errors`.
+    ``to_error`` returns the error for one of Kafka's error codes and the action that failed. Each
+    call takes at most ``config.block_seconds``, and raises the errors of
+    :mod:`pyspark_pykafka.errors`.
     """
 
     cluster: Cluster
@@ -108,7 +109,7 @@ class Coordinators:
         action: str,
     ) -> dict[str, PykafkaError]:
         """
-        Send requests to many coordinators at once, each retried until it succeeds or is fatal.
+        Send requests to many coordinators at once, each until it succeeds or its error is fatal.
 
         One deadline covers them all. Returns the errors, by transactional id, of the requests that
         were rejected or did not succeed before the deadline.
@@ -155,7 +156,7 @@ class Coordinators:
         deadline: Deadline,
     ) -> list[T]:
         """
-        Send each coordinator once the requests for all of its ids; return the responses.
+        Send each coordinator the requests for all of its ids, once; return the responses.
 
         ``request`` makes a request for several ids. Coordinators that fail are left out. Raises the
         error of an id whose coordinator the user may not look up: no retry can help.
@@ -247,7 +248,7 @@ class Coordinators:
         """
         Forget a broker that failed for all ids that it coordinates, so that it fails only once.
         """
-        for name in [name for name, home in self.addresses.items() if home == address]:
+        for name in [name for name, cached in self.addresses.items() if cached == address]:
             del self.addresses[name]
 
     def _find_coordinators(

@@ -83,10 +83,10 @@ class TransactionLookups:
         def once(deadline: Deadline) -> None:
             missing = [name for name in transactional_ids if name not in descriptions]
             descriptions.update(self._describe_once(missing, deadline))
-            lacking = len(set(transactional_ids)) - len(descriptions)
-            if lacking:
+            missing_count = len(set(transactional_ids)) - len(descriptions)
+            if missing_count:
                 name = next(name for name in transactional_ids if name not in descriptions)
-                msg = f"{lacking} transactions were not described, {name} among them"
+                msg = f"{missing_count} transactions were not described, {name} among them"
                 raise BrokerUnavailableError(msg)
 
         if transactional_ids:
@@ -97,7 +97,7 @@ class TransactionLookups:
         self, transactional_ids: Sequence[str], deadline: Deadline | None = None
     ) -> dict[str, TransactionDescription | None]:
         """
-        Return the states of those ids whose coordinators answer the first request.
+        Return the states of the ids whose coordinators answer the first request.
         """
         limit = deadline or self.cluster.new_deadline(self.config.request_seconds)
         try:
@@ -123,7 +123,7 @@ class TransactionLookups:
 
     def wait_until_visible(self, transactional_ids: Sequence[str]) -> None:
         """
-        Return once the end of these transactions is marked in all of their partitions.
+        Return once these transactions have their markers in all of their partitions.
 
         A coordinator writes the markers after its decision. Until then ``read_committed`` readers
         of a partition stop at the transaction's first record. Raises
@@ -148,7 +148,7 @@ class TransactionLookups:
         self, pattern: TransactionalIdPattern, states: Iterable[TransactionState] = ()
     ) -> list[str]:
         """
-        Return the ids that match a pattern, in these states or, if none are given, in any.
+        Return the ids that match a pattern and are in one of these states; without states, in any.
 
         Every broker must answer; all are queried at once.
         """
@@ -168,7 +168,7 @@ class TransactionLookups:
         """
         Return the same as :meth:`list_ids` from the brokers that answer in time; log the others.
 
-        For transactions that should end now, but would also time out by themselves.
+        This is for transactions that should end now, but would also time out by themselves.
         """
         deadline = self.cluster.new_deadline(self.config.block_seconds)
         try:

@@ -1,5 +1,5 @@
 """
-The requests about transactions, each in the newest version that a connection's broker supports.
+The requests for transactions, each in the newest version that a connection's broker supports.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def init_producer_id(
     transactional_id: str, timeout_ms: int
 ) -> RequestFactory[InitProducerIdResponse]:
     """
-    Return InitProducerId: it aborts an open transaction of the id, and returns the next epoch.
+    Return InitProducerId, which aborts an open transaction of the id and returns the next epoch.
     """
 
     def request(connection: Connection) -> Request[InitProducerIdResponse]:
@@ -64,7 +64,7 @@ def add_partitions(
     transactional_id: str, identity: ProducerIdAndEpoch, tps: Sequence[TopicPartition]
 ) -> RequestFactory[AddPartitionsToTxnResponse]:
     """
-    Return AddPartitionsToTxn.
+    Return AddPartitionsToTxn, which must succeed before records are sent to these partitions.
     """
 
     def request(connection: Connection) -> Request[AddPartitionsToTxnResponse]:
@@ -76,7 +76,7 @@ def add_partitions(
 
 def end_txn(prepared: PreparedTransaction, *, commit: bool) -> RequestFactory[EndTxnResponse]:
     """
-    Return EndTxn.
+    Return EndTxn, which commits or aborts the transaction.
     """
     name, *identity = prepared
     return lambda connection: end_txn_request(
@@ -100,7 +100,7 @@ def describe_transactions(
     transactional_ids: Sequence[str],
 ) -> RequestFactory[DescribeTransactionsResponse]:
     """
-    Return DescribeTransactions.
+    Return DescribeTransactions, for ids that have the same coordinator.
     """
 
     def request(connection: Connection) -> Request[DescribeTransactionsResponse]:

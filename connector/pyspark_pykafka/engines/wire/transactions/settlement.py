@@ -143,6 +143,6 @@ def _outcome(
         description.producer_id == prepared.producer_id and description.epoch == prepared.epoch + 1
     )
     if started is not None and description.started_ms > started:
-        # Another write has used the id since: it is that write's transaction that was aborted.
+        # Another write has used the id since, and the description is of that write's transaction.
         return Outcome.LOST
     return Outcome.ABORTED if fenced and description.state in _ABORTED else Outcome.LOST

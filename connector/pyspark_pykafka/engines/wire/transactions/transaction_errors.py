@@ -31,7 +31,7 @@ class FencedError(KafkaClientError):
 
 def transaction_error(code: int, action: str) -> PykafkaError:
     """
-    Return the error for one of Kafka's codes; ``action`` is what failed, as "committing orders-0".
+    Return the error for a code of Kafka's; ``action`` failed, such as "committing orders-0".
     """
     error = map_error_code(code, action)
     if code in _FENCED:

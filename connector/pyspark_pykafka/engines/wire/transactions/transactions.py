@@ -72,8 +72,8 @@ class Transactions(TransactionLookups):
         """
         Begin a transaction with the id that ``choose`` returns; return that id and the identity.
 
-        Each retry chooses again. So an id that was chosen by one coordinator's state is never used
-        at another coordinator, which may know a newer state. Raises as :meth:`begin` does.
+        Each retry chooses again. So an id that was chosen by the state at one coordinator is never
+        used at another, which may know a newer state. Raises as :meth:`begin` does.
         """
 
         def begin_once(deadline: Deadline) -> tuple[str, ProducerIdAndEpoch]:
@@ -164,7 +164,7 @@ class Transactions(TransactionLookups):
         """
         Raise :class:`ExactlyOnceError` if a transaction whose abort was refused is committed.
         """
-        # INVALID_TXN_STATE means that id, producer id and epoch match, so this one is committed.
+        # Only with INVALID_TXN_STATE do id, producer id and epoch match those of the coordinator.
         not_ongoing = [
             transaction
             for transaction, error in fenced.items()
@@ -205,7 +205,8 @@ class Transactions(TransactionLookups):
             errors = self.fence_once(remaining, deadline)
             concurrent = [name for name, error in errors.items() if is_concurrent(error)]
             descriptions = self.describe_reachable(concurrent)
-            # In any other state a transaction is about to begin, or a dying coordinator forgets it.
+            # In any other state a new transaction may be about to begin, or the abort may be lost
+            # with its coordinator.
             decided = {
                 name
                 for name, description in descriptions.items()
@@ -221,7 +222,7 @@ class Transactions(TransactionLookups):
         self, transactional_ids: Iterable[str], deadline: Deadline
     ) -> dict[str, PykafkaError]:
         """
-        Send InitProducerId for each id once: open transactions are aborted. Return errors by id.
+        Send InitProducerId for each id once, which aborts open transactions; return errors by id.
 
         CONCURRENT_TRANSACTIONS means that a transaction was open, or is being ended.
         """

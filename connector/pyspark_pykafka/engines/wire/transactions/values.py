@@ -1,5 +1,5 @@
 """
-A transaction as the process that ends it knows it, and as its coordinator describes it.
+The states and descriptions of transactions, as their coordinators report them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DECIDED_STATES = (TransactionState.PREPARE_COMMIT, TransactionState.PREPARE_ABOR
 
 class TransactionDescription(NamedTuple):
     """
-    What the coordinator reports for a transactional id; ``started_ms`` is in ms since the epoch.
+    A coordinator's description of a transactional id; ``started_ms`` is in ms since the epoch.
     """
 
     transactional_id: str
