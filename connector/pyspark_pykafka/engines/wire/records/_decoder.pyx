@@ -40,9 +40,10 @@ cdef enum:
 # Spark's timestamps are 64-bit microseconds, Kafka's are 64-bit milliseconds.
 cdef int64_t MAX_MILLIS = INT64_MAX // 1000
 
-# Up to this size, our own checksum is faster than calling the faster library through Python.
+# Up to this size in bytes, our own checksum is faster than a call of the crc32c library through
+# Python.
 cdef enum:
-    SMALL = 512
+    SMALL_BATCH = 512
 
 
 class MalformedBatch(ValueError):
@@ -137,7 +138,7 @@ cdef inline bint read_varint(Cursor* cursor, int64_t* value) noexcept nogil:
 
 cdef inline bint read_span(Cursor* cursor, const uint8_t** start, int64_t* size) noexcept nogil:
     """
-    Read a length and skip as many bytes; -1 means null, other negative lengths are invalid.
+    Read a length and skip that many bytes; -1 means null, other negative lengths are invalid.
     """
     if not read_varint(cursor, size) or size[0] < -1:
         return False
@@ -158,14 +159,14 @@ cdef inline bint skip_byte(Cursor* cursor) noexcept nogil:
 
 cdef inline bint no_headers(Cursor* cursor) noexcept nogil:
     """
-    Return whether the record ends here with the number 0: no headers, as in most records.
+    Return whether only the header count 0 is left of a record, as in most records.
     """
     return cursor.end - cursor.at == 1 and cursor.at[0] == 0
 
 
 # --- Checksums ------------------------------------------------------------------------------------
 
-# The effect of a byte on a CRC-32C if 0 to 7 bytes follow it, to process eight bytes in one step.
+# The effect of a byte on a CRC-32C if k (0 to 7) bytes follow it, to process eight bytes per step.
 cdef uint32_t CRC_TABLE[8][256]
 
 
@@ -186,7 +187,7 @@ cdef void fill_crc_table() noexcept:
 fill_crc_table()
 
 
-cdef uint32_t small_crc32c(const uint8_t* at, int64_t size) noexcept nogil:
+cdef uint32_t own_crc32c(const uint8_t* at, int64_t size) noexcept nogil:
     cdef uint32_t crc = 0xFFFFFFFF
     while size >= 8:
         crc ^= at[0] | (<uint32_t>at[1] << 8) | (<uint32_t>at[2] << 16) | (<uint32_t>at[3] << 24)
@@ -234,7 +235,8 @@ cdef class Growing:
 
     cdef uint8_t* start
     cdef size_t used
-    cdef size_t room
+    cdef size_t capacity
+    # The size of the previous block.
     cdef size_t expected
 
     def __dealloc__(self):
@@ -245,20 +247,21 @@ cdef class Growing:
         Append ``more`` uninitialised bytes and return their address.
         """
         cdef uint8_t* at
-        if self.used + more > self.room:
+        if self.used + more > self.capacity:
             self.grow(self.used + more)
         at = self.start + self.used
         self.used += more
         return at
 
-    cdef int grow(self, size_t least) except -1:
+    cdef int grow(self, size_t min_size) except -1:
         # The size of the previous block is the best guess; a small margin avoids another copy.
-        cdef size_t room = max(least, max(2 * self.room, self.expected + self.expected // 16), 256)
-        cdef uint8_t* moved = <uint8_t*>realloc(self.start, room)
+        cdef size_t guess = max(2 * self.capacity, self.expected + self.expected // 16)
+        cdef size_t capacity = max(min_size, guess, 256)
+        cdef uint8_t* moved = <uint8_t*>realloc(self.start, capacity)
         if moved == NULL:
-            raise MemoryError(f"no {room} bytes for a column")
+            raise MemoryError(f"no {capacity} bytes for a column")
         self.start = moved
-        self.room = room
+        self.capacity = capacity
         return 0
 
     cdef Memory hand_over(self):
@@ -273,7 +276,7 @@ cdef class Growing:
         self.expected = self.used
         self.start = NULL
         self.used = 0
-        self.room = 0
+        self.capacity = 0
         return memory
 
 
@@ -296,10 +299,10 @@ cdef class Validity:
         return 0
 
     cdef int cover(self, Py_ssize_t rows) except -1:
-        cdef size_t wanted = (rows + 7) >> 3
+        cdef size_t size = (rows + 7) >> 3
         cdef size_t more
-        if wanted > self.bits.used:
-            more = wanted - self.bits.used
+        if size > self.bits.used:
+            more = size - self.bits.used
             memset(self.bits.extend(more), 0xFF, more)
         return 0
 
@@ -393,10 +396,10 @@ cdef class HeadersColumn:
         self.keys = BytesColumn()
         self.values = BytesColumn()
 
-    cdef inline int end_row(self, bint none) except -1:
+    cdef inline int end_row(self, bint is_null) except -1:
         if self.rows == 0:
             (<int32_t*>self.ends.extend(4))[0] = 0
-        if none:
+        if is_null:
             self.validity.set_null(self.rows)
         (<int32_t*>self.ends.extend(4))[0] = <int32_t>self.keys.rows
         self.rows += 1
@@ -404,7 +407,7 @@ cdef class HeadersColumn:
 
     cdef void undo(self) noexcept:
         """
-        Remove the pairs of the unfinished record.
+        Remove the headers of the unfinished record.
         """
         cdef Py_ssize_t pairs = 0
         if self.rows:
@@ -487,15 +490,17 @@ cdef class RecordDecoder:
     cdef HeadersColumn headers
     # The current response, kept alive by its buffer, and the position of its next batch.
     cdef Py_buffer response
-    cdef bint fed
+    cdef bint has_response
     cdef object source
-    cdef Py_ssize_t at
-    cdef bint first
+    cdef Py_ssize_t batch_at
+    cdef bint is_first_batch
+    # The aborted transactions that start after the current batch (the next one is the last item),
+    # and the producer ids of those that have started and not ended.
     cdef list aborted
     cdef set aborting
     # The current batch: its records, the number of records left, and fields of its header.
-    cdef Py_buffer inflated
-    cdef bint held
+    cdef Py_buffer decompressed
+    cdef bint has_decompressed
     cdef Cursor cursor
     cdef int64_t left
     cdef int64_t base_offset
@@ -534,15 +539,15 @@ cdef class RecordDecoder:
         self._end_response()
 
     cdef void _end_batch(self) noexcept:
-        if self.held:
-            PyBuffer_Release(&self.inflated)
-            self.held = False
+        if self.has_decompressed:
+            PyBuffer_Release(&self.decompressed)
+            self.has_decompressed = False
         self.left = 0
 
     cdef void _end_response(self) noexcept:
-        if self.fed:
+        if self.has_response:
             PyBuffer_Release(&self.response)
-            self.fed = False
+            self.has_response = False
 
     @property
     def done(self):
@@ -564,10 +569,10 @@ cdef class RecordDecoder:
         self._end_batch()
         self._end_response()
         PyObject_GetBuffer(records, &self.response, PyBUF_SIMPLE)
-        self.fed = True
+        self.has_response = True
         self.source = memoryview(records)
-        self.at = 0
-        self.first = True
+        self.batch_at = 0
+        self.is_first_batch = True
         self.last_offset = self.passed
         self.aborted = sorted(aborted, reverse=True)
         self.aborting = set()
@@ -589,13 +594,13 @@ cdef class RecordDecoder:
         """
         Decode records until the columns are full (true) or the response is decoded (false).
 
-        Raises :class:`MalformedBatch`, :class:`TimestampTooLarge` or :class:`OldFormat`, and raises
-        it again if called again; the columns have the records before the malformed one.
+        Raises :class:`MalformedBatch`, :class:`TimestampTooLarge` or :class:`OldFormat`, and the
+        same error again on the next call. The columns have the records before the malformed one.
         """
         while self.left > 0 or self._next_batch():
             if self._decode_records():
                 return True
-        # The memory of the response may be needed before the next response arrives.
+        # Released now, since the memory may be needed before the next response arrives.
         self._end_response()
         self.source = None
         return False
@@ -628,9 +633,9 @@ cdef class RecordDecoder:
         cdef int64_t left, size, base
         cdef int32_t delta
         cdef bint opened
-        while self.fed and self.position < self.end:
-            batch = <const uint8_t*>self.response.buf + self.at
-            left = self.response.len - self.at
+        while self.has_response and self.position < self.end:
+            batch = <const uint8_t*>self.response.buf + self.batch_at
+            left = self.response.len - self.batch_at
             # Messages of the oldest formats may be smaller than a header, but have the magic byte.
             if left > MAGIC_AT and batch[MAGIC_AT] != 2:
                 raise self._other_format(batch[MAGIC_AT])
@@ -649,7 +654,7 @@ cdef class RecordDecoder:
                     f"a record batch says it holds offsets {base} to +{delta}, after one that "
                     f"ends at {self.last_offset}",
                 )
-            if self.first and base + delta < self.position:
+            if self.is_first_batch and base + delta < self.position:
                 raise MalformedBatch(
                     self.position,
                     f"the first record batch of the answer ends at offset {base + delta}",
@@ -659,8 +664,8 @@ cdef class RecordDecoder:
                 return False
             opened = self._open_batch(batch, size, base, base + delta)
             # Advanced late: a malformed batch must raise again on the next call.
-            self.at += size
-            self.first = False
+            self.batch_at += size
+            self.is_first_batch = False
             self.last_offset = base + delta
             if opened:
                 return True
@@ -708,15 +713,15 @@ cdef class RecordDecoder:
 
     cdef int _check_crc(self, const uint8_t* batch, int64_t size, int64_t first) except -1:
         cdef Py_ssize_t start = batch - <const uint8_t*>self.response.buf
-        cdef uint32_t said = uint32_at(batch + CRC_AT)
-        cdef uint32_t found
-        if size <= SMALL:
-            found = small_crc32c(batch + ATTRIBUTES_AT, size - ATTRIBUTES_AT)
+        cdef uint32_t stored = uint32_at(batch + CRC_AT)
+        cdef uint32_t computed
+        if size <= SMALL_BATCH:
+            computed = own_crc32c(batch + ATTRIBUTES_AT, size - ATTRIBUTES_AT)
         else:
-            found = self.crc32c(self.source[start + ATTRIBUTES_AT:start + size])
-        if found != said:
+            computed = self.crc32c(self.source[start + ATTRIBUTES_AT:start + size])
+        if computed != stored:
             raise MalformedBatch(
-                first, f"a record batch has the checksum {found:#010x} and says {said:#010x}"
+                first, f"a record batch has the checksum {computed:#010x} and says {stored:#010x}"
             )
         return 0
 
@@ -724,7 +729,9 @@ cdef class RecordDecoder:
         self, const uint8_t* batch, int64_t size, int64_t first, int64_t last
     ) except -1:
         """
-        Return whether it is a control batch, or one of an aborted transaction (read_committed).
+        Return whether a batch is a control batch, or belongs to an aborted transaction.
+
+        Aborted transactions are known only with ``read_committed``.
         """
         cdef int16_t attributes = int16_at(batch + ATTRIBUTES_AT)
         cdef int64_t producer
@@ -741,7 +748,7 @@ cdef class RecordDecoder:
 
     cdef bint _is_abort(self, const uint8_t* batch, int64_t size, int64_t first) except -1:
         """
-        Return whether a control batch aborts; its record may have been removed by compaction.
+        Return whether a control batch is an abort marker; compaction may have removed its record.
         """
         cdef Cursor cursor
         cdef int64_t number
@@ -779,18 +786,18 @@ cdef class RecordDecoder:
             plain = self.decompress(codec, self.source[start + HEADER:start + size])
         except ValueError as cause:
             raise MalformedBatch(first, str(cause)) from cause
-        PyObject_GetBuffer(plain, &self.inflated, PyBUF_SIMPLE)
-        self.held = True
-        self.cursor.at = <const uint8_t*>self.inflated.buf
-        self.cursor.end = self.cursor.at + self.inflated.len
+        PyObject_GetBuffer(plain, &self.decompressed, PyBUF_SIMPLE)
+        self.has_decompressed = True
+        self.cursor.at = <const uint8_t*>self.decompressed.buf
+        self.cursor.end = self.cursor.at + self.decompressed.len
         return 0
 
     cdef bint _decode_records(self) except -1:
         """
         Decode the records of the open batch; return true if the columns are full before its end.
 
-        A record is appended only after all of it was checked, so that the columns always have equal
-        lengths.
+        A record is appended only after all of it has been checked, so that the columns always have
+        equal lengths.
         """
         cdef Cursor record
         cdef const uint8_t* key
@@ -829,7 +836,8 @@ cdef class RecordDecoder:
                 if self.log_append_time:
                     millis = self.max_timestamp
                 else:
-                    # Added as unsigned numbers, which may overflow: the result is that of Java.
+                    # Added as unsigned numbers, which may overflow: the result is the same as in
+                    # Java.
                     millis = <int64_t>(<uint64_t>self.base_timestamp + <uint64_t>millis)
                 if self.timestamps is not None and not -MAX_MILLIS <= millis <= MAX_MILLIS:
                     raise TimestampTooLarge(offset, millis)

@@ -3,8 +3,8 @@
 """
 Encodes Arrow columns into Kafka record batches (magic 2), without a Python object per record.
 
-The format is Kafka's ``DefaultRecordBatch`` and ``DefaultRecord`` (KIP-98). Keys are assigned to
-partitions like in the Java client's default partitioner.
+The format is Kafka's ``DefaultRecordBatch`` and ``DefaultRecord`` (KIP-98). Keys go to the same
+partitions as with the Java client's default partitioner.
 """
 
 cimport cython
@@ -17,35 +17,39 @@ from libc.string cimport memcpy, memset
 cdef enum:
     HEADER = 61
 
-# The maximum size of the length and the numbers of a record, beside key, value and headers.
+# The maximum size of the length and the numbers of a record, besides key, value and headers.
 cdef enum:
-    MOST_OVERHEAD = 5 + 1 + 10 + 5 + 5 + 5 + 5
+    MAX_OVERHEAD = 5 + 1 + 10 + 5 + 5 + 5 + 5
 
+# The minimum size of the memory of an open batch.
 cdef enum:
-    LEAST_ROOM = 4096
+    MIN_CAPACITY = 4096
 
 # The first valid timestamp: Spark's are microseconds, Kafka's milliseconds. Brokers reject negative
 # timestamps, and some clients treat 0 as "now".
 cdef enum:
     FIRST_MICROS = 1000
 
-# Reasons why a row cannot become a record.
+# The reasons why a row cannot become a record.
 cdef enum:
-    LARGE = 1
-    ASTRAY = 2
-    EARLY = 3
-    NAMELESS = 4
+    REASON_TOO_LARGE = 1
+    REASON_NO_PARTITION = 2
+    REASON_TOO_EARLY = 3
+    REASON_NO_HEADER_KEY = 4
 
 
 class RowError(ValueError):
     """
-    A row that cannot become a record; ``why`` is one of the constants below, ``detail`` a number.
+    A row that cannot become a record; ``why`` is one of the constants below.
+
+    ``detail`` is the size of the record, the number of partitions of the topic, the timestamp in
+    microseconds, or the index of the header.
     """
 
-    TOO_LARGE = LARGE
-    NO_PARTITION = ASTRAY
-    TOO_EARLY = EARLY
-    NO_HEADER_KEY = NAMELESS
+    TOO_LARGE = REASON_TOO_LARGE
+    NO_PARTITION = REASON_NO_PARTITION
+    TOO_EARLY = REASON_TOO_EARLY
+    NO_HEADER_KEY = REASON_NO_HEADER_KEY
 
     def __init__(self, row, why, detail):
         self.row = row
@@ -57,26 +61,29 @@ class RowError(ValueError):
 # --- Columns --------------------------------------------------------------------------------------
 
 cdef struct Column:
-    # An Arrow array: without validity there are no nulls; ends have 32 bits, or 64 if wide.
+    # An Arrow array: without validity there are no nulls; ends have 32 bits, or 64 if wide. A
+    # column that is not present has only nulls.
     const uint8_t* validity
     const uint8_t* ends
     const uint8_t* data
     int64_t offset
     bint wide
-    bint there
+    bint present
 
 
-cdef Column column_of(object given) except *:
+cdef Column column_of(object addresses) except *:
     """
-    Return a column from (validity, ends, data, offset, wide) with addresses, or from None.
+    Return a column from a tuple (validity, ends, data, offset, wide), or from None.
+
+    The first three are addresses.
     """
     cdef Column column
     cdef uintptr_t validity, ends, data
     memset(&column, 0, sizeof(Column))
-    column.there = given is not None
-    if given is None:
+    column.present = addresses is not None
+    if addresses is None:
         return column
-    validity, ends, data, column.offset, column.wide = given
+    validity, ends, data, column.offset, column.wide = addresses
     column.validity = <const uint8_t*>validity
     column.ends = <const uint8_t*>ends
     column.data = <const uint8_t*>data
@@ -84,7 +91,7 @@ cdef Column column_of(object given) except *:
 
 
 cdef inline bint is_null(const Column* column, int64_t row) noexcept nogil:
-    if not column.there:
+    if not column.present:
         return True
     if column.validity == NULL:
         return False
@@ -157,7 +164,7 @@ cdef inline int64_t span_size(Span span) noexcept nogil:
 
 cdef inline uint32_t murmur2(Span key) noexcept nogil:
     """
-    Return the hash of Java's ``Utils.murmur2``.
+    Return the same hash as ``Utils.murmur2`` of the Java client.
     """
     cdef uint32_t m = 0x5bd1e995
     cdef uint32_t h = <uint32_t>0x9747b28c ^ <uint32_t>key.size
@@ -279,7 +286,7 @@ cdef struct Slot:
     # The open batch of one partition; without records, no memory is allocated.
     uint8_t* start
     size_t used
-    size_t room
+    size_t capacity
     int topic
     int32_t count
     int64_t base_timestamp
@@ -289,11 +296,12 @@ cdef struct Slot:
 cdef struct Topic:
     int first_slot
     int partitions
-    # The partitions with a leader, and the one for rows without a key and a partition.
-    int available_at
-    int available
+    # The partitions with a leader (a section of the encoder's array), and the one of them for rows
+    # with neither a key nor a partition.
+    int available_start
+    int available_count
     int sticky
-    uint64_t name
+    uint64_t name_hash
 
 
 @cython.final
@@ -301,22 +309,22 @@ cdef class RecordEncoder:
     """
     Fills batches of about ``batch_bytes``; records of more than ``record_bytes`` are rejected.
 
-    Rows without a key and a partition stay at one partition until its batch is full (KIP-480);
-    ``seed`` seeds its choice. With ``hashes``, ``content`` is the sum of the hashes of all rows:
-    topic, key, value, headers, and partition and timestamp if the row has them. It does not depend
-    on the machine, the order of rows, or the batches.
+    Rows with neither a key nor a partition go to one partition until its batch is full (KIP-480);
+    ``seed`` seeds the choice of partitions. With ``hashes``, ``content`` is the sum of the hashes
+    of all rows. The hash of a row covers topic, key, value, headers, and partition and timestamp if
+    the row has them. The sum does not depend on the machine, the order of rows, or the batches.
     """
 
     cdef Slot* slots
     cdef int slot_count
     cdef Topic* topics
     cdef int topic_count
-    cdef int32_t* availables
+    cdef int32_t* available
     cdef int available_count
     cdef size_t batch_bytes
     cdef int64_t record_bytes
-    cdef uint64_t chance
-    cdef size_t open
+    cdef uint64_t random_state
+    cdef size_t open_size
     cdef bint hashes
     cdef readonly uint64_t content
     # The rows being encoded; the owner keeps their arrays alive.
@@ -341,7 +349,7 @@ cdef class RecordEncoder:
         self.hashes = hashes
         self.batch_bytes = batch_bytes
         self.record_bytes = record_bytes
-        self.chance = seed | 1
+        self.random_state = seed | 1
 
     def __dealloc__(self):
         cdef int slot
@@ -349,44 +357,47 @@ cdef class RecordEncoder:
             free(self.slots[slot].start)
         free(self.slots)
         free(self.topics)
-        free(self.availables)
+        free(self.available)
 
     @property
     def open_bytes(self):
         """
         The total size of the batches that are not full yet.
         """
-        return self.open
+        return self.open_size
 
     def add_topic(self, int partitions, available, const uint8_t[::1] name=b""):
         """
-        Add a topic; return its number and the slot of partition 0, followed by those of the others.
+        Add a topic; return its number and the slot of partition 0.
+
+        The slots of the other partitions follow. ``available`` has the partitions with a leader; if
+        it is empty, all partitions are used.
         """
         cdef list usable = list(available) or list(range(partitions))
         cdef int first = self.slot_count
-        cdef int at, number
+        cdef int index, partition, slot
         cdef Topic* topic
         self.slots = <Slot*>enlarged(self.slots, (first + partitions) * sizeof(Slot))
         self.topics = <Topic*>enlarged(self.topics, (self.topic_count + 1) * sizeof(Topic))
-        self.availables = <int32_t*>enlarged(
-            self.availables, (self.available_count + len(usable)) * sizeof(int32_t)
+        self.available = <int32_t*>enlarged(
+            self.available, (self.available_count + len(usable)) * sizeof(int32_t)
         )
         topic = &self.topics[self.topic_count]
         topic.first_slot = first
         topic.partitions = partitions
-        topic.available_at = self.available_count
-        topic.available = len(usable)
-        for at, number in enumerate(usable):
-            self.availables[self.available_count + at] = number
+        topic.available_start = self.available_count
+        topic.available_count = len(usable)
+        for index, partition in enumerate(usable):
+            self.available[self.available_count + index] = partition
         self.available_count += len(usable)
-        for at in range(first, first + partitions):
-            self.slots[at].start = NULL
-            self.slots[at].used = 0
-            self.slots[at].room = 0
-            self.slots[at].count = 0
-            self.slots[at].topic = self.topic_count
+        for slot in range(first, first + partitions):
+            self.slots[slot].start = NULL
+            self.slots[slot].used = 0
+            self.slots[slot].capacity = 0
+            self.slots[slot].count = 0
+            self.slots[slot].topic = self.topic_count
         self.slot_count += partitions
-        topic.name = hashed(0, &name[0] if len(name) else NULL, len(name))
+        topic.name_hash = hashed(0, &name[0] if len(name) else NULL, len(name))
         topic.sticky = -1
         self.stick(topic)
         self.topic_count += 1
@@ -396,8 +407,8 @@ cdef class RecordEncoder:
         """
         Start encoding rows; ``columns`` has the tuples of :func:`column_of` by name.
 
-        ``numbers`` is an int32 buffer with the topic number of each row. ``now_ms`` is the timestamp
-        of rows without one. ``owner`` is kept until the rows are encoded.
+        ``numbers`` is an int32 buffer with the topic number of each row. ``now_ms`` is the
+        timestamp of rows without one. ``owner`` is kept until the rows are encoded.
         """
         cdef const int32_t[::1] view
         self.key = column_of(columns.get("key"))
@@ -451,10 +462,10 @@ cdef class RecordEncoder:
         payload.count = taken.count
         payload.base_timestamp = taken.base_timestamp
         payload.max_timestamp = taken.max_timestamp
-        self.open -= taken.used
+        self.open_size -= taken.used
         taken.start = NULL
         taken.used = 0
-        taken.room = 0
+        taken.capacity = 0
         taken.count = 0
         return payload
 
@@ -469,23 +480,26 @@ cdef class RecordEncoder:
         """
         Choose another sticky partition, if there is one.
         """
-        cdef int at, before = topic.sticky
+        cdef int index, previous = topic.sticky
+        cdef int32_t* available = self.available + topic.available_start
         # xorshift64*: any uniform choice will do.
-        self.chance ^= self.chance >> 12
-        self.chance ^= self.chance << 25
-        self.chance ^= self.chance >> 27
-        at = <int>(((self.chance * <uint64_t>2685821657736338717) >> 33) % topic.available)
-        topic.sticky = self.availables[topic.available_at + at]
-        if topic.sticky == before and topic.available > 1:
-            topic.sticky = self.availables[topic.available_at + (at + 1) % topic.available]
+        self.random_state ^= self.random_state >> 12
+        self.random_state ^= self.random_state << 25
+        self.random_state ^= self.random_state >> 27
+        index = <int>(
+            ((self.random_state * <uint64_t>2685821657736338717) >> 33) % topic.available_count
+        )
+        topic.sticky = available[index]
+        if topic.sticky == previous and topic.available_count > 1:
+            topic.sticky = available[(index + 1) % topic.available_count]
 
     cdef int destination(self, Topic* topic, Span key) except -1:
-        cdef int32_t wanted
+        cdef int32_t requested
         if not is_null(&self.partition, self.row):
-            wanted = (<const int32_t*>self.partition.data)[self.row + self.partition.offset]
-            if not 0 <= wanted < topic.partitions:
-                raise RowError(self.row, ASTRAY, topic.partitions)
-            return wanted
+            requested = (<const int32_t*>self.partition.data)[self.row + self.partition.offset]
+            if not 0 <= requested < topic.partitions:
+                raise RowError(self.row, REASON_NO_PARTITION, topic.partitions)
+            return requested
         if key.size >= 0:
             return (murmur2(key) & 0x7FFFFFFF) % <uint32_t>topic.partitions
         return topic.sticky
@@ -496,49 +510,49 @@ cdef class RecordEncoder:
             return self.now_ms
         micros = (<const int64_t*>self.timestamp.data)[self.row + self.timestamp.offset]
         if micros < FIRST_MICROS:
-            raise RowError(self.row, EARLY, micros)
+            raise RowError(self.row, REASON_TOO_EARLY, micros)
         return micros // 1000
 
-    cdef int64_t headers_size(self, int64_t first, int64_t last) except -1:
-        cdef int64_t at, size = varint_size(last - first)
-        for at in range(first, last):
-            if is_null(&self.pairs, at) or is_null(&self.header_key, at):
-                raise RowError(self.row, NAMELESS, at - first)
-            size += span_size(span_of(&self.header_key, at))
-            size += span_size(span_of(&self.header_value, at))
+    cdef int64_t headers_size(self, int64_t first, int64_t end) except -1:
+        cdef int64_t header, size = varint_size(end - first)
+        for header in range(first, end):
+            if is_null(&self.pairs, header) or is_null(&self.header_key, header):
+                raise RowError(self.row, REASON_NO_HEADER_KEY, header - first)
+            size += span_size(span_of(&self.header_key, header))
+            size += span_size(span_of(&self.header_value, header))
         return size
 
     cdef int encode(self) except -2:
         """
-        Append the row to its batch; if the batch is full, return its slot instead.
+        Append the row to its batch and return -1; if the batch is full, return its slot instead.
         """
         cdef Topic* topic = &self.topics[self.topic_of[self.row]]
         cdef Span key = span_of(&self.key, self.row)
         cdef Span value = span_of(&self.value, self.row)
         cdef int partition = self.destination(topic, key)
-        cdef int at_slot = topic.first_slot + partition
-        cdef Slot* slot = &self.slots[at_slot]
+        cdef int slot_number = topic.first_slot + partition
+        cdef Slot* slot = &self.slots[slot_number]
         cdef int64_t millis = self.millis()
-        cdef int64_t first = 0, last = 0, header, body
-        cdef size_t room
+        cdef int64_t first = 0, end = 0, header, body
+        cdef size_t max_size
         cdef uint8_t* at
         if not is_null(&self.headers, self.row):
             first = end_of(&self.headers, self.row)
-            last = end_of(&self.headers, self.row + 1)
-        body = span_size(key) + span_size(value) + self.headers_size(first, last)
-        if body + MOST_OVERHEAD + HEADER > self.record_bytes:
-            raise RowError(self.row, LARGE, body + MOST_OVERHEAD + HEADER)
-        room = body + MOST_OVERHEAD
-        if slot.count and slot.used + room > self.batch_bytes:
+            end = end_of(&self.headers, self.row + 1)
+        body = span_size(key) + span_size(value) + self.headers_size(first, end)
+        if body + MAX_OVERHEAD + HEADER > self.record_bytes:
+            raise RowError(self.row, REASON_TOO_LARGE, body + MAX_OVERHEAD + HEADER)
+        max_size = body + MAX_OVERHEAD
+        if slot.count and slot.used + max_size > self.batch_bytes:
             if partition == topic.sticky:
                 self.stick(topic)
-            return at_slot
-        if slot.used + room > slot.room:
-            self.widen(slot, room)
+            return slot_number
+        if slot.used + max_size > slot.capacity:
+            self.grow(slot, max_size)
         if slot.count == 0:
             slot.used = HEADER
             slot.base_timestamp = slot.max_timestamp = millis
-            self.open += HEADER
+            self.open_size += HEADER
         body += 1 + varint_size(millis - slot.base_timestamp) + varint_size(slot.count)
         at = put_varint(slot.start + slot.used, body)
         at[0] = 0
@@ -546,42 +560,43 @@ cdef class RecordEncoder:
         at = put_varint(at, slot.count)
         at = put_span(at, key)
         at = put_span(at, value)
-        at = put_varint(at, last - first)
-        for header in range(first, last):
+        at = put_varint(at, end - first)
+        for header in range(first, end):
             at = put_span(at, span_of(&self.header_key, header))
             at = put_span(at, span_of(&self.header_value, header))
-        self.open += (at - slot.start) - slot.used
+        self.open_size += (at - slot.start) - slot.used
         slot.used = at - slot.start
         slot.count += 1
         slot.max_timestamp = max(slot.max_timestamp, millis)
         if self.hashes:
-            self.content += self.hash_of(topic, key, value, millis, first, last)
+            self.content += self.hash_of(topic, key, value, millis, first, end)
         return -1
 
     cdef uint64_t hash_of(
-        self, Topic* topic, Span key, Span value, int64_t millis, int64_t first, int64_t last
+        self, Topic* topic, Span key, Span value, int64_t millis, int64_t first, int64_t end
     ) noexcept nogil:
-        cdef uint64_t found = hashed(topic.name, key.at, key.size)
-        cdef int64_t header
+        cdef uint64_t result = hashed(topic.name_hash, key.at, key.size)
+        cdef int64_t partition, header
         cdef Span part
-        found = hashed(found, value.at, value.size)
+        result = hashed(result, value.at, value.size)
         if not is_null(&self.partition, self.row):
-            header = (<const int32_t*>self.partition.data)[self.row + self.partition.offset]
-            found = hashed(found + 1, <const uint8_t*>&header, sizeof(header))
+            partition = (<const int32_t*>self.partition.data)[self.row + self.partition.offset]
+            result = hashed(result + 1, <const uint8_t*>&partition, sizeof(partition))
         if not is_null(&self.timestamp, self.row):
-            found = hashed(found + 2, <const uint8_t*>&millis, sizeof(millis))
-        for header in range(first, last):
+            result = hashed(result + 2, <const uint8_t*>&millis, sizeof(millis))
+        for header in range(first, end):
             part = span_of(&self.header_key, header)
-            found = hashed(found + 3, part.at, part.size)
+            result = hashed(result + 3, part.at, part.size)
             part = span_of(&self.header_value, header)
-            found = hashed(found, part.at, part.size)
-        return found
+            result = hashed(result, part.at, part.size)
+        return result
 
-    cdef int widen(self, Slot* slot, size_t more) except -1:
+    cdef int grow(self, Slot* slot, size_t more) except -1:
         cdef size_t used = slot.used if slot.count else HEADER
-        cdef size_t room = max(used + more, min(2 * slot.room, self.batch_bytes), LEAST_ROOM)
-        slot.start = <uint8_t*>enlarged(slot.start, room)
-        slot.room = room
+        cdef size_t doubled = min(2 * slot.capacity, self.batch_bytes)
+        cdef size_t capacity = max(used + more, doubled, MIN_CAPACITY)
+        slot.start = <uint8_t*>enlarged(slot.start, capacity)
+        slot.capacity = capacity
         return 0
 
 

@@ -25,9 +25,6 @@ if TYPE_CHECKING:
 class ArrowDecoder:
     """
     Decodes the records of one offset range from fetch responses into Arrow batches of one schema.
-
-    A batch is complete at ``max_records`` records or ``max_bytes`` bytes. ``check_crcs`` verifies
-    the checksum of each record batch first (``check.crcs``).
     """
 
     def __init__(
@@ -58,6 +55,9 @@ class ArrowDecoder:
     ) -> ArrowDecoder:
         """
         Return a decoder for the offsets ``[start, end)``.
+
+        An Arrow batch is full at ``max_records`` records or ``max_bytes`` bytes. ``check_crcs``
+        verifies the checksum of each record batch first (``check.crcs``).
         """
         # The decoder checks invariant R13 (consistent batches).
         decoder = RecordDecoder(
@@ -129,11 +129,11 @@ class ArrowDecoder:
         cached = self._constants.get(name)
         if cached is None or len(cached) < rows:
             make = {"topic": self._topics, "partition": self._partitions}[name]
-            # A few rows more, so that a batch with slightly more rows does not need another one.
+            # With a few extra rows, so that a slightly larger batch does not need a new array.
             cached = self._constants[name] = make(rows + rows // 8)
         return cached.slice(0, rows)
 
-    # Both are made of buffers: pa.scalar() and pa.array() import pandas first, which takes 0.2 s.
+    # Both are built from buffers: pa.scalar() and pa.array() import pandas first, taking 0.2 s.
     def _topics(self, rows: int) -> pa.Array:
         name = self._tp.topic.encode()
         ends = array("i", range(0, (rows + 1) * len(name), len(name)))
@@ -145,7 +145,7 @@ class ArrowDecoder:
         return _fixed(pa.int32(), rows, array("i", [self._tp.partition]) * rows)
 
 
-# The decoder returns None for columns that are not selected; those of the schema are.
+# The decoder returns None for columns that are not selected, but the schema's columns always are.
 
 
 def _fixed(kind: pa.DataType, rows: int, memory: Buffer | None) -> pa.Array:
@@ -173,7 +173,7 @@ def _headers(kind: pa.DataType, rows: int, column: HeadersColumn | None) -> pa.A
 
 def _header_keys(column: BytesColumn) -> pa.Array:
     """
-    Return the keys as strings; invalid UTF-8 is replaced, as the Java client does.
+    Return the keys as strings; invalid UTF-8 is replaced, as in the Java client.
     """
     keys = _variable(pa.string(), column[0], column)
     # Nearly all keys are ASCII, which is cheap to check for all at once.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.errors import RecordError
 
 
-# An upper bound of what the headers of a record batch and of a record add to key and value.
+# An upper bound for the bytes of a record batch and a record besides the key and the value.
 _OVERHEAD_BYTES = 256
 
 
@@ -31,8 +31,8 @@ class ArrowEncoder:
     Encodes rows, whose schema :func:`schema.check_sink_schema` has accepted, into record batches.
 
     ``topic`` overrides the rows' topic column. ``partitions`` returns the number of partitions of a
-    topic and the list of those with a leader. ``max_open_bytes`` bounds the bytes of batches that
-    are not full yet. Rows for ``ledger_topic`` are rejected.
+    topic, and the partitions with a leader. ``max_open_bytes`` bounds the bytes of batches that are
+    not full yet. Rows for ``ledger_topic`` are rejected.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class ArrowEncoder:
 
     def _topics(self, batch: pa.RecordBatch) -> memoryview:
         """
-        Return each row's topic as the number that the encoder has given it.
+        Return the number of each row's topic, as assigned by the encoder.
         """
         if self._topic is not None:
             if len(self._constant_numbers) < batch.num_rows:

@@ -108,13 +108,16 @@ class Decompressor:
         return self._decompress(_DECOMPRESSORS[codec], codec, compressed)
 
     def _decompress(
-        self, into: Callable[[memoryview, memoryview], int], codec: int, compressed: memoryview
+        self,
+        decompress_into: Callable[[memoryview, memoryview], int],
+        codec: int,
+        compressed: memoryview,
     ) -> memoryview:
         size = max(_MIN_BUFFER_BYTES, int(self._ratio * len(compressed)))
         while True:
             buffer = self._buffer(min(size, self._max_bytes))
             try:
-                byte_count = into(compressed, buffer)
+                byte_count = decompress_into(compressed, buffer)
             except cramjam.DecompressionError as cause:
                 # The codecs raise the same error for a buffer that is too small.
                 if len(buffer) >= self._max_bytes:
@@ -129,7 +132,7 @@ class Decompressor:
 
     def _snappy(self, compressed: memoryview) -> memoryview:
         try:
-            blocks = _blocks(compressed)
+            blocks = _snappy_blocks(compressed)
             sizes = [cramjam.snappy.decompress_raw_len(block) for block in blocks]
             if sum(sizes) > self._max_bytes:
                 raise self._error(_SNAPPY, compressed)
@@ -158,7 +161,7 @@ class Decompressor:
         )
 
 
-def _blocks(compressed: memoryview) -> list[memoryview]:
+def _snappy_blocks(compressed: memoryview) -> list[memoryview]:
     """
     Return the snappy blocks: one without framing (librdkafka), or several in Java's framing.
     """

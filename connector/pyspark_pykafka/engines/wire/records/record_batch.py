@@ -1,5 +1,5 @@
 """
-Record batches to be produced: header, checksum, compression, and splitting a batch in two.
+Record batches to produce: header, checksum, compression, and splitting a batch in two.
 """
 
 from __future__ import annotations
@@ -45,8 +45,9 @@ class ProducerBatch:
     """
     One record batch for a partition; ``records`` are compressed unless ``codec`` is 0.
 
-    ``sequence`` is the sequence number of the first record. It must not change once the batch was
-    sent, or the broker could not recognise a duplicate. ``created`` is a monotonic time in seconds.
+    ``sequence`` is the sequence number of the first record. It must not change once the batch has
+    been sent, or the broker could not recognise a duplicate. ``created`` is a monotonic time in
+    seconds.
     """
 
     records: memoryview
@@ -151,7 +152,7 @@ class _Record(NamedTuple):
     """
     One record; splitting its batch changes only its offset delta.
 
-    ``rest`` is what follows the offset delta: key, value and headers.
+    ``rest`` has the bytes after the offset delta: key, value and headers.
     """
 
     attributes: int
