@@ -25,7 +25,6 @@ from pyspark_pykafka.registry.rest_api import (
     APICURIO_PATH,
     apicurio_url,
     failed_request_error,
-    in_form,
     is_missing,
     path_part,
     read_kind,
@@ -33,6 +32,7 @@ from pyspark_pykafka.registry.rest_api import (
     read_references,
     registry_url,
     schema_body,
+    with_format,
 )
 from pyspark_pykafka.registry.schemas import RegisteredSchema, Schema, SchemaReference
 from pyspark_pykafka.registry.transport import RegistryTransport
@@ -42,14 +42,13 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.options import RegistryOptions
 
-#: The number of schemas that a process caches, and the seconds for which an id is cached as
+#: The number of schemas that a client caches, and the seconds for which an id is cached as
 #: unknown.
 MAX_CACHED = 1000
 UNKNOWN_SECONDS = 10.0
 
-# A schema with more direct and indirect references is an error.
+# A schema with more direct and indirect references than this is an error.
 _MAX_IMPORTS = 500
-
 
 #: The kinds of ids in Apicurio's own API, as in its paths.
 GLOBAL_IDS, CONTENT_IDS = "globalIds", "contentIds"
@@ -88,7 +87,7 @@ class SchemaRegistry:
         """
         Whether the URLs are Apicurio's, so that Apicurio's own API is available.
         """
-        return self._transport.has_url(APICURIO_PATH)
+        return self._transport.all_urls_match(APICURIO_PATH)
 
     def schema_by_id(self, schema_id: int) -> RegisteredSchema:
         """
@@ -96,7 +95,7 @@ class SchemaRegistry:
 
         All URLs are tried before an id counts as unknown: a registry's replica may lag behind.
 
-        Raises :class:`SchemaNotFoundError` if the registry does not know it.
+        Raises :class:`SchemaNotFoundError` if the registry does not know the id.
         """
         return self._cached(("id", schema_id), f"/schemas/ids/{schema_id}", f"id {schema_id}")
 
@@ -105,7 +104,7 @@ class SchemaRegistry:
         Return the schema of a GUID, such as ``89791762-2336-4186-9674-299b90a802e2``.
 
         GUIDs are in the header ``__value_schema_id`` (``GET /schemas/guids/{guid}``; Confluent 8.0
-        and later). Raises :class:`SchemaNotFoundError` if the registry does not know it.
+        and later). Raises :class:`SchemaNotFoundError` if the registry does not know the GUID.
         """
         return self._cached(("guid", guid), f"/schemas/guids/{quote(guid)}", f"GUID {guid}")
 
@@ -113,19 +112,19 @@ class SchemaRegistry:
         """
         Return a schema by an id of Apicurio's own API; ``kind`` is ``globalIds`` or ``contentIds``.
 
-        Raises :class:`SchemaNotFoundError` if the registry does not know it.
+        Raises :class:`SchemaNotFoundError` if the registry does not know the id.
         """
         return self._cached((kind, number), f"/ids/{kind}/{number}", f"{kind[:-1]} {number}")
 
     def latest(self, subject: str, *, form: str = "") -> RegisteredSchema:
         """
-        Return the latest schema of a subject, with its references resolved.
+        Return the latest schema of a subject, with its references resolved (``GET
+        /subjects/{subject}/versions/latest``). It is not cached.
 
         With ``form="serialized"``, Confluent's registry returns the descriptors of Protobuf files
         in base64 instead of their texts (``?format=serialized``).
 
-        The result is not cached (``GET /subjects/{subject}/versions/latest``). Raises
-        :class:`SchemaNotFoundError` if there is no such subject.
+        Raises :class:`SchemaNotFoundError` if there is no such subject.
         """
         resource = f"subject '{subject}'"
         return self._fetch(f"/subjects/{path_part(subject)}/versions/latest", resource, form)
@@ -142,7 +141,7 @@ class SchemaRegistry:
 
     def look_up(self, subject: str, schema: Schema) -> RegisteredSchema:
         """
-        Return this schema as it is registered under a subject (``POST /subjects/{subject}``).
+        Return a schema with the id that it has under a subject (``POST /subjects/{subject}``).
 
         Raises :class:`SchemaNotFoundError` if the subject does not exist or lacks the schema.
         """
@@ -152,11 +151,12 @@ class SchemaRegistry:
 
     def register(self, subject: str, schema: Schema) -> RegisteredSchema:
         """
-        Register a schema under a subject, and return it with its id.
+        Register a schema under a subject, and return it with its id (``POST
+        /subjects/{subject}/versions``).
 
-        If it is registered already, its existing id is returned (``POST
-        /subjects/{subject}/versions``). Older registries return no GUID and no version. Raises
-        :class:`IncompatibleSchemaError` if the registry rejects it as invalid or incompatible.
+        If it is registered already, its existing id is returned. Older registries return no GUID
+        and no version. Raises :class:`IncompatibleSchemaError` if the registry rejects it as
+        invalid or incompatible.
         """
         request = Request("POST", f"/subjects/{path_part(subject)}/versions", schema_body(schema))
         document = self._request_object(request, f"the schema in subject '{subject}'")
@@ -196,10 +196,11 @@ class SchemaRegistry:
         return fetched
 
     def _fetch(self, path: str, resource: str, form: str = "") -> RegisteredSchema:
-        own_api = path.startswith("/ids/")
-        request = Request("GET", in_form(path, form), expects_json=not own_api)
-        response = self._response(request, resource, apicurio_url if own_api else registry_url)
-        if own_api:
+        is_apicurio_path = path.startswith("/ids/")
+        request = Request("GET", with_format(path, form), expects_json=not is_apicurio_path)
+        rebase = apicurio_url if is_apicurio_path else registry_url
+        response = self._response(request, resource, rebase)
+        if is_apicurio_path:
             return self._apicurio_schema(path, resource, response)
         document = response.document
         if not isinstance(document, dict) or not isinstance(document.get("schema"), str):
@@ -282,11 +283,11 @@ class SchemaRegistry:
 
     def _fetch_referenced(self, reference: SchemaReference, form: str) -> Schema:
         """
-        Return a schema that another one refers to, without resolving its own references.
+        Return a schema that another schema refers to, without resolving its own references.
         """
         resource = f"{reference.subject} version {reference.version}"
         path = f"/subjects/{path_part(reference.subject)}/versions/{reference.version}"
-        document = self._request_object(Request("GET", in_form(path, form)), resource)
+        document = self._request_object(Request("GET", with_format(path, form)), resource)
         if not isinstance(document.get("schema"), str):
             msg = (
                 f"the schema registry's response for {resource} has no schema; check "

@@ -1,8 +1,7 @@
 """
 The errors of the schema registry's client.
 
-An unknown schema may make a record bad. An unreachable registry never does; that error is
-retriable.
+An unknown schema can make a record bad. An unreachable registry never does: its error is retriable.
 """
 
 from __future__ import annotations

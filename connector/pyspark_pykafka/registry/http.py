@@ -29,7 +29,7 @@ _CONTENT_TYPE = "application/vnd.schemaregistry.v1+json"
 _ACCEPT = f"{_CONTENT_TYPE}, application/json"
 _REDIRECTS = frozenset({301, 302, 307, 308})
 _MAX_REDIRECTS = 3
-# The retriable statuses: too many requests, timeouts, any server error.
+# The retriable statuses besides server errors: request timeout, too early, too many requests.
 _TRANSIENT = frozenset({408, 425, 429})
 _CHUNK_BYTES = 1 << 16
 #: The minimum timeout of a request, however near the deadline is.
@@ -91,7 +91,7 @@ class HttpClient:
         """
         Return the server's response to a request below a URL, after up to three redirects.
 
-        Raises :class:`RegistryUnavailableError` if another attempt can succeed.
+        Raises :class:`RegistryUnavailableError` if another attempt may succeed.
         """
         url = base.rstrip("/") + request.path
         for _ in range(_MAX_REDIRECTS + 1):
@@ -169,7 +169,7 @@ def tls_context(options: RegistryOptions) -> ssl.SSLContext:
     except (OSError, ValueError) as cause:
         msg = (
             "the files of schema.registry.ssl.* cannot be used: "
-            f"{getattr(cause, 'strerror', None) or cause}; they must be readable, and PEM"
+            f"{getattr(cause, 'strerror', None) or cause}; they must be readable PEM files"
         )
         raise TlsError(msg) from cause
     return context
@@ -228,7 +228,7 @@ def _check_status(base: str, request: Request, response: Response) -> Response:
         msg = f"the schema registry {_server_url(base)} does not permit this user's request"
         raise AuthorizationError(msg)
     if status == 200 and request.expects_json and response.document is None:
-        # The response is a proxy's page, or was cut off.
+        # It is a proxy's page, or was cut off.
         msg = f"{_server_url(base)}: its response is not JSON"
         raise RegistryUnavailableError(msg)
     return response
@@ -236,8 +236,8 @@ def _check_status(base: str, request: Request, response: Response) -> Response:
 
 def _origin(url: str) -> tuple[str, str, int]:
     parts = urlsplit(url)
-    default = 443 if parts.scheme == "https" else 80
-    return parts.scheme, parts.hostname or "", parts.port or default
+    default_port = 443 if parts.scheme == "https" else 80
+    return parts.scheme, parts.hostname or "", parts.port or default_port
 
 
 def _server_url(url: str) -> str:

@@ -23,7 +23,7 @@ _NOT_FOUND = frozenset({40401, 40402, 40403})
 _REJECTED = frozenset({409, 42201, 42202, 42203})
 _KINDS = frozenset({"AVRO", "JSON", "PROTOBUF"})
 
-#: The part of a URL that begins the path of Apicurio's APIs.
+#: The path at the end of a URL of Apicurio's own API, or of its ``ccompat`` API.
 APICURIO_PATH = re.compile(r"/apis/(ccompat|registry)/v\d+/?$")
 
 
@@ -78,23 +78,23 @@ def apicurio_url(url: str) -> str:
     return f"{url[: match.start()]}/apis/registry/v2" if match else url
 
 
-def in_form(path: str, form: str) -> str:
+def with_format(path: str, form: str) -> str:
     """
-    Return the path with the requested format of the schema, such as ``serialized``.
+    Return the path with a query for a schema's format, such as ``serialized``, if one is given.
     """
     return f"{path}?format={form}" if form else path
 
 
 def path_part(name: str) -> str:
     """
-    Return a subject's name as a part of a path.
+    Return a subject's name, quoted as one segment of a path.
     """
     return quote(name, safe="")
 
 
 def schema_body(schema: Schema) -> dict[str, Any]:
     """
-    Return the body of a request with a schema's text.
+    Return the body of a request to register or look up a schema.
     """
     body: dict[str, Any] = {"schema": schema.text}
     if schema.kind != "AVRO":

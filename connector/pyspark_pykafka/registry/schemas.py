@@ -26,7 +26,7 @@ class SchemaReference:
 @dataclass(frozen=True, slots=True)
 class Schema:
     """
-    A schema's text, its kind and its references, in the form in which schemas are registered.
+    The text, the kind and the references of a schema, as it is registered.
     """
 
     text: str

@@ -37,9 +37,9 @@ class RegistryTransport:
         self._new_deadline = new_deadline
         self._preferred = 0
 
-    def has_url(self, pattern: re.Pattern[str]) -> bool:
+    def all_urls_match(self, pattern: re.Pattern[str]) -> bool:
         """
-        Return whether a pattern is found in all URLs.
+        Return whether every URL of the options contains a match of a pattern.
         """
         return all(map(pattern.search, self._options.urls))
 
@@ -65,7 +65,7 @@ class RegistryTransport:
         def attempt() -> Response:
             nonlocal last
             if last is not None and deadline.remaining() < MIN_SECONDS:
-                # The deadline has passed; the earlier failures are more helpful than the timeout.
+                # The deadline has passed: the last failure is more helpful than a timeout.
                 deadline.pause(MIN_SECONDS)
                 raise last
             try:
@@ -87,15 +87,15 @@ class RegistryTransport:
         failures: list[str] = []
         count = len(self._options.urls)
         first = self._preferred
-        for number in range(first, first + count):
-            url = self._options.urls[number % count]
+        for index in range(first, first + count):
+            url = self._options.urls[index % count]
             try:
                 response = self._client.exchange(rebase(url), request, deadline)
             except RegistryUnavailableError as failure:
                 failures.append(str(failure))
                 continue
             if is_accepted(response):
-                self._preferred = number % count
+                self._preferred = index % count
                 return response
             second_best = second_best or response
         if second_best is not None:
