@@ -1,7 +1,7 @@
 """
 Encodes the defaults of fields in Avro's binary encoding.
 
-A default is JSON. The default of a union is a value of its first branch; later versions of Avro
+A default is JSON. The default of a union is a value of its first branch; newer versions of Avro
 allow any branch.
 """
 
@@ -56,7 +56,7 @@ def _encode_simple(kind: AvroType, value: Any) -> bytes:
     if kind.kind == "enum":
         _check(value in kind.symbols, kind)
         return encode_long(kind.symbols.index(value))
-    # In a default of type bytes, each character stands for the byte with its code point.
+    # In a default of type bytes or fixed, each character stands for the byte with its code point.
     encoded: bytes = value.encode("utf-8" if kind.kind == "string" else "latin-1")
     if kind.kind == "fixed":
         _check(len(encoded) == kind.size, kind)
@@ -107,7 +107,7 @@ def encode_long(value: int) -> bytes:
     return bytes(encoded)
 
 
-def _check(valid: object, kind: AvroType) -> None:
-    if not valid:
+def _check(is_valid: object, kind: AvroType) -> None:
+    if not is_valid:
         msg = f"it is not a valid {kind.kind}"
         raise ValueError(msg)

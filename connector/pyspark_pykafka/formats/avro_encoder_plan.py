@@ -19,7 +19,7 @@ from pyspark_pykafka.formats.json_types import inner_fields, kind_number, plan_s
 if TYPE_CHECKING:
     from pyspark_pykafka.formats.avro_schema import AvroType
 
-# The outputs of the compiled encoder, by its numbers.
+# The compiled encoder's numbers for its outputs.
 _BOOLEAN, _INTEGER, _FLOAT, _DOUBLE, _BYTES, _STRING, _ENUM, _FIXED = range(1, 9)
 _DECIMAL_BYTES, _DECIMAL_FIXED, _MILLIS, _NANOS = range(9, 13)
 _RECORD, _ARRAY, _MAP, _MEMBERS, _CONSTANT = range(13, 18)
@@ -142,7 +142,7 @@ class _Matching:
         null = _null_branch(schema)
         if pa.types.is_struct(kind) and _are_members(kind):
             return self._members(path, kind, column, schema)
-        rejected: list[str] = []
+        branch_mistakes: list[str] = []
         for number, (_, branch) in enumerate(schema.fields):
             if branch.kind == "null":
                 continue
@@ -150,15 +150,14 @@ class _Matching:
             plan = attempt.plan(path, kind, column, branch)
             if not attempt.mistakes:
                 return _in_union(plan, null, number)
-            rejected += attempt.mistakes
-        one = len(schema.branches) == 1
-        other = f"'{path}' is {spark_name(kind)}, but no branch of its union has that type"
-        self.mistakes.extend(rejected if one else [other])
+            branch_mistakes += attempt.mistakes
+        mismatch = f"'{path}' is {spark_name(kind)}, but no branch of its union has that type"
+        self.mistakes.extend(branch_mistakes if len(schema.branches) == 1 else [mismatch])
         return EncoderPlan(path, "union", kind_number(kind), _CONSTANT, _NO_COLUMN)
 
     def _members(self, path: str, kind: pa.DataType, column: int, schema: AvroType) -> EncoderPlan:
         """
-        Return the plan for a struct with a field for each branch, as ``from_avro`` reads a union.
+        Return the plan for a struct with a field for each branch, as ``from_avro`` returns a union.
         """
         columns = _numbered(kind, column)
         branches = [pair for pair in enumerate(schema.fields) if pair[1][1].kind != "null"]

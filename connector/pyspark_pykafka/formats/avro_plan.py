@@ -17,8 +17,10 @@ from pyspark_pykafka.formats.json_types import inner_fields, plan_size, spark_na
 if TYPE_CHECKING:
     from pyspark_pykafka.formats.avro_schema import AvroType
 
-#: A type for the compiled decoder: (kind, column or -1, conversion, size, children, symbols).
+#: The compiled decoder's plan of a type: (kind, column or -1, conversion, size, children, symbols).
 WriterPlan = tuple[int, int, int, int, list[Any], tuple[str, ...] | bytes]
+
+#: The compiled decoder's numbers for Avro's types, and for the types of resolved schemas.
 KINDS = {
     name: number
     for number, name in enumerate(
@@ -31,7 +33,7 @@ KINDS = {
 }
 _SKIPPED = -1
 
-# The column types that a primitive type may be read as, besides the type of its DDL.
+# The column types that an Avro type may be read as, whatever its logical type.
 _PROMOTIONS: dict[str, tuple[pa.DataType, ...]] = {
     "boolean": (pa.bool_(),),
     "int": (pa.int32(), pa.int64(), pa.float32(), pa.float64()),
@@ -143,7 +145,7 @@ class _Matching:
 
 def conversion(writer: AvroType, kind: pa.DataType) -> int | None:
     """
-    Return the conversion of values to a type that is not nested, or None if there is none.
+    Return the conversion of values to a column type that is not nested, or None if there is none.
     """
     if writer.logical == "decimal" and pa.types.is_decimal(kind):
         is_same_type = (kind.precision, kind.scale) == (writer.precision, writer.scale)

@@ -19,15 +19,15 @@ _NAMED = frozenset({"record", "error", "enum", "fixed"})
 
 def inline(text: str, imports: Iterable[str]) -> str:
     """
-    Return a schema's text with each named type of the other texts inlined at its first use.
+    Return a schema's text with each named type of its imports inlined at its first use.
 
     Raises :class:`AvroSchemaError` if a schema is not JSON, or is nested too deeply.
     """
-    imported = [_parse_json(other) for other in imports]
-    if not imported:
+    documents = [_parse_json(imported) for imported in imports]
+    if not documents:
         return text
     inlining = _Inlining()
-    for document in imported:
+    for document in documents:
         inlining.collect(document, "", 1)
     return json.dumps(inlining.write(_parse_json(text), "", 1))
 
@@ -54,14 +54,14 @@ def _namespace_and_name(document: dict[str, Any], namespace: str) -> tuple[str, 
     return inner or str(document.get("namespace", namespace)), name
 
 
-def _full(namespace: str, name: str) -> str:
+def _full_name(namespace: str, name: str) -> str:
     return f"{namespace}.{name}" if namespace and "." not in name else name
 
 
 @dataclass(slots=True)
 class _Inlining:
     """
-    The definitions of the other texts with their namespaces, and the names written so far.
+    The definitions of the imports with their namespaces, and the names written so far.
     """
 
     definitions: dict[str, tuple[dict[str, Any], str]] = field(default_factory=dict)
@@ -76,8 +76,8 @@ class _Inlining:
             return
         if document.get("type") in tuple(_NAMED):
             namespace, name = _namespace_and_name(document, namespace)
-            self.definitions.setdefault(_full(namespace, name), (document, namespace))
-        for inner in _parts(document):
+            self.definitions.setdefault(_full_name(namespace, name), (document, namespace))
+        for inner in _inner_types(document):
             self.collect(inner, namespace, depth + 1)
 
     def write(self, document: Any, namespace: str, depth: int) -> Any:
@@ -91,9 +91,9 @@ class _Inlining:
         written = dict(document)
         if document.get("type") in tuple(_NAMED):
             namespace, name = _namespace_and_name(document, namespace)
-            if _full(namespace, name) in self.written:
-                return _full(namespace, name)
-            self.written.add(_full(namespace, name))
+            if _full_name(namespace, name) in self.written:
+                return _full_name(namespace, name)
+            self.written.add(_full_name(namespace, name))
             written |= {"name": name, "namespace": namespace}
             if isinstance(document.get("fields"), list):
                 written["fields"] = [
@@ -109,7 +109,7 @@ class _Inlining:
         return written
 
     def _reference(self, name: str, namespace: str, depth: int) -> Any:
-        full = _full(namespace, name)
+        full = _full_name(namespace, name)
         for candidate in (full, name):
             if candidate in self.written:
                 return candidate
@@ -119,7 +119,7 @@ class _Inlining:
         return name
 
 
-def _parts(document: dict[str, Any]) -> list[Any]:
+def _inner_types(document: dict[str, Any]) -> list[Any]:
     fields = document.get("fields")
     listed = fields if isinstance(fields, list) else []
     inner = [document[part] for part in ("type", "items", "values") if part in document]

@@ -22,7 +22,7 @@ from pyspark_pykafka.formats.json_types import inner_fields, plan_size
 if TYPE_CHECKING:
     from pyspark_pykafka.formats.avro_schema import AvroType
 
-#: The compiled decoder's reasons for a value that has no type in the reader's schema, and for a
+#: The compiled decoder's reasons for a value that does not match the reader's schema, and for a
 #: field that is missing and has no default.
 UNRESOLVED, NO_DEFAULT = 16, 17
 
@@ -54,8 +54,8 @@ def _plan(writer: AvroType, reader: AvroType, kind: pa.DataType, number: int) ->
         return _unresolved(writer, number)
     if reader.kind == "enum":
         return _enum(writer, reader, number)
-    plan = {"record": _record, "array": _items, "map": _items}.get(reader.kind, _simple)
-    return plan(writer, reader, kind, number)
+    plan_of_kind = {"record": _record, "array": _items, "map": _items}.get(reader.kind, _simple)
+    return plan_of_kind(writer, reader, kind, number)
 
 
 def _unresolved(writer: AvroType, number: int, reason: int = UNRESOLVED) -> WriterPlan:
@@ -64,7 +64,7 @@ def _unresolved(writer: AvroType, number: int, reason: int = UNRESOLVED) -> Writ
 
 def matches(writer: AvroType, reader: AvroType) -> bool:
     """
-    Return whether values of one type can be read as another. The types within are not compared.
+    Return whether values of one type can be read as another. Nested types are not compared.
     """
     if writer.logical == reader.logical == "decimal":
         return writer.scale == reader.scale
@@ -77,7 +77,7 @@ def matches(writer: AvroType, reader: AvroType) -> bool:
 
 def _same_name(writer: AvroType, reader: AvroType) -> bool:
     """
-    Return whether the unqualified names are equal, or an alias equals the writer's name.
+    Return whether the writer's unqualified name is that of the reader or of one of its aliases.
     """
     short = writer.name.rpartition(".")[2]
     names = (reader.name, *reader.aliases)
@@ -136,11 +136,11 @@ def _missing(reader: AvroType, default: str | None, kind: pa.DataType, number: i
 
 
 def _items(writer: AvroType, reader: AvroType, kind: pa.DataType, number: int) -> WriterPlan:
-    plans, number_of = [], number + 1
+    plans, next_number = [], number + 1
     pairs = zip(writer.fields, reader.fields, inner_fields(kind), strict=True)
     for (_, written), (_, read), f in pairs:
-        plans.append(_plan(written, read, f.type, number_of))
-        number_of += plan_size(f.type)
+        plans.append(_plan(written, read, f.type, next_number))
+        next_number += plan_size(f.type)
     return KINDS[reader.kind], number, AS_IT_IS, 0, plans, ()
 
 
@@ -188,7 +188,7 @@ def _into_union(writer: AvroType, reader: AvroType, kind: pa.DataType, number: i
             inner = _plan(writer, reader.branches[branch], f.type, next_number)
             return KINDS["branch"], number, AS_IT_IS, 0, [inner], ()
         next_number += plan_size(f.type)
-    # The column has no field for this branch: the struct gets no values.
+    # The column has no field for this branch: all fields of the struct are null.
     return KINDS["branch"], number, AS_IT_IS, 0, [skip_plan(writer)], ()
 
 

@@ -16,8 +16,8 @@ from pyspark_pykafka.formats.json_types import MAX_TYPE_DEPTH
 
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 
-#: A schema with more types is rejected: in a few lines, types that each use another one twice grow
-#: exponentially.
+#: A schema with more types is rejected: if each type uses the next one twice, a schema of a few
+#: lines has exponentially many.
 MAX_TYPES = 100_000
 
 #: The maximum size of a value of a fixed type.
@@ -37,8 +37,9 @@ class AvroType:
     A type of an Avro schema. ``fields`` are the (name, type) pairs of a record's fields, a union's
     branches, an array's item, or a map's key and value.
 
-    ``name`` and ``aliases`` are the full names of a named type; ``default`` is an enum's. A record
-    also has the aliases of each field, and the JSON text of each field's default or None.
+    ``name`` and ``aliases`` are the full names of a named type; ``default`` is the default symbol
+    of an enum. A record also has the aliases of each field, and the JSON text of each field's
+    default, or None.
     """
 
     kind: str
@@ -64,7 +65,7 @@ class AvroType:
 
 def parse_avro(text: str) -> AvroType:
     """
-    Parse a schema. Raises :class:`AvroSchemaError`.
+    Parse a schema. Raises :class:`AvroSchemaError` if it cannot be used.
     """
     try:
         document = json.loads(text)
@@ -90,7 +91,7 @@ def parse_avro(text: str) -> AvroType:
 
 def _extent(kind: AvroType, extents: dict[int, tuple[int, int]]) -> tuple[int, int]:
     """
-    Return the number of types and levels; a named type is counted at each use.
+    Return the number of types and the number of levels; a named type is counted at each use.
     """
     if id(kind) not in extents:
         inner = [_extent(part, extents) for _, part in kind.fields]
@@ -147,8 +148,8 @@ class _Names:
         if kind in {"record", "error", "enum", "fixed"}:
             return self._definition(document, kind, namespace, depth)
         if kind in {"array", "map"}:
-            inner = "items" if kind == "array" else "values"
-            item = self.parse(_member(document, inner), namespace, depth + 1)
+            item_name = "items" if kind == "array" else "values"
+            item = self.parse(_member(document, item_name), namespace, depth + 1)
             key = (("key", AvroType("string")),) if kind == "map" else ()
             return AvroType(kind, (*key, ("value", item)))
         return _with_logical(self._named(kind, namespace), document)
@@ -171,10 +172,10 @@ class _Names:
         self, document: dict[str, Any], kind: str, namespace: str, depth: int
     ) -> AvroType:
         name = str(_member(document, "name"))
-        inner = name.rpartition(".")[0] or str(document.get("namespace", namespace))
-        full = name if "." in name or not inner else f"{inner}.{name}"
+        scope = name.rpartition(".")[0] or str(document.get("namespace", namespace))
+        full = name if "." in name or not scope else f"{scope}.{name}"
         self.types[full] = None
-        names: dict[str, Any] = {"name": full, "aliases": _aliases(document, inner)}
+        names: dict[str, Any] = {"name": full, "aliases": _aliases(document, scope)}
         if kind == "enum":
             default = document.get("default")
             defined = AvroType(
@@ -191,7 +192,10 @@ class _Names:
             defined = _with_logical(AvroType(kind, size=size, **names), document)
         else:
             fields = tuple(
-                (str(_member(f, "name")), self.parse(_member(f, "type"), inner, depth + 1))
+                (
+                    str(_member(f, "name")),
+                    self.parse(_member(f, "type"), scope, depth + 1),
+                )
                 for f in _listed(document, "fields")
             )
             defined = AvroType(

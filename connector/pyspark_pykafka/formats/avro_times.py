@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-#: How the compiled decoder converts a value.
+#: The compiled decoder's numbers for its conversions.
 AS_IT_IS, FROM_MILLIS, FROM_NANOS, TO_MEMBERS = range(4)
+
 TIMESTAMP = pa.timestamp("us", tz="UTC")
 _LOCAL = pa.timestamp("us")
-#: By the name of the logical type: its Arrow type, and the conversion to it.
+#: For each logical type: its Arrow type, and the conversion to it.
 TIMES = {
     "timestamp-millis": (TIMESTAMP, FROM_MILLIS),
     "timestamp-micros": (TIMESTAMP, AS_IT_IS),

@@ -38,12 +38,12 @@ class BadRecordTopic:
 
     def add(self, records: pa.RecordBatch, reasons: Mapping[int, str]) -> None:
         """
-        Buffer the records that have a reason; ``reasons`` maps rows to reasons.
+        Buffer the bad records of a batch; ``reasons`` maps their rows to the reasons.
         """
         letters = _select_rows(records, sorted(reasons))
         headers = [
-            [*(own or ()), *self._provenance(offset, micros, reasons[row])]
-            for row, own, offset, micros in zip(
+            [*(original or ()), *self._provenance(offset, micros, reasons[row])]
+            for row, original, offset, micros in zip(
                 sorted(reasons),
                 letters.column("headers").to_pylist(),
                 letters.column("offset").to_pylist(),

@@ -101,7 +101,7 @@ class ArrayColumn:
 
     def take(self) -> pa.Array:
         """
-        Return the rows, and start again without any.
+        Return the rows, and empty the column.
         """
         parts, self._parts = self._parts, []
         return joined(parts, self._type)

@@ -1,5 +1,5 @@
 """
-Change events of Debezium: the types of their envelopes, and of the columns made from them.
+Debezium's change events: the types of their envelopes, and of the columns made from them.
 
 An envelope has the row ``before`` and ``after`` a change, the operation ``op`` and the time
 ``ts_ms`` in milliseconds. JSON with schemas has it in the field ``payload``.
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.formats.avro_schema import AvroType
 
 BEFORE, AFTER, OPERATION, MILLIS = "before", "after", "op", "ts_ms"
-#: The envelope's place in JSON that has schemas.
+#: The field with the envelope in JSON that has schemas.
 PAYLOAD = "payload"
 #: The column made from ``ts_ms``.
 TIME = "ts"
@@ -79,7 +79,7 @@ class Envelope(NamedTuple):
 
 def envelope_mistakes(field: pa.Field, name: str, *, rows: bool) -> list[str]:
     """
-    Return why a column cannot be made from change events, one text for each mistake.
+    Return the reasons why a column cannot be made from change events, one text for each mistake.
     """
     if not pa.types.is_struct(field.type):
         return [f"{name} has Debezium's change events, so its type must be: STRUCT"]
@@ -111,7 +111,7 @@ def envelope_mistakes(field: pa.Field, name: str, *, rows: bool) -> list[str]:
 
 def json_envelope_ddl(row: str, *, rows: bool) -> str:
     """
-    Return the DDL of the columns for rows whose type is ``row``.
+    Return the DDL of the columns made from JSON change events; ``row`` is the DDL of the rows.
 
     Raises :class:`OptionsError` if ``rows`` is set and ``row`` has no fields.
     """
@@ -120,9 +120,10 @@ def json_envelope_ddl(row: str, *, rows: bool) -> str:
 
 def avro_envelope_ddl(name: str, envelope: AvroType, *, rows: bool) -> str:
     """
-    Return the DDL of the columns for the Avro schema of an envelope.
+    Return the DDL of the columns made from change events; ``envelope`` is their Avro schema.
 
-    Raises :class:`OptionsError` if it is not the schema of an envelope.
+    Raises :class:`OptionsError` if it is not an envelope's schema, or if ``rows`` is set and the
+    rows have no fields.
     """
     fields = dict(envelope.fields) if envelope.kind == "record" else {}
     missing = [part for part in (BEFORE, AFTER, OPERATION, MILLIS) if part not in fields]

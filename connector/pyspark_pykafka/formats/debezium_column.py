@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from pyspark_pykafka.formats.columns import ValueColumn
     from pyspark_pykafka.formats.debezium import Envelope
 
-# Created, updated, deleted, read by a snapshot, truncated, and a message.
+# Create, update, delete, read by a snapshot, truncate, and message.
 _OPERATIONS = pa.array(["c", "u", "d", "r", "t", "m"])
-# The largest time whose microseconds fit in 64 bits.
+# The latest time, in milliseconds, whose microseconds fit in 64 bits.
 _MAX_MILLIS = (2**63 - 1) // 1000
 
 
@@ -77,7 +77,7 @@ class DebeziumColumn(ArrayColumn):
         return pa.StructArray.from_arrays(bare, fields=fields, mask=values.is_null())
 
     def _without_operation(
-        self, events: pa.StructArray, start: int, known: set[int]
+        self, events: pa.StructArray, start: int, bad_rows: set[int]
     ) -> list[BadValue]:
         is_operation = pc.is_in(events.field(OPERATION), value_set=_OPERATIONS)
         is_event = pc.or_(is_operation, events.is_null())
@@ -88,7 +88,7 @@ class DebeziumColumn(ArrayColumn):
             f"{self._name} is not a change event of Debezium: {OPERATION} must be one of "
             f"{', '.join(_OPERATIONS.to_pylist())}"
         )
-        return [BadValue(row, reason) for row in rows if row not in known]
+        return [BadValue(row, reason) for row in rows if row not in bad_rows]
 
     def _out_of_range(self, millis: pa.Array, start: int) -> list[BadValue]:
         if pc.all(_fits(millis), min_count=0).as_py():
@@ -113,7 +113,7 @@ class DebeziumColumn(ArrayColumn):
 
 def _changed_rows(fields: dict[str, pa.Array]) -> dict[str, pa.Array]:
     """
-    Return the columns of the row after each change; for a deleted row, of the row before it.
+    Return the columns of the changed rows: as they are after a change, or before a delete.
     """
     if AFTER not in fields:
         return {}

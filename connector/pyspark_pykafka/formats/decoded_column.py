@@ -1,5 +1,6 @@
 """
-A growing Arrow column that a compiled decoder fills. Each format has its own decoder and messages.
+A growing Arrow column that a compiled decoder fills. Each format has its own decoder and error
+texts.
 """
 
 from __future__ import annotations
@@ -120,7 +121,8 @@ class DecodedColumn:
         self, encoded: pa.Array, start: int, end: int, keys: tuple[Any, Any] | None = None
     ) -> int:
         """
-        Decode the rows ``[start, end)``; ``keys`` are rows and the keys of their schemas.
+        Decode the rows ``[start, end)``, and return the next row. ``keys`` is a pair of buffers:
+        rows of the array, and the keys of their schemas.
         """
         validity, offsets, data = encoded.buffers()
         first = encoded.offset

@@ -51,7 +51,7 @@ def default_ddl(options: FormatOptions, *, include_headers: bool) -> str | None:
         columns.append("_rescued STRING")
     if options.on_bad_record == "rescue":
         columns += ["_raw BINARY", "_error STRING"]
-    # One STRUCT type, since only its fields may be written with colons.
+    # As one STRUCT type: only in a STRUCT may fields be written with colons.
     return f"STRUCT<{', '.join(columns)}>"
 
 

@@ -51,10 +51,11 @@ class EncodedColumn:
 
     def encode(self, values: pa.Array, start: int, end: int, max_bytes: int) -> pa.Array:
         """
-        Return the encoded values of the rows ``[start, end)``, or of fewer that reach
+        Return the encoded values of the rows ``[start, end)``, or of fewer rows if they reach
         ``max_bytes``.
 
-        At least one row is encoded, if there is one. Raises :class:`EncodingError`.
+        At least one row is encoded, if there is one. Raises :class:`EncodingError` for the first
+        row that cannot be encoded.
         """
         arrays = list(_nested(values, self._type))
         columns = [_addresses(array) for array in arrays]
@@ -97,7 +98,7 @@ def _nested(values: pa.Array, kind: pa.DataType) -> Iterator[pa.Array]:
         for number, field in enumerate(kind):
             yield from _nested(values.field(number), field.type)
     elif pa.types.is_map(kind):
-        # The entries of a map are an array that may have an offset of its own.
+        # The array of a map's entries may have an offset of its own.
         pairs = values.values
         yield from _nested(pairs.field(0), kind.key_type)
         yield from _nested(pairs.field(1), kind.item_type)

@@ -24,8 +24,8 @@ CompiledPlan = tuple[
     int, int, int, int, int, int, int, int, bytes, tuple[bytes, ...], tuple[int, ...], list[Any]
 ]
 
-# The compiled encoder's number for JSON, into which any value can be encoded. The numbers of Avro's
-# outputs are in avro_encoder_plan, and those of Protobuf's in protobuf_encoder_plan.
+# The compiled encoder's number for the output JSON, in which any value can be encoded. The numbers
+# of Avro's outputs are in avro_encoder_plan, and those of Protobuf's in protobuf_encoder_plan.
 _JSON = 0
 
 NO_BRANCH = -1
@@ -37,8 +37,8 @@ class EncoderPlan:
     The encoding of one value; ``path`` and ``expected`` are for messages.
 
     ``column`` is the number of the Arrow column, or -1 if ``text`` is written into every record.
-    The branches are the union branches of null and of other values, or -1; protobuf_encoder_plan
-    describes what they and the other fields mean for Protobuf.
+    ``null_branch`` and ``branch`` are the union branches of null and of other values, or -1.
+    protobuf_encoder_plan describes what they, ``text`` and ``symbols`` mean for Protobuf.
     """
 
     path: str
@@ -84,8 +84,8 @@ def json_plan(
     number = column + 1
     children: list[EncoderPlan] = []
     for field in inner_fields(kind):
-        own = field.name if pa.types.is_struct(kind) else None
-        children.append(json_plan(f"{path}.{field.name}", field.type, number, own))
+        field_name = field.name if pa.types.is_struct(kind) else None
+        children.append(json_plan(f"{path}.{field.name}", field.type, number, field_name))
         number += plan_size(field.type)
     text = b"" if name is None else f",{json.dumps(name, ensure_ascii=False)}:".encode()
     return EncoderPlan(

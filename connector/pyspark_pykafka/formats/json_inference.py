@@ -23,7 +23,7 @@ MAX_FIELDS = 500
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _LONG = Decimal(1 << 63)
-# Numbers with at most this many digits survive the conversion to double.
+# Decimals with at most this many significant digits survive the conversion to double.
 _DOUBLE_DIGITS = 15
 _DECIMAL_DIGITS = 38
 _MAX_NUMBER_LENGTH = 1000
@@ -38,10 +38,11 @@ class InvalidJsonError(ValueError):
 @dataclass(frozen=True, slots=True)
 class InferredField:
     """
-    A field's type, and in how many objects it has a value: ``seen`` out of ``of``.
+    A field's type, and the number of objects in which it has a value: ``seen`` out of ``of``.
 
-    ``path`` has the names of the fields from the top, ``[]`` for an element of an array and ``{}``
-    for a value of a MAP. ``note`` is a remark on the values that the type cannot express, or empty.
+    ``path`` has the names of the fields from the top level, ``[]`` for an element of an array and
+    ``{}`` for a value of a MAP. ``note`` is a remark on the values that the type cannot express, or
+    empty.
     """
 
     path: str
@@ -55,13 +56,13 @@ class InferredField:
 @dataclass(slots=True)
 class JsonSample:
     """
-    Statistics of the values at one place of the texts: the top, a field, or an element.
+    Statistics of the values at one place in the texts: the top level, a field, or an element.
     """
 
     kinds: Counter[str] = field(default_factory=Counter)
     fields: dict[str, JsonSample] = field(default_factory=dict)
     element: JsonSample | None = None
-    #: The maximum digits before and after the decimal point, and of significant digits.
+    #: The maximum numbers of digits before and after the decimal point, and of significant digits.
     whole_digits: int = 0
     scale: int = 0
     digits: int = 0
@@ -98,7 +99,7 @@ class JsonSample:
         """
         kind = _kind(value)
         if kind in {"object", "array"} and depth > MAX_TYPE_DEPTH // 2:
-            # Each level may be a MAP of STRUCTs, or an ARRAY of them.
+            # Half of the limit, so that the inferred type stays well below it.
             kind = "nested too deeply"
         self.kinds[kind] += 1
         if kind == "object":
@@ -180,15 +181,15 @@ class JsonSample:
         The type in the form of ``valueSchema``: a list of fields if it is a STRUCT.
         """
         ddl = self.ddl
-        return _fields_ddl(self._named(), " ") if ddl.startswith("STRUCT<") else ddl
+        return _fields_ddl(self._printable_fields(), " ") if ddl.startswith("STRUCT<") else ddl
 
     def _object_ddl(self) -> str:
         if self.is_map:
             return f"MAP<STRING, {self._map_values().ddl}>"
-        fields = self._named()
+        fields = self._printable_fields()
         return f"STRUCT<{_fields_ddl(fields, ': ')}>" if fields else "STRING"
 
-    def _named(self) -> dict[str, JsonSample]:
+    def _printable_fields(self) -> dict[str, JsonSample]:
         return {name: sample for name, sample in self.fields.items() if name.isprintable()}
 
     def _number_ddl(self) -> str:
@@ -202,7 +203,7 @@ class JsonSample:
 
     def report(self, path: str = "", of: int = 0) -> Iterator[InferredField]:
         """
-        Yield the field at this place and all fields below it; the top itself is not a field.
+        Yield the field at this place and all fields below it; the top level itself is not a field.
         """
         if path:
             kinds = dict(sorted(self.kinds.items()))
@@ -233,11 +234,11 @@ class JsonSample:
     def _object_note(self) -> str:
         if self.is_map:
             return f"more than {MAX_FIELDS} names"
-        if not self._named():
+        if not self._printable_fields():
             return "only empty objects"
         if len({name.lower() for name in self.fields}) < len(self.fields):
-            return "names that differ only in case, which are one name to Spark by default"
-        if len(self._named()) < len(self.fields):
+            return "names that differ only in case, which Spark by default treats as one name"
+        if len(self._printable_fields()) < len(self.fields):
             return "names with control characters are left out"
         return ""
 

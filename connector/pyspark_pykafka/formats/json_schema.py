@@ -18,7 +18,7 @@ _ANY = "STRING"
 
 def json_schema_ddl(text: str, name: str | None = None) -> str:
     """
-    Return the DDL of a JSON Schema's type, or that of one of its properties.
+    Return the DDL of a JSON Schema's type, or of the type of its property ``name``.
 
     Raises ValueError if the schema lacks the property, or is nested too deeply.
     """
@@ -79,7 +79,8 @@ def _object(schema: dict[str, Any], root: Any, depth: int) -> str:
 
 def _only_branch(schema: dict[str, Any]) -> Any:
     """
-    Return the only branch of a union that is not null, or None.
+    Return the branch of a union that is not null, or ``{}``, which allows any value, if there is
+    not exactly one. Return None if the schema is not a union.
     """
     for name in ("oneOf", "anyOf"):
         if isinstance(branches := schema.get(name), list):

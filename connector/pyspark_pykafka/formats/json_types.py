@@ -1,5 +1,5 @@
 """
-The Arrow types that JSON texts can be decoded into, with the numbers of the compiled decoder.
+The Arrow types of decoded and encoded columns, with the numbers that the compiled modules use.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: A type for the compiled decoder: (kind, name, precision, scale, children).
+#: The compiled decoders' plan of a column: (kind, name, precision, scale, children).
 Plan = tuple[int, str, int, int, list[Any]]
 
 _STRUCT, _LIST, _MAP = range(3)
@@ -64,7 +64,7 @@ def inner_fields(kind: pa.DataType) -> list[pa.Field]:
 
 def plan(name: str, kind: pa.DataType) -> Plan:
     """
-    Return the compiled decoder's plan for a checked type.
+    Return the compiled decoders' plan for a checked type.
     """
     if pa.types.is_decimal(kind):
         return _DECIMAL, name, kind.precision, kind.scale, []

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.formats.bad_records import BadRecordPolicy
     from pyspark_pykafka.formats.protobuf_schemas import ResolvedSchema
 
-# Reasons that concern one field, besides the reasons from MISMATCH on.
+# A reason that concerns one field, like the reasons from MISMATCH on.
 _BAD_UTF8 = 5
 
 
@@ -62,7 +62,7 @@ class ProtobufColumn(DecodedColumn):
 
     def describe(self, position: int, reason: int, node: int, byte: int) -> str:
         """
-        Return the reason why a value is bad, and the field.
+        Return the reason why a value is bad, with the name of the field.
         """
         if node < 0 or reason >= MISMATCH or reason == _BAD_UTF8:
             return super().describe(position, reason, node, byte)

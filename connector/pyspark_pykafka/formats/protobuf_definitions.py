@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-#: The field types that other modules use, with their numbers in descriptors.
+#: The numbers in descriptors of the field types that other modules name.
 DOUBLE, FLOAT, BOOL, STRING, BYTES = 1, 2, 8, 9, 12
 MESSAGE, ENUM = 11, 14
 
@@ -94,8 +94,8 @@ class ProtobufEnum:
 @dataclass(slots=True)
 class ProtobufSchema:
     """
-    All messages and enums of some files by full name. ``roots`` are the top messages of the last
-    file.
+    All messages and enums of a set of files by full name. ``roots`` are the top-level messages of
+    the last file.
     """
 
     messages: dict[str, ProtobufMessage] = field(default_factory=dict)
@@ -125,7 +125,7 @@ class ProtobufSchema:
 
 def _built_in(name: str, *fields: tuple[str, int]) -> ProtobufMessage:
     """
-    Return a message with the (name, kind) fields, numbered from 1.
+    Return a message whose fields are the (name, kind) pairs, numbered from 1.
     """
     listed = [ProtobufField(field, number, kind) for number, (field, kind) in enumerate(fields, 1)]
     return ProtobufMessage(name, tuple(listed))

@@ -1,5 +1,5 @@
 """
-Protobuf schemas: parses the descriptors of files, messages and enums that ``protoc`` writes.
+Parses Protobuf schemas: the descriptors of files, messages and enums that ``protoc`` writes.
 
 This module does not use Protobuf's own library, whose version may conflict with the version that a
 user's generated code needs.
@@ -33,7 +33,7 @@ _IMPLICIT, _LEGACY_REQUIRED, _PACKED, _DELIMITED = 2, 3, 1, 2
 _PROTO3, _FIRST_EDITION = "proto3", 1000
 _VARINT, _EIGHT_BYTES, _SIZED, _FOUR_BYTES = 0, 1, 2, 5
 _MAX_VARINT_BITS = 70
-#: Messages within messages; ``protoc`` itself allows fewer.
+# The maximum levels of messages within messages; ``protoc`` itself allows fewer.
 _MAX_NESTING = 100
 
 Value = int | bytes
@@ -65,7 +65,7 @@ def _parse_file(data: bytes) -> DescribedFile:
 
 def parse_descriptor_set(data: bytes) -> ProtobufSchema:
     """
-    Parse a FileDescriptorSet; its last file is the requested one, after its imports.
+    Parse a FileDescriptorSet, whose last file is the requested one; its imports precede it.
 
     Raises :class:`ProtobufSchemaError`.
     """
@@ -94,12 +94,12 @@ def varint(number: int) -> bytes:
     Return a number of at most 64 bits as a Protobuf varint.
     """
     number &= (1 << 64) - 1
-    written = bytearray()
+    encoded = bytearray()
     while number >= 0x80:
-        written.append(number & 0x7F | 0x80)
+        encoded.append(number & 0x7F | 0x80)
         number >>= 7
-    written.append(number)
-    return bytes(written)
+    encoded.append(number)
+    return bytes(encoded)
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
@@ -210,7 +210,7 @@ class _File:
 
     def read(self, data: bytes) -> None:
         package = syntax = ""
-        edition = enums = 0
+        edition = enum_type = 0
         options: list[tuple[int, Value]] = []
         parts: list[tuple[int, bytes]] = []
         for number, value in _fields(data):
@@ -219,14 +219,14 @@ class _File:
             elif number in {4, 5}:
                 parts.append((number, _bytes(value)))
             elif number == 8:
-                enums = _enum_feature(_bytes(value), 50)
+                enum_type = _enum_feature(_bytes(value), 50)
                 options += _fields(_bytes(value))
             elif number == 12:
                 syntax = _text(value)
             elif number == 14:
                 edition = _number(value)
-        self.has_closed_enums = enums == _CLOSED_ENUM
-        if not enums:
+        self.has_closed_enums = enum_type == _CLOSED_ENUM
+        if not enum_type:
             self.has_closed_enums = syntax != _PROTO3 and edition < _FIRST_EDITION
         self.features = _Features(
             has_presence=syntax != _PROTO3, is_packed=syntax == _PROTO3 or edition >= _FIRST_EDITION
@@ -261,7 +261,7 @@ class _File:
         return message
 
     def enum(self, data: bytes, scope: str) -> None:
-        name, enums = "", 0
+        name, enum_type = "", 0
         symbols: dict[int, str] = {}
         aliases: list[tuple[int, str]] = []
         for number, value in _fields(data):
@@ -274,8 +274,8 @@ class _File:
                 if symbols.setdefault(symbol_number, symbol) != symbol:
                     aliases.append((symbol_number, symbol))
             elif number == 3:
-                enums = _enum_feature(_bytes(value), 7)
-        is_closed = enums == _CLOSED_ENUM if enums else self.has_closed_enums
+                enum_type = _enum_feature(_bytes(value), 7)
+        is_closed = enum_type == _CLOSED_ENUM if enum_type else self.has_closed_enums
         self.schema.enums[name] = ProtobufEnum(
             name, tuple(symbols.items()), is_closed, tuple(aliases)
         )

@@ -43,12 +43,12 @@ if TYPE_CHECKING:
         ProtobufSchema,
     )
 
-# The outputs of the compiled encoder, by its numbers.
+# The compiled encoder's numbers for its outputs.
 _INT, _UINT, _SINT, _FIXED, _SFIXED, _BOOL, _FLOAT, _DOUBLE, _STRING, _BYTES = range(18, 28)
 _ENUM, _ENUM_NUMBER, _TIMESTAMP, _DURATION = range(28, 32)
 _MESSAGE, _GROUP, _REPEATED, _PACKED, _MAP = range(32, 37)
 
-# Which values are omitted: none, so that null is an error; null; or null and zero.
+# The values that are omitted: none, so that null is an error; null; null and zero.
 _NONE, _NULL, _ZERO = -1, 0, 1
 
 _VARINT, _EIGHT_BYTES, _SIZED, _START, _END, _FOUR_BYTES = range(6)
@@ -109,8 +109,8 @@ class _Matching:
         self, message: ProtobufMessage, kind: pa.DataType, column: int, path: str, depth: int
     ) -> tuple[EncoderPlan, ...]:
         """
-        Return the plans of a struct's fields, in the order of their numbers, as Protobuf's
-        libraries write them.
+        Return the plans of a struct's fields in the order of their numbers, which is the order of
+        Protobuf's libraries.
         """
         if depth > MAX_TYPE_DEPTH:
             self.mistakes.append(
@@ -120,9 +120,9 @@ class _Matching:
         self._check_names(message, kind, path)
         columns: dict[str, tuple[pa.DataType, int]] = {}
         number = column + 1
-        for part in kind:
-            columns[part.name] = (part.type, number)
-            number += plan_size(part.type)
+        for struct_field in kind:
+            columns[struct_field.name] = (struct_field.type, number)
+            number += plan_size(struct_field.type)
         plans: list[EncoderPlan] = []
         last_of: dict[int, int] = {}
         for member in sorted(message.fields, key=lambda f: f.number):
@@ -137,7 +137,7 @@ class _Matching:
         return tuple(plans)
 
     def _check_names(self, message: ProtobufMessage, kind: pa.DataType, path: str) -> None:
-        names, field_names = [part.name for part in kind], {f.name for f in message.fields}
+        names, field_names = [f.name for f in kind], {f.name for f in message.fields}
         self.mistakes.extend(repeated_names(names, path))
         for name in names:
             if name not in field_names:
@@ -188,11 +188,11 @@ class _Matching:
         plans: list[EncoderPlan] = []
         entry = entry_of(self.schema.message(member.type_name))
         next_column = column + 1
-        for part, inner in zip(entry, inner_fields(kind), strict=True):
+        for key_or_value, inner in zip(entry, inner_fields(kind), strict=True):
             # Groups do not exist in the entries of maps.
-            without_group = replace(part, is_group=False)
+            without_group = replace(key_or_value, is_group=False)
             plan = self.single(
-                without_group, inner.type, next_column, f"{path}.{part.name}", depth + 1
+                without_group, inner.type, next_column, f"{path}.{key_or_value.name}", depth + 1
             )
             if plan is None:
                 return None
@@ -208,13 +208,13 @@ class _Matching:
         self, member: ProtobufField, kind: pa.DataType, column: int, path: str, depth: int
     ) -> EncoderPlan | None:
         if member.kind == MESSAGE:
-            return self.part(member, kind, column, path, depth)
+            return self.nested_message(member, kind, column, path, depth)
         if member.kind not in _SIMPLE:
             self.mistakes.append(f"'{path}' has the unknown type {member.kind} in the message")
             return None
         output, bits, wire_type, kinds = _SIMPLE[member.kind]
-        is_whole = pa.types.is_decimal(kind) and kind.scale == 0 and member.kind in _ULONGS
-        if kind not in kinds and not is_whole:
+        is_ulong = pa.types.is_decimal(kind) and kind.scale == 0 and member.kind in _ULONGS
+        if kind not in kinds and not is_ulong:
             self._reject(member, kind, path)
             return None
         plan = EncoderPlan(
@@ -243,11 +243,11 @@ class _Matching:
             return replace(plan, output=_ENUM_NUMBER)
         return replace(plan, output=_INT, size=32, symbols=(), numbers=())
 
-    def part(
+    def nested_message(
         self, member: ProtobufField, kind: pa.DataType, column: int, path: str, depth: int
     ) -> EncoderPlan | None:
         """
-        Return the plan of a nested message.
+        Return the plan of a nested message, or None if the type does not match.
         """
         name = member.type_name
         plan = EncoderPlan(

@@ -44,14 +44,15 @@ if TYPE_CHECKING:
 #: enum, message).
 FieldPlan = tuple[int, int, int, bool, int, "bytes | None", "EnumPlan | None", "Any"]
 
-#: A message for the compiled decoder: whether it is a map's entry, and its fields.
+#: A message for the compiled decoder: (is an entry, fields). A map's entry is an entry, and so is a
+#: wrapper that is decoded as its value.
 MessagePlan = tuple[bool, list[FieldPlan]]
 
-#: (is closed, prefix for numbers without a symbol, (number, symbol) pairs).
+#: An enum for the compiled decoder: (is closed, prefix of the names for numbers without a symbol,
+#: (number, symbol) pairs).
 EnumPlan = tuple[bool, str, list[tuple[int, str]]]
 
-
-# Kinds of the compiled decoder that Protobuf does not have.
+# Kinds of fields that only the compiled decoder has; _protobuf.pyx describes them.
 _TIME, _UNWRAPPED, _REMOVING = 19, 20, 21
 _FIXED_BYTES = {DOUBLE: 8, FLOAT: 4, 6: 8, 7: 4, 15: 4, 16: 8}
 _ZIGZAG = frozenset({17, 18})
@@ -69,8 +70,8 @@ def message_plan(
     matching = _Matching(schema)
     message = schema.message(name)
     if not pa.types.is_struct(kind):
-        name = spark_name(kind)
-        matching.mistakes.append(f"'{path}' is {name} in the schema; it must be: a STRUCT")
+        actual = spark_name(kind)
+        matching.mistakes.append(f"'{path}' is {actual} in the schema; it must be: a STRUCT")
         return (False, []), matching.mistakes
     return matching.message(message, kind, 0, path, 1), matching.mistakes
 
@@ -95,21 +96,21 @@ class _Matching:
             )
             return False, []
         number += 1
-        for part in kind:
-            columns[part.name] = (part, number)
-            number += plan_size(part.type)
-        needed = {f.oneof for f in message.fields if f.name in columns and f.oneof >= 0}
+        for struct_field in kind:
+            columns[struct_field.name] = (struct_field, number)
+            number += plan_size(struct_field.type)
+        oneofs = {f.oneof for f in message.fields if f.name in columns and f.oneof >= 0}
         plans: list[FieldPlan] = []
         for member in sorted(message.fields, key=lambda f: f.number):
             if member.name in columns:
-                part, column = columns[member.name]
-                plans += self.member(member, part, column, f"{path}.{member.name}", depth)
-            elif member.oneof in needed:
+                struct_field, column = columns[member.name]
+                plans += self.member(member, struct_field, column, f"{path}.{member.name}", depth)
+            elif member.oneof in oneofs:
                 plans.append(_plan(member, _REMOVING, -1, oneof=member.oneof))
         return False, plans
 
     def _check_struct(self, message: ProtobufMessage, kind: pa.DataType, path: str) -> None:
-        names, field_names = [part.name for part in kind], [f.name for f in message.fields]
+        names, field_names = [f.name for f in kind], [f.name for f in message.fields]
         if not names:
             self.mistakes.append(f"'{path}' is a STRUCT without fields; add at least one")
         for name in names:
@@ -123,16 +124,16 @@ class _Matching:
         self.mistakes += [f"'{path}' has the field '{name}' twice" for name in twice]
 
     def member(
-        self, member: ProtobufField, part: pa.Field, number: int, path: str, depth: int
+        self, member: ProtobufField, struct_field: pa.Field, number: int, path: str, depth: int
     ) -> list[FieldPlan]:
         """
         Return the plan of a field, or an empty list if its type does not match.
         """
-        if not part.nullable:
+        if not struct_field.nullable:
             self.mistakes.append(
                 f"'{path}' is NOT NULL; it must be nullable, since a record may lack any field"
             )
-        kind = part.type
+        kind = struct_field.type
         if not member.repeated:
             plan = self.single(member, kind, number, path, depth)
             return [] if plan is None else [plan]
@@ -143,15 +144,15 @@ class _Matching:
                 return []
             return [_plan(member, MESSAGE, number, repeated=True, message=(True, entries))]
         if not pa.types.is_list(kind):
-            name = spark_name(kind)
-            self.mistakes.append(f"'{path}' is {name} in the schema; it must be: an ARRAY")
+            actual = spark_name(kind)
+            self.mistakes.append(f"'{path}' is {actual} in the schema; it must be: an ARRAY")
             return []
         self._check_nullable(kind.value_field, path)
         plan = self.single(member, kind.value_type, number + 1, f"{path}.element", depth + 1)
         return [] if plan is None else [(*plan[:2], number, True, *plan[4:])]
 
-    def _check_nullable(self, part: pa.Field, path: str) -> None:
-        if not part.nullable:
+    def _check_nullable(self, element: pa.Field, path: str) -> None:
+        if not element.nullable:
             self.mistakes.append(f"the elements of '{path}' are NOT NULL; they must be nullable")
 
     def map(
@@ -166,12 +167,12 @@ class _Matching:
         self._check_nullable(kind.item_field, path)
         plans: list[FieldPlan] = []
         next_number = number + 1
-        for part, inner in zip(entry_of(entry), inner_fields(kind), strict=True):
-            plan = self.single(part, inner.type, next_number, f"{path}.{part.name}", depth + 1)
+        for member, inner in zip(entry_of(entry), inner_fields(kind), strict=True):
+            plan = self.single(member, inner.type, next_number, f"{path}.{member.name}", depth + 1)
             if plan is None:
                 return None
-            # A key or value missing in an entry is the zero value of its type.
-            plans.append((*plan[:5], self._zero(part), *plan[6:]))
+            # A key or value that an entry lacks is the zero value of its type.
+            plans.append((*plan[:5], self._zero(member), *plan[6:]))
             next_number += plan_size(inner.type)
         return plans
 
@@ -187,7 +188,7 @@ class _Matching:
         self, member: ProtobufField, kind: pa.DataType, number: int, path: str, depth: int
     ) -> FieldPlan | None:
         if member.kind == MESSAGE:
-            return self.part(member, kind, number, path, depth)
+            return self.nested_message(member, kind, number, path, depth)
         if kind not in columns_of(member):
             self._reject(member, kind, path, DDL[columns_of(member)[0]])
             return None
@@ -207,11 +208,11 @@ class _Matching:
             f"it must be: {ddl}"
         )
 
-    def part(
+    def nested_message(
         self, member: ProtobufField, kind: pa.DataType, number: int, path: str, depth: int
     ) -> FieldPlan | None:
         """
-        Return the plan of a nested message.
+        Return the plan of a nested message, or None if the type does not match.
         """
         name = member.type_name
         if pa.types.is_struct(kind):
@@ -257,7 +258,7 @@ def _enum_plan(enum: ProtobufEnum) -> EnumPlan:
 
 def _encoded(member: ProtobufField, text: str, enum: ProtobufEnum | None) -> bytes:
     """
-    Return an explicit default, as descriptors write it, in Protobuf's encoding.
+    Return an explicit default in Protobuf's encoding; ``text`` has the form of descriptors.
     """
     try:
         return _encode(member.kind, text, enum)

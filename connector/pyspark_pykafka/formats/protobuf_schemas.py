@@ -80,7 +80,7 @@ def registered_schema(
     column: str, text: str, imports: Sequence[tuple[str, str]], message: str | None
 ) -> ResolvedSchema:
     """
-    Resolve a registry's schema and its imports. Without a name, its first message is taken.
+    Resolve a registry's schema and its imports. If ``message`` is None, its first message is taken.
 
     Raises :class:`ProtobufSchemaError`.
     """
@@ -108,7 +108,7 @@ def _names(message: ProtobufMessage) -> MessageNames:
 
 def is_proto_text(text: str) -> bool:
     """
-    Return whether a schema is the text of a ``.proto`` file and not base64.
+    Return whether a schema is the text of a ``.proto`` file, and neither base64 nor a path.
     """
     return "{" in text or ";" in text
 
@@ -140,8 +140,8 @@ def _compile(text: str, imports: Mapping[str, str]) -> bytes:
 
 @lru_cache(maxsize=16)
 def _compile_once(text: str, imports: tuple[tuple[str, str], ...]) -> bytes:
-    # Imported here because it is rarely needed and imports many modules. A stream's writer asks for
-    # the same schema in each micro-batch.
+    # Cached because the writer of a stream needs the same schema in each micro-batch. Imported here
+    # because it is rarely needed and imports many modules.
     from pyspark_pykafka.formats.protoc import compile_proto
 
     return compile_proto(text, dict(imports))

@@ -70,7 +70,7 @@ def protobuf_ddl(schema: ProtobufSchema, name: str) -> str:
     Return the DDL of the type of a message.
 
     As in Spark, messages without fields are left out. Raises :class:`ProtobufSchemaError` if the
-    message is missing or contains itself; for the latter the user must give a schema.
+    message is missing or contains itself; in the latter case the user must give a schema.
     """
     ddl = _Ddl(schema).message(schema.message(name), ())
     if ddl is None:
@@ -124,11 +124,11 @@ def columns_of(member: ProtobufField) -> tuple[pa.DataType, ...]:
 
     Raises :class:`ProtobufSchemaError` for an unknown kind.
     """
-    column = COLUMNS.get(member.kind)
-    if column is None:
+    types = COLUMNS.get(member.kind)
+    if types is None:
         msg = f"its field '{member.name}' has the unknown type {member.kind}"
         raise ProtobufSchemaError(msg)
-    return column
+    return types
 
 
 def entry_of(message: ProtobufMessage) -> tuple[ProtobufField, ProtobufField]:

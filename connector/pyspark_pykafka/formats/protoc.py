@@ -30,7 +30,7 @@ def compile_proto(text: str, imports: Mapping[str, str]) -> bytes:
     if find_spec("grpc_tools") is None:
         msg = (
             "it is the text of a .proto file, which needs protoc; install "
-            "'pyspark-pykafka[protobuf]' on the driver, or set the schema to what "
+            "'pyspark-pykafka[protobuf]' on the driver, or set the schema to the file that "
             "protoc --include_imports --descriptor_set_out=... writes"
         )
         raise ProtobufSchemaError(msg)

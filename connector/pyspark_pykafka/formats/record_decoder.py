@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     _ArrayBuilder = Callable[[Mapping[str, pa.Array]], pa.Array]
 
-# The limit of Arrow columns with 32-bit offsets is 2 GiB.
+# Half of the 2 GiB that an Arrow column with 32-bit offsets can have.
 _MAX_COLUMN_BYTES = 1 << 30
 
 
@@ -62,7 +62,7 @@ class _RecordDecoder:
         self._tp = tp
         self._format = record_format
         self._max_bytes = settings.batch_bytes
-        # The limit of the decoded columns; the rest is for the record's bytes and fetched data.
+        # The limit of each decoded column; the rest is for the records' bytes and fetched data.
         memory = min(settings.memory_bytes // 2, _MAX_COLUMN_BYTES)
         self._columns = {
             column.name: self._column(column, memory) for column in record_format.typed
@@ -92,7 +92,7 @@ class _RecordDecoder:
             return self._decoded_column(column, max_bytes)
         from pyspark_pykafka.formats.debezium_column import DebeziumColumn
 
-        # The columns made from the envelopes take as much memory again.
+        # The columns that are made from the envelopes need the same amount of memory.
         decoded = self._decoded_column(column, max_bytes // 2)
         return DebeziumColumn(column.name, column.envelope, decoded)
 
@@ -135,7 +135,7 @@ class _RecordDecoder:
     @property
     def _is_full(self) -> bool:
         """
-        Whether the rows have reached the count or the size of a batch of undecoded records.
+        Whether the rows have reached the maximum number or size of a batch of undecoded records.
 
         Rows that are much smaller than their records are collected from several batches.
         """
@@ -146,8 +146,8 @@ class _RecordDecoder:
 
     def _decode(self, batch: pa.RecordBatch, start: int) -> int:
         """
-        Decode the rows from ``start`` on; return the next row, which is before the end if a column
-        is full.
+        Decode the rows of a batch from ``start`` on; return the next row, which is before the
+        batch's end if a column is full.
         """
         end: int = batch.num_rows
         headers = batch.column("headers") if self._needs_headers else None
@@ -157,7 +157,7 @@ class _RecordDecoder:
             column.keep(self._rows + end - start)
             self._record_bad(batch, name, column, start, end)
         if self._dead_letters is not None:
-            self._set_aside(batch, start, self._dead_letters)
+            self._add_dead_letters(batch, start, self._dead_letters)
         if self._sources:
             # The encoded bytes, which are often most of a record, are dropped.
             part = batch.select(self._sources).slice(start, end - start)
@@ -166,7 +166,9 @@ class _RecordDecoder:
         self._rows += end - start
         return end
 
-    def _set_aside(self, batch: pa.RecordBatch, start: int, dead_letters: BadRecordTopic) -> None:
+    def _add_dead_letters(
+        self, batch: pa.RecordBatch, start: int, dead_letters: BadRecordTopic
+    ) -> None:
         new = {
             row_number - self._rows + start: reason
             for row_number, reason in self._errors.items()
@@ -185,14 +187,15 @@ class _RecordDecoder:
     ) -> None:
         policy = self._format.policy
         for row, reason in column.take_bad():
-            # The other columns end where this one stops, which may be at a bad record.
+            # All columns end with the one that stops first. Unless a bad value ends the read, the
+            # rows from there on are decoded again.
             if row >= end and not policy.fails:
                 continue
             row_number = self._rows + row - start
             self._bad_count += row_number not in self._errors
             policy.check(self._tp, batch.column("offset")[row].as_py(), reason, self._bad_count)
-            before = self._errors.get(row_number)
-            self._errors[row_number] = reason if before is None else f"{before}; {reason}"
+            earlier = self._errors.get(row_number)
+            self._errors[row_number] = reason if earlier is None else f"{earlier}; {reason}"
             if policy.action == "rescue" and row_number not in self._raw:
                 self._raw[row_number] = batch.column(name)[row].as_py()
                 self._part_bytes += len(self._raw[row_number])
@@ -221,17 +224,17 @@ class _RecordDecoder:
         """
         Return a mask without the rows of dead letters and tombstones, or None if all rows are kept.
         """
-        good = None
+        is_good = None
         if self._dead_letters is not None and self._errors:
-            good = _all_but(self._rows, self._errors)
+            is_good = _all_but(self._rows, self._errors)
         if not self._format.drops_tombstones or not decoded["value"].null_count:
-            return good
+            return is_good
         import pyarrow.compute as pc
 
-        # A value that is bad may be NULL too, and its row is kept unless it is a dead letter.
+        # A bad value may be NULL too, and its row is kept unless the record is a dead letter.
         is_event = decoded["value"].is_valid()
-        if good is not None:
-            return pc.and_(is_event, good)
+        if is_good is not None:
+            return pc.and_(is_event, is_good)
         if not self._errors:
             return is_event
         return pc.or_(is_event, pc.invert(_all_but(self._rows, self._errors)))
@@ -273,7 +276,7 @@ class _RecordDecoder:
 
 def _all_but(rows: int, excluded: Iterable[int]) -> pa.Array:
     """
-    Return a mask that is true for all rows but some.
+    Return a mask that is true for all rows except the excluded ones.
     """
     mask = bytearray(b"\xff" * ((rows + 7) // 8))
     for row in excluded:

@@ -39,7 +39,7 @@ class RecordEncoder:
 
     def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """
-        Yield the rows with encoded keys and values, in one or more batches for each batch.
+        Yield the rows with encoded keys and values, in one or more batches for each input batch.
 
         Raises :class:`RecordError` for the first row that cannot be encoded.
         """

@@ -44,10 +44,10 @@ class TypedColumn(NamedTuple):
     """
     A decoded key or value: its column in records, its format, and its type.
 
-    For Avro, ``schema`` is the text of the writer's schema, or with a ``registry`` of the reader's
-    schema. For Protobuf, ``schema`` is the descriptors in base64, and ``message`` the name of the
-    message. The values of a column with an ``envelope`` are change events of that type. If it
-    ``rescues``, the last field of its type gets the unknown fields of the JSON.
+    For Avro, ``schema`` is the text of the writer's schema, or of the reader's schema if there is a
+    ``registry``. For Protobuf, ``schema`` is the descriptors in base64, and ``message`` the name of
+    the message. The values of a column with an ``envelope`` are change events of that type. If the
+    column ``rescues``, the last field of its type gets the unknown fields of the JSON.
     """
 
     name: str
@@ -74,9 +74,9 @@ class TypedColumn(NamedTuple):
             return self
         registry = self.registry
         request_ms = min(registry.request_timeout_ms, max_ms)
-        all_ms = min(registry.timeout_ms, max_ms)
-        quick = replace(registry, request_timeout_ms=request_ms, timeout_ms=all_ms)
-        return self._replace(registry=quick)
+        total_ms = min(registry.timeout_ms, max_ms)
+        registry = replace(registry, request_timeout_ms=request_ms, timeout_ms=total_ms)
+        return self._replace(registry=registry)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +84,10 @@ class RecordFormat:
     """
     The columns of rows, the columns of records to read for them, and the decoding in between.
 
-    ``sources`` maps each undecoded column of ``schema`` to the record's column. With ``flattens``
-    the fields of the value are columns of ``schema``. Bad records go to ``dead_letter_topic`` if
-    there is one; a reader that must not wait uses :meth:`failing_fast`. With ``drops_tombstones``
-    there are no rows for records whose value is NULL.
+    ``sources`` has pairs of an undecoded column of ``schema`` and the record's column. With
+    ``flattens``, the fields of the value are columns of ``schema``. Bad records go to
+    ``dead_letter_topic`` if there is one; a reader that must not wait uses :meth:`failing_fast`.
+    With ``drops_tombstones``, there are no rows for records whose value is NULL.
     """
 
     schema: pa.Schema
@@ -104,8 +104,8 @@ class RecordFormat:
         """
         Return the format with a shorter limit on waiting for the schema registry.
 
-        This format writes no dead letters: the first bad record ends the read, and a task repeats
-        it.
+        The returned format writes no dead letters: the first record for the dead-letter topic ends
+        the read, and a task repeats the read.
         """
         typed = tuple(column.failing_fast(max_ms) for column in self.typed)
         return replace(self, typed=typed, writes_dead_letters=False)
@@ -113,7 +113,7 @@ class RecordFormat:
     @property
     def rescues_unknown_fields(self) -> bool:
         """
-        Whether a column gets the fields of values that the schema does not name.
+        Whether a column gets the unknown fields of values, which the schema does not name.
         """
         return any(column.rescues for column in self.typed)
 
@@ -137,7 +137,7 @@ def record_format(
     known_columns = {*sources, *RESCUE_TYPES, *_typed_names(options, schema, sources)}
     if options.rescues_unknown_fields:
         known_columns.add(RESCUED_FIELDS)
-    own = pa.schema(
+    copied = pa.schema(
         [
             field.with_name(sources.get(field.name, field.name))
             for field in schema
@@ -146,13 +146,13 @@ def record_format(
     )
     mistakes += _rescue_mistakes(options, schema) + _repeated_mistakes(schema)
     mistakes += _unknown_field_mistakes(options, schema, typed)
-    if own.names or not typed:
-        mistakes += _record_mistakes(own, include_headers=include_headers)
+    if copied.names or not typed:
+        mistakes += _record_mistakes(copied, include_headers=include_headers)
     if mistakes:
         raise OptionsError(tuple(mistakes))
     return RecordFormat(
         schema,
-        _record_schema(own, typed, options),
+        _record_schema(copied, typed, options),
         tuple(typed),
         tuple(sources.items()),
         options.flatten,
@@ -168,8 +168,8 @@ def _sources(options: FormatOptions, schema: pa.Schema) -> dict[str, str]:
     """
     formats = options.by_column
     prefix = FLAT_PREFIX if options.flatten else ""
-    own = {prefix + name: name for name in SOURCE_TYPES if formats.get(name, "raw") == "raw"}
-    return {name: own[name] for name in schema.names if name in own}
+    undecoded = {prefix + name: name for name in SOURCE_TYPES if formats.get(name, "raw") == "raw"}
+    return {name: undecoded[name] for name in schema.names if name in undecoded}
 
 
 def _typed_names(options: FormatOptions, schema: pa.Schema, sources: dict[str, str]) -> set[str]:
@@ -195,9 +195,9 @@ def _typed_columns(
             field = schema.field(schema.names.index(prefix + name))
         else:
             continue
-        column, own = _typed_column(options, name, field)
+        column, column_mistakes = _typed_column(options, name, field)
         typed.append(column)
-        mistakes += own
+        mistakes += column_mistakes
     return typed, mistakes
 
 
@@ -320,25 +320,27 @@ def _unknown_field_mistakes(
 
 
 def _repeated_mistakes(schema: pa.Schema) -> list[str]:
-    twice = {name for name in schema.names if schema.names.count(name) > 1}
-    return [f"the schema has the column '{name}' twice" for name in sorted(twice)]
+    repeated = {name for name in schema.names if schema.names.count(name) > 1}
+    return [f"the schema has the column '{name}' twice" for name in sorted(repeated)]
 
 
-def _record_mistakes(own: pa.Schema, *, include_headers: bool) -> list[str]:
+def _record_mistakes(copied: pa.Schema, *, include_headers: bool) -> list[str]:
     try:
-        check_source_schema(own, include_headers=include_headers)
+        check_source_schema(copied, include_headers=include_headers)
     except OptionsError as error:
         return list(error.mistakes)
     return []
 
 
-def _record_schema(own: pa.Schema, typed: list[TypedColumn], options: FormatOptions) -> pa.Schema:
+def _record_schema(
+    copied: pa.Schema, typed: list[TypedColumn], options: FormatOptions
+) -> pa.Schema:
     """
-    Return the record columns to read; they include the offset, to report bad records.
+    Return the record columns to read: with decoded columns also the offset, to report bad records.
     """
     if not typed:
-        return own
-    fields = [*own, *(pa.field(column.name, pa.binary()) for column in typed)]
+        return copied
+    fields = [*copied, *(pa.field(column.name, pa.binary()) for column in typed)]
     needed = ["offset"]
     if any(column.needs_headers for column in typed):
         needed.append("headers")

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     #: Registers a schema under a subject, or looks it up there.
     SchemaRequest = Callable[[str, Schema], RegisteredSchema]
 
-# Registries provide the files in these folders.
+# The folders of files that registries provide themselves.
 _KNOWN_FILES = ("google/protobuf/", "google/type/", "confluent/")
 
 
@@ -31,17 +31,17 @@ def register_files(
     text: str, subject: str, request: SchemaRequest, look_up: SchemaRequest
 ) -> RegisteredSchema:
     """
-    Register or look up the last file of descriptors, after its imports.
+    Register or look up the last file of descriptors, after its imports; ``text`` is base64.
 
     As in Confluent's serializers, the subject of an import is its path. Raises the errors of the
     registry's client.
     """
-    *others, own = described_files(base64.b64decode(text))
+    *others, last = described_files(base64.b64decode(text))
     references: dict[str, tuple[SchemaReference, ...]] = {}
-    for file in _imported(own, others):
+    for file in _imported(last, others):
         if file.name.startswith(_KNOWN_FILES):
             continue
-        schema = _schema(file.data, _direct(file.imports, references))
+        schema = _schema(file.data, _direct_references(file.imports, references))
         registered = request(file.name, schema)
         # Older registries do not return the version of a schema that is registered.
         version = (
@@ -51,16 +51,16 @@ def register_files(
             msg = f"the schema registry's response for subject '{file.name}' has no version"
             raise SchemaRegistryError(msg)
         references[file.name] = (SchemaReference(file.name, file.name, version),)
-    return request(subject, _schema(own.data, _direct(own.imports, references)))
+    return request(subject, _schema(last.data, _direct_references(last.imports, references)))
 
 
-def _imported(own: DescribedFile, others: Sequence[DescribedFile]) -> list[DescribedFile]:
+def _imported(last: DescribedFile, others: Sequence[DescribedFile]) -> list[DescribedFile]:
     """
-    Return the files that ``own`` needs, in their order; descriptors may have others too.
+    Return those of the other files that the last file needs, in their order.
     """
     by_name = {file.name: file for file in others}
     needed: set[str] = set()
-    pending = [*own.imports]
+    pending = [*last.imports]
     while pending:
         name = pending.pop()
         if name in by_name and name not in needed:
@@ -69,7 +69,7 @@ def _imported(own: DescribedFile, others: Sequence[DescribedFile]) -> list[Descr
     return [file for file in others if file.name in needed]
 
 
-def _direct(
+def _direct_references(
     imports: Sequence[str], references: dict[str, tuple[SchemaReference, ...]]
 ) -> tuple[SchemaReference, ...]:
     return tuple(reference for name in imports for reference in references.get(name, ()))

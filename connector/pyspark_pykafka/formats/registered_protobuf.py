@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 def apicurio_ref(message: str) -> bytes:
     """
-    Return how Apicurio's serializers name a message before its bytes: the message ``Ref`` with the
-    name, without the package, in its field 1, and its size before it.
+    Return the bytes with which Apicurio's serializers name a message before its value: the size of
+    the message ``Ref``, and this message, whose field 1 is the name without the package.
     """
     name = message.rpartition(".")[2].encode()
     ref = b"\x0a" + varint(len(name)) + name
@@ -42,7 +42,7 @@ class MessageSource(Protocol):
     def check(self, name: SchemaName, path: tuple[int, ...], message: str) -> None:
         """
         Raise :class:`UnusableSchemaError` if the message at a path in a schema is not ``message``,
-        or without a path, if the schema does not define it.
+        or, without a path, if the schema does not define ``message``.
         """
 
 

@@ -90,8 +90,10 @@ def with_given_schemas(options: FormatOptions) -> FormatOptions:
 
 def subject_name(column: str, subject: SubjectOptions, strategy: Strategy) -> str:
     """
-    Return the subject of ``key`` or ``value``. Raises :class:`OptionsError` if it depends on a
-    topic, and the query does not name exactly one.
+    Return the subject of ``key`` or ``value``.
+
+    Raises :class:`OptionsError` if it depends on the topic, but the query does not name exactly
+    one.
     """
     if subject.name is not None:
         return subject.name
@@ -135,7 +137,7 @@ def _text(
 ) -> str:
     schema = registered.schema
     _check_kind(column, kind, subject, registered)
-    imports = tuple(other.text for _, other in registered.imports)
+    imports = tuple(imported.text for _, imported in registered.imports)
     try:
         if kind == "json":
             return json_schema_ddl(schema.text, AFTER if is_envelope else None)
@@ -166,20 +168,22 @@ def _protobuf(
     from pyspark_pykafka.formats.protobuf_schemas import registered_schema
 
     _check_kind(column, "protobuf", subject, registered)
-    imports = [(name, other.text) for name, other in registered.imports]
+    imports = [(name, imported.text) for name, imported in registered.imports]
     try:
         return registered_schema(column, registered.schema.text, imports, message)
     except ValueError as cause:
         msg = (
             f"the schema of the subject '{subject}' cannot be converted to columns: {cause}; or "
-            f"set {column}Schema to what protoc --include_imports --descriptor_set_out=... writes"
+            f"set {column}Schema to the file that protoc --include_imports "
+            "--descriptor_set_out=... writes"
         )
         raise OptionsError((msg,)) from cause
 
 
 class WriterSchemas:
     """
-    Looks up the Avro schemas, and checks the Protobuf messages, whose ids are in records.
+    Looks up the schemas whose ids are in records: Avro schemas are returned, and the messages of
+    Protobuf schemas are checked.
     """
 
     def __init__(self, options: RegistryOptions) -> None:
@@ -195,7 +199,7 @@ class WriterSchemas:
         registered = self._registered(name, "AVRO")
         try:
             return _parsed(
-                registered.schema.text, tuple(other.text for _, other in registered.imports)
+                registered.schema.text, tuple(imported.text for _, imported in registered.imports)
             )
         except AvroSchemaError as cause:
             msg = f"the schema with {name} cannot be used: {cause}"
@@ -204,7 +208,7 @@ class WriterSchemas:
     def check(self, name: SchemaName, path: tuple[int, ...], message: str) -> None:
         """
         Raise :class:`UnusableSchemaError` if the message at a path in a schema is not ``message``,
-        or without a path, if the schema does not define it.
+        or, without a path, if the schema does not define ``message``.
 
         Errors of the registry itself are raised unchanged, as in :meth:`find`.
         """
@@ -228,9 +232,9 @@ class WriterSchemas:
         names = at_path(defined, path)
         if message not in names:
             message_path = ".".join(map(str, path))
-            other = f"'{min(names)}'" if names else "none"
+            actual = f"'{min(names)}'" if names else "none"
             msg = (
-                f"its message, at {message_path} in the schema with {name}, is {other}, "
+                f"its message, at {message_path} in the schema with {name}, is {actual}, "
                 f"not '{message}'"
             )
             raise UnusableSchemaError(msg)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.registry.schemas import RegisteredSchema, SchemaKind
 
 _KINDS: dict[str, SchemaKind] = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
-# The first byte of an id before a value, and of a GUID in a header.
+# The magic bytes of schema ids: of an id before a value, and of a GUID in a header.
 _ID, _GUID = b"\x00", b"\x01"
 
 
@@ -39,11 +39,11 @@ def with_registered_schemas(
     format_: WriteFormat, options: EncodingOptions, topic: str | None
 ) -> WriteFormat:
     """
-    Return the format with the ids of its schemas, which precede each value.
+    Return the format with the ids of its schemas, which precede each value or are in a header.
 
     The options decide whether schemas are registered, looked up, or taken from the registry. Raises
-    :class:`OptionsError` if a schema cannot be used, and the errors of the registry's client, to
-    which the URLs and the subject are added.
+    :class:`OptionsError` if a schema cannot be used, and the errors of the registry's client with
+    the URLs or the subject added to their messages.
     """
     if options.registry is None:
         return format_
@@ -153,7 +153,7 @@ def _with_schema(
     registered: RegisteredSchema,
 ) -> WrittenColumn:
     """
-    Return a column with the schema of the registry.
+    Return a column with the schema that the registry has for its subject.
     """
     schema = registered.schema
     if schema.kind != _KINDS[column.format]:
@@ -167,12 +167,12 @@ def _with_schema(
         return column._replace(schema=schema.text)
     try:
         if column.format == "protobuf":
-            imports = [(name, other.text) for name, other in registered.imports]
+            imports = [(name, imported.text) for name, imported in registered.imports]
             message = options.message or options.subject.record_name
             return column.with_message(
                 registered_schema(column.name, schema.text, imports, message)
             )
-        text = inline(schema.text, tuple(other.text for _, other in registered.imports))
+        text = inline(schema.text, tuple(imported.text for _, imported in registered.imports))
         return column._replace(schema=text)
     except (AvroSchemaError, ProtobufSchemaError) as cause:
         msg = f"the schema of the subject '{subject}' cannot be used: {cause}"

@@ -22,7 +22,7 @@ class SchemaIdHeaders:
     """
 
     def __init__(self, ids: Mapping[str, bytes]) -> None:
-        # A record that was read may still have the id of its former schema.
+        # Rows that were read from a topic may still have the ids of their former schemas.
         self._replaced = [name for column in ids for name in header_names(column)]
         self._added = {column: value for column, value in ids.items() if value}
 
@@ -65,18 +65,18 @@ class _Lists:
 
     def remove(self, names: list[str]) -> None:
         """
-        Remove the headers with some names.
+        Remove the headers with these names.
         """
         pc = self._pc
         outdated = pc.is_in(self._pairs.field("key"), pa.array(names, pa.string()))
         if not pc.any(outdated).as_py():
             return
-        current = pc.invert(outdated)
-        before = pa.concat_arrays(
-            [pa.array([0], pa.int32()), pc.cumulative_sum(current.cast(pa.int32()))]
+        kept = pc.invert(outdated)
+        kept_before = pa.concat_arrays(
+            [pa.array([0], pa.int32()), pc.cumulative_sum(kept.cast(pa.int32()))]
         )
-        self._ends = before.take(self._ends)
-        self._pairs, self._parents = self._pairs.filter(current), self._parents.filter(current)
+        self._ends = kept_before.take(self._ends)
+        self._pairs, self._parents = self._pairs.filter(kept), self._parents.filter(kept)
 
     def append(self, pair: pa.Scalar, values: pa.Array) -> None:
         """

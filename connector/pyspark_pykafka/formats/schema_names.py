@@ -21,8 +21,8 @@ MAX_NAMES = 10_000
 
 # Apicurio's headers with the name of a Protobuf message.
 _MESSAGE_HEADERS = {"value": "apicurio.protobuf.type", "key": "apicurio.protobuf.type.key"}
-# A longer name of a message, or more bytes of message indexes, make a record bad: names of schemas
-# are cached.
+# A longer name of a message, or more bytes of message indexes, makes a record bad: both are cached
+# as parts of schema names.
 _MAX_MESSAGE_BYTES = 1000
 _MAX_PATH_BYTES = 100
 _GUID_VERSION = 1
@@ -39,10 +39,10 @@ def header_names(column: str) -> tuple[str, str, str]:
 
 def without_nulls(lists: pa.Array) -> pa.ListArray:
     """
-    Return the same lists, empty instead of null, with their elements alone as values.
+    Return the same lists, empty instead of null, whose values are only their elements.
 
-    A list that is null may have content in Arrow, which :meth:`pyarrow.ListArray.flatten` leaves
-    out, and :func:`pyarrow.compute.list_parent_indices` counts.
+    In Arrow, a list that is null may have content. :meth:`pyarrow.ListArray.flatten` leaves it out,
+    but :func:`pyarrow.compute.list_parent_indices` counts it.
     """
     # Imported here because each import delays the start of a task.
     import pyarrow.compute as pc
@@ -75,7 +75,7 @@ _WITHOUT_INDEX = SchemaName("invalid", "a header __..._schema_id without a messa
 
 class SchemaNames:
     """
-    The schema names in the headers of one column, ``key`` or ``value``, and their keys.
+    The schema names in the headers for one column, ``key`` or ``value``, and their keys.
 
     The key of an id that precedes a value is the id itself; the keys of other names are negative.
     With ``has_paths`` the path of a Protobuf message follows a GUID.
@@ -133,13 +133,14 @@ class SchemaNames:
                 parts.append((parents.filter(mask).cast(pa.int64()), row_keys.fill_null(0)))
         if not parts:
             return None
-        of_rows, of_keys = _merge(parts)
+        merged_rows, merged_keys = _merge(parts)
         if self._message_header:
             mask = pc.fill_null(pc.equal(names, self._message_header), fill_value=False)
             if pc.any(mask).as_py():
-                own = parents.filter(mask).cast(pa.int64()), values.filter(mask)
-                of_keys = self._with_messages(of_rows, of_keys, *own)
-        return _buffer(of_rows), _buffer(of_keys)
+                named_rows = parents.filter(mask).cast(pa.int64())
+                messages = values.filter(mask)
+                merged_keys = self._with_messages(merged_rows, merged_keys, named_rows, messages)
+        return _buffer(merged_rows), _buffer(merged_keys)
 
     def _with_messages(
         self, rows: pa.Array, keys: pa.Array, named_rows: pa.Array, names: pa.Array
@@ -177,7 +178,7 @@ class SchemaNames:
 
 
 def _merge(parts: Sequence[tuple[pa.Array, pa.Array]]) -> tuple[pa.Array, pa.Array]:
-    # The last key of a row counts: that of the last header of the first kind.
+    # The last key of a row counts: it is that of the last header of the first kind.
     rows = pa.concat_arrays([rows for rows, _ in reversed(parts)])
     keys = pa.concat_arrays([keys for _, keys in reversed(parts)])
     if len(parts) > 1:

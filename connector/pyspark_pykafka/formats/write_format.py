@@ -37,8 +37,9 @@ class WrittenColumn(NamedTuple):
     An encoded key or value: its name, its format, and its type in rows.
 
     ``schema`` is the text of its Avro schema or JSON Schema, or the descriptors of its Protobuf
-    ``message``; it is empty if the schema is not looked up yet, or if none is needed. ``prefix``
-    precedes each value, and ``schema_id`` is in a header of its record, if it is not empty.
+    ``message``; it is empty if the schema has not been looked up yet, or if none is needed.
+    ``prefix`` precedes each value, and ``schema_id`` is in a header of its record; an empty one is
+    not written.
     """
 
     name: str
@@ -52,7 +53,7 @@ class WrittenColumn(NamedTuple):
 
     def with_message(self, schema: ResolvedSchema) -> WrittenColumn:
         """
-        Return the same column, encoded as a Protobuf message.
+        Return the same column with the schema of a Protobuf message.
         """
         return self._replace(schema=schema.text, message=schema.message)
 
@@ -108,8 +109,8 @@ def write_format(options: EncodingOptions, schema: pa.Schema) -> WriteFormat:
 def _type_mistakes(field: pa.Field, column_options: EncodedColumnOptions) -> list[str]:
     name, kind = field.name, column_options.format
     if kind == "text":
-        text = f"{name}Format is 'text', so the column '{name}' must be: STRING"
-        return [] if field.type == pa.string() else [text]
+        mistake = f"{name}Format is 'text', so the column '{name}' must be: STRING"
+        return [] if field.type == pa.string() else [mistake]
     if find_spec(_MODULE) is None:
         return [
             (
@@ -135,7 +136,7 @@ def _type_mistakes(field: pa.Field, column_options: EncodedColumnOptions) -> lis
 
 def _with_schema(column: WrittenColumn, options: EncodingOptions) -> WrittenColumn:
     """
-    Return a column with its schema, unless the schema is in the registry or not needed.
+    Return a column with its schema, unless the schema is in the registry or is not needed.
 
     Raises :class:`OptionsError` if a Protobuf schema cannot be read.
     """

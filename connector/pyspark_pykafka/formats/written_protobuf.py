@@ -40,7 +40,7 @@ _OPTIONAL, _REPEATED = 1, 3
 
 def protobuf_schema(kind: pa.DataType, record_name: str | None = None) -> ResolvedSchema:
     """
-    Return the message, in proto3, of a type without mistakes; ``record_name`` may have a package.
+    Return the proto3 message of a type without mistakes; ``record_name`` may have a package.
 
     Fields are numbered in their order, and all are optional, so that NULL and zero differ.
     """
@@ -60,7 +60,7 @@ def protobuf_schema(kind: pa.DataType, record_name: str | None = None) -> Resolv
 
 def record_name_mistakes(name: str | None, column: str) -> list[str]:
     """
-    Return a mistake if a message cannot have the name in the option of a column.
+    Return a mistake if no message can have the name that is set for a column's record.
     """
     if name is None or all(map(_NAME.fullmatch, name.split("."))):
         return []
@@ -74,7 +74,7 @@ def record_name_mistakes(name: str | None, column: str) -> list[str]:
 
 def protobuf_type_mistakes(field: pa.Field, path: str, depth: int = 1) -> list[str]:
     """
-    Return the reasons why no message has a column's type, one text for each mistake.
+    Return the reasons why no message can have a column's type, one text for each mistake.
     """
     kind = field.type
     if depth > MAX_TYPE_DEPTH:
@@ -113,7 +113,7 @@ def protobuf_type_mistakes(field: pa.Field, path: str, depth: int = 1) -> list[s
 def _name_mistakes(names: list[str], path: str) -> list[str]:
     if not names:
         return [f"'{path}' is a STRUCT without fields; add at least one"]
-    wrong = [
+    mistakes = [
         f"'{path}.{name}' is not a valid name in Protobuf (letters, digits and underscores, and no "
         "digit before a letter); rename it"
         for name in names
@@ -121,13 +121,13 @@ def _name_mistakes(names: list[str], path: str) -> list[str]:
     ]
     originals: dict[str, str] = {}
     for name in names:
-        other = originals.setdefault(_camel(name), name)
-        if other != name:
-            wrong.append(
-                f"'{path}.{other}' and '{path}.{name}' become the same name in Protobuf; rename "
+        earlier = originals.setdefault(_camel(name), name)
+        if earlier != name:
+            mistakes.append(
+                f"'{path}.{earlier}' and '{path}.{name}' become the same name in Protobuf; rename "
                 "one of them"
             )
-    return [*repeated_names(names, path), *wrong]
+    return [*repeated_names(names, path), *mistakes]
 
 
 def _entry_mistakes(kind: pa.DataType, path: str) -> list[str]:
@@ -154,24 +154,24 @@ class _Writer:
         """
         names = _Names(kind)
         fields, nested, oneofs = b"", b"", b""
-        count = 0
+        oneof_count = 0
         for number, field in enumerate(kind, 1):
             is_map = pa.types.is_map(field.type)
             is_list = is_map or pa.types.is_list(field.type)
             item = (inner_fields(field.type)[-1] if is_list else field).type
-            typed, part = self._type(item, names, field.name, full_name)
-            nested += part
+            typed, nested_message = self._type(item, names, field.name, full_name)
+            nested += nested_message
             if is_map:
                 entry = _entry_name(field.name)
                 nested += _sized(3, self._entry(field.type.key_type, typed, entry))
                 typed = _typed(MESSAGE, f"{full_name}.{entry}")
-            own = _named(field.name, number, _REPEATED if is_list else _OPTIONAL) + typed
+            descriptor = _named(field.name, number, _REPEATED if is_list else _OPTIONAL) + typed
             if not is_list:
-                # What proto3 calls optional is a oneof of one field.
-                own += _number(9, count) + _number(17, 1)
+                # In descriptors, an optional field of proto3 is the only member of a oneof.
+                descriptor += _number(9, oneof_count) + _number(17, 1)
                 oneofs += _sized(8, _sized(1, names.unused(f"_{field.name}").encode()))
-                count += 1
-            fields += _sized(2, own)
+                oneof_count += 1
+            fields += _sized(2, descriptor)
         return _sized(1, name.encode()) + fields + nested + oneofs
 
     def _entry(self, key: pa.DataType, value: bytes, name: str) -> bytes:

@@ -1,7 +1,7 @@
 """
 Derives the schemas of encoded values from the types of columns.
 
-Avro schemas equal those of Spark's ``to_avro``, without the null at the top.
+Avro schemas equal those of Spark's ``to_avro``, except that the top level is not nullable.
 """
 
 from __future__ import annotations
@@ -55,12 +55,13 @@ def avro_schema(kind: pa.DataType, record_name: str | None = None) -> str:
 
 def _avro(kind: pa.DataType, name: str, namespace: str) -> Any:
     if pa.types.is_struct(kind):
-        inner = f"{namespace}.{name}" if namespace else name
+        inner_namespace = f"{namespace}.{name}" if namespace else name
         fields = [
-            {"name": field.name, "type": _nullable(field, field.name, inner)} for field in kind
+            {"name": field.name, "type": _nullable(field, field.name, inner_namespace)}
+            for field in kind
         ]
-        own = {"namespace": namespace} if namespace else {}
-        return {"type": "record", "name": name, **own, "fields": fields}
+        attributes = {"namespace": namespace} if namespace else {}
+        return {"type": "record", "name": name, **attributes, "fields": fields}
     if pa.types.is_map(kind):
         return {"type": "map", "values": _nullable(kind.item_field, name, namespace)}
     if pa.types.is_list(kind):
@@ -89,7 +90,7 @@ def _decimal_bytes(precision: int) -> int:
 
 def avro_name_mistakes(kind: pa.DataType, path: str) -> list[str]:
     """
-    Return the names of fields that Avro does not allow.
+    Return a mistake for each field whose name Avro does not allow.
     """
     own = [
         f"'{path}.{field.name}' is not an Avro name (letters, digits and underscores only); "
@@ -128,5 +129,5 @@ def _json(kind: pa.DataType, *, keeps_nulls: bool) -> dict[str, Any]:
 def _json_element(
     field: pa.Field, *, keeps_nulls: bool, may_be_null: bool = True
 ) -> dict[str, Any]:
-    own = _json(field.type, keeps_nulls=keeps_nulls)
-    return {"oneOf": [{"type": "null"}, own]} if field.nullable and may_be_null else own
+    schema = _json(field.type, keeps_nulls=keeps_nulls)
+    return {"oneOf": [{"type": "null"}, schema]} if field.nullable and may_be_null else schema

@@ -228,7 +228,7 @@ def _check_status(base: str, request: Request, response: Response) -> Response:
         msg = f"the schema registry {_server_url(base)} does not permit this user's request"
         raise AuthorizationError(msg)
     if status == 200 and request.expects_json and response.document is None:
-        # It is a proxy's page, or was cut off.
+        # The response is a proxy's page, or was cut off.
         msg = f"{_server_url(base)}: its response is not JSON"
         raise RegistryUnavailableError(msg)
     return response
