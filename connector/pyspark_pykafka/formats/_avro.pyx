@@ -3,8 +3,8 @@
 """
 Decodes Avro's binary encoding into Arrow buffers, without a Python object per record.
 
-A record is read by the schema that it was written with; only the fields of the column's type are
-decoded, and the rest is skipped. For any input, nothing outside the given buffers is read.
+A record is read with the schema that it was written with. Only the fields of the column's type are
+decoded; the rest is skipped. For any input, nothing outside the given buffers is read.
 """
 
 cimport cython
@@ -36,13 +36,13 @@ cdef enum:
     W_UNION = 12
     W_FIXED = 13
     # Kinds of resolved schemas: a value that the record lacks, in Avro's encoding; a value that
-    # becomes one branch of a union; and a value that has no counterpart in the reader's schema.
+    # becomes one branch of a union; and a value that does not match the reader's schema.
     W_CONSTANT = 14
     W_BRANCH = 15
     W_UNRESOLVED = 16
     W_KINDS = 17
 
-# How a value is converted.
+# The conversions, as avro_times.py numbers them.
 cdef enum:
     AS_IT_IS = 0
     FROM_MILLIS = 1
@@ -60,7 +60,7 @@ cdef struct Writer:
     Node* target
     Writer* children
     int child_count
-    # The symbols of an enum, and where each ends.
+    # The symbols of an enum, and the end of each; or the bytes of a constant.
     uint8_t* symbols
     int32_t* symbol_ends
 
@@ -202,7 +202,7 @@ cdef inline int read_boolean(Parser* parser, int64_t* value) noexcept nogil:
 
 
 cdef int skip_blocks(Parser* parser, Writer* writer) noexcept nogil:
-    cdef int64_t count, size, at
+    cdef int64_t count, size, item
     cdef int status
     cdef int i
     while True:
@@ -212,7 +212,7 @@ cdef int skip_blocks(Parser* parser, Writer* writer) noexcept nogil:
         if size >= 0:
             parser.at += size
             continue
-        for at in range(count):
+        for item in range(count):
             for i in range(writer.child_count):
                 status = skip(parser, &writer.children[i])
                 if status:
@@ -252,7 +252,7 @@ cdef int decode(Parser* parser, Writer* writer) noexcept nogil:
     if kind == W_BRANCH:
         return decode_branch(parser, writer)
     if kind == W_UNRESOLVED:
-        return pass_unresolved(parser, writer)
+        return skip_unresolved(parser, writer)
     return add_null(parser, node)
 
 
@@ -281,7 +281,7 @@ cdef int decode_branch(Parser* parser, Writer* writer) noexcept nogil:
     return status if status > UNFIT else fill_missing(parser, writer.target, row)
 
 
-cdef int pass_unresolved(Parser* parser, Writer* writer) noexcept nogil:
+cdef int skip_unresolved(Parser* parser, Writer* writer) noexcept nogil:
     cdef const uint8_t* start = parser.at
     cdef int status = skip(parser, &writer.children[0])
     return status if status else unfit(parser, writer.target, start, <int>writer.size)
@@ -314,7 +314,7 @@ cdef inline int decode_whole(Parser* parser, Writer* writer) noexcept nogil:
             return unfit(parser, node, start, OUT_OF_RANGE)
         value *= 1000
     elif writer.conversion == FROM_NANOS:
-        # Rounded down, to the past before 1970 too.
+        # Rounded down, also before 1970.
         value = value // 1000 - (value % 1000 < 0)
     # Little-endian, as are all supported machines.
     return add_fixed(parser, node, &value)
@@ -373,7 +373,7 @@ cdef bint to_decimal(
     const uint8_t* at, int64_t size, int precision, uint128* value
 ) noexcept nogil:
     """
-    Convert a two's-complement number, the highest byte first; return false if it is too large.
+    Convert a big-endian number in two's complement; return false if it is too large.
     """
     cdef bint negative = size > 0 and at[0] >= 0x80
     cdef uint8_t sign = 0xFF if negative else 0
@@ -394,18 +394,21 @@ cdef bint to_decimal(
 
 
 cdef int decode_enum(Parser* parser, Writer* writer) noexcept nogil:
-    cdef const uint8_t* begin = parser.at
+    cdef const uint8_t* start = parser.at
     cdef int64_t index
-    cdef int32_t start
+    cdef int32_t symbol_start
     cdef int status = read_index(parser, writer.size, &index)
     if status:
         return status
-    start = writer.symbol_ends[index]
-    if writer.symbol_ends[index + 1] == start:
+    symbol_start = writer.symbol_ends[index]
+    if writer.symbol_ends[index + 1] == symbol_start:
         # No symbol is empty: this one stands for a symbol that the reader's schema lacks.
-        return unfit(parser, writer.target, begin, UNRESOLVED)
+        return unfit(parser, writer.target, start, UNRESOLVED)
     return add_bytes(
-        parser, writer.target, writer.symbols + start, writer.symbol_ends[index + 1] - start
+        parser,
+        writer.target,
+        writer.symbols + symbol_start,
+        writer.symbol_ends[index + 1] - symbol_start,
     )
 
 
@@ -438,11 +441,11 @@ cdef int decode_union(Parser* parser, Writer* writer) noexcept nogil:
 
 cdef int decode_blocks(Parser* parser, Writer* writer) noexcept nogil:
     """
-    Decode an array or a map; an unfit item makes all of it unfit.
+    Decode an array or a map; an unfit item makes the whole value unfit.
     """
     cdef Node* node = writer.target
     cdef Py_ssize_t first = node.children[0].rows
-    cdef int64_t count, size, at
+    cdef int64_t count, size, item
     cdef bint fits = True
     cdef int status
     cdef int i
@@ -452,7 +455,7 @@ cdef int decode_blocks(Parser* parser, Writer* writer) noexcept nogil:
             return status
         if count == 0:
             break
-        for at in range(count):
+        for item in range(count):
             for i in range(writer.child_count):
                 status = (
                     decode(parser, &writer.children[i]) if fits
@@ -525,6 +528,7 @@ cdef void release_writer(Writer* writer) noexcept:
 
 
 cdef struct Known:
+    # A schema that was added, under its key.
     int64_t key
     # NULL if the schema cannot be used.
     Writer* writer
@@ -533,11 +537,11 @@ cdef struct Known:
 @cython.final
 cdef class AvroDecoder(ColumnDecoder):
     """
-    Decodes values that were written with one schema, or with those that they name.
+    Decodes values that were written with one schema, or with the schemas whose ids they have.
 
-    ``writer`` is that schema, as avro_plan.py builds it for the type of ``plan``; or None if the
-    values name theirs by ids of ``id_bytes`` bytes. Then :meth:`decode` stops where a schema is
-    ``missing``, until :meth:`add_schema` has added it.
+    ``writer`` is the plan of that one schema, as avro_plan.py makes it for the type of ``plan``; or
+    None if values have ids of ``id_bytes`` bytes. Then :meth:`decode` stops at a value whose schema
+    is ``missing``, until :meth:`add_schema` has added it.
     """
 
     cdef Writer writer
@@ -570,7 +574,7 @@ cdef class AvroDecoder(ColumnDecoder):
     @property
     def schemas(self):
         """
-        The number of schemas that the decoder knows.
+        The number of schemas that were added and not forgotten.
         """
         return self.known_count
 
@@ -585,8 +589,8 @@ cdef class AvroDecoder(ColumnDecoder):
         Add a schema under its key; None marks a schema that cannot be used, whose values are bad.
         """
         cdef Writer* built = NULL
-        cdef Py_ssize_t at = self._place(key)
-        if at < self.known_count and self.known[at].key == key:
+        cdef Py_ssize_t index = self._place(key)
+        if index < self.known_count and self.known[index].key == key:
             raise ValueError(f"the schema {key} exists already")
         if self.known_count == self.known_room:
             self.known = <Known*>with_more_room(self.known, &self.known_room, sizeof(Known))
@@ -600,11 +604,13 @@ cdef class AvroDecoder(ColumnDecoder):
                 release_writer(built)
                 free(built)
                 raise
-        memmove(&self.known[at + 1], &self.known[at], (self.known_count - at) * sizeof(Known))
-        self.known[at].key = key
-        self.known[at].writer = built
+        memmove(
+            &self.known[index + 1], &self.known[index], (self.known_count - index) * sizeof(Known)
+        )
+        self.known[index].key = key
+        self.known[index].writer = built
         self.known_count += 1
-        self.last = at
+        self.last = index
 
     cdef Py_ssize_t _place(self, int64_t key) noexcept nogil:
         """

@@ -15,19 +15,19 @@ cdef inline int64_t from_zigzag(uint64_t bits) noexcept nogil:
 
 cdef Node* find_node(Node* node, int number) noexcept:
     cdef int i
-    cdef Node* found
+    cdef Node* descendant
     if node.number == number:
         return node
     for i in range(node.child_count):
-        found = find_node(&node.children[i], number)
-        if found != NULL:
-            return found
+        descendant = find_node(&node.children[i], number)
+        if descendant != NULL:
+            return descendant
     return NULL
 
 
 cdef void* with_more_room(void* entries, Py_ssize_t* room, size_t size) except NULL:
     """
-    Return a table with about twice the room, which may have moved; ``size`` is that of an entry.
+    Return a table with about twice the room, which may have moved; ``size`` is an entry's size.
     """
     cdef Py_ssize_t more = 2 * room[0] + 8
     cdef void* moved = realloc(entries, more * size)

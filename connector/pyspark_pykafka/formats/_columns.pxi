@@ -1,8 +1,8 @@
 # Columns that grow by one value at a time, for the decoders that include this file.
 #
-# They own all memory until Arrow gets it, never exceed a limit, and can be cut back to fewer rows.
+# They own their memory until Arrow gets it, never exceed a limit, and can be cut to fewer rows.
 
-# The kinds of a type, as json_types.py numbers them.
+# The kinds of types, as json_types.py numbers them.
 cdef enum:
     STRUCT = 0
     LIST = 1
@@ -35,7 +35,8 @@ cdef enum:
     # The schema of this record has not been added yet.
     NEEDS_SCHEMA = 5
 
-# Why a record is bad, as decoded_column.py words it. Those from MISMATCH on concern one field.
+# The reasons why a record is bad; the subclasses of DecodedColumn have their texts. Those from
+# MISMATCH to BAD_TEXT concern one field.
 cdef enum:
     UNEXPECTED = 1
     ENDED = 2
@@ -50,8 +51,8 @@ cdef enum:
     OUT_OF_RANGE = 11
     LONE_SURROGATE = 12
     BAD_TEXT = 13
-    # Concerning the schema that a record names: the record has no id; the schema cannot be used; a
-    # value has no counterpart in the reader's schema; a field is missing and has no default.
+    # Reasons that concern the schema of a record: the record has no id; the schema cannot be used;
+    # a value does not match the reader's schema; a field is missing and has no default.
     NO_ID = 14
     UNUSABLE_SCHEMA = 15
     UNRESOLVED = 16
@@ -75,7 +76,8 @@ cdef struct Node:
     int precision
     int scale
     Py_ssize_t rows
-    # One byte for each row, fixed-width values or bytes, and the ends of variable-size values.
+    # One byte for each row: whether it is not null. Then fixed-width values or bytes, and the ends
+    # of variable-size values.
     Block valid
     Block data
     Block ends
@@ -92,7 +94,8 @@ cdef struct BadRecord:
     int64_t position
     int32_t reason
     int32_t node
-    int32_t found
+    # The byte at the position, or -1.
+    int32_t byte
 
 
 cdef struct Parser:
@@ -105,7 +108,7 @@ cdef struct Parser:
     int reason
     int node
     const uint8_t* wrong_at
-    # The record's row, and the key of the schema that it names.
+    # The record's row, and the key of its schema.
     Py_ssize_t row
     int64_t schema
     # The size of all blocks, and its limit.
@@ -164,7 +167,7 @@ cdef inline int add_end(Parser* parser, Node* node, int64_t end) noexcept nogil:
 
 cdef inline int64_t end_of(Node* node) noexcept nogil:
     """
-    Return where the next value of a list, a map or text starts.
+    Return the end of the last variable-size value, which is the start of the next one.
     """
     return (<int32_t*>(node.ends.start + node.ends.used - 4))[0] if node.ends.used else 0
 
@@ -214,7 +217,7 @@ cdef int add_null(Parser* parser, Node* node) noexcept nogil:
 
 cdef int add_default(Parser* parser, Node* root) noexcept nogil:
     """
-    Append what a bad record becomes: a struct whose fields are all null, or null.
+    Append the value of a bad record: a struct whose fields are all null, or null for other types.
     """
     cdef int status = OK
     cdef int i
@@ -267,7 +270,7 @@ cdef void cut(Node* node, Py_ssize_t rows) noexcept nogil:
 
 cdef inline void begin_record(Parser* parser) noexcept nogil:
     """
-    Clear the error of the last record.
+    Clear the error of the previous record.
     """
     parser.reason = 0
     parser.wrong_at = NULL
@@ -368,7 +371,7 @@ cdef Memory hand_over(Parser* parser, Block* block):
 
 cdef Memory bits_of(const uint8_t* flags, Py_ssize_t count):
     """
-    Pack one byte for each row into one bit.
+    Pack flags of one byte each into flags of one bit each.
     """
     cdef Memory memory = Memory.__new__(Memory)
     cdef Py_ssize_t i
@@ -408,11 +411,11 @@ cdef object take_column(Parser* parser, Node* node):
         ends = hand_over(parser, &node.ends) if rows else NO_ENDS
     node.rows = 0
     node.valid.used = 0
-    children = [take_column(parser, &node.children[at]) for at in range(node.child_count)]
+    children = [take_column(parser, &node.children[child]) for child in range(node.child_count)]
     return rows, nulls, bitmap, ends, data, children
 
 
-cdef int build(Node* node, object plan, list numbers) except -1:
+cdef int build(Node* node, object plan, list names) except -1:
     """
     Build a node from (kind, name, precision, scale, children).
     """
@@ -425,8 +428,8 @@ cdef int build(Node* node, object plan, list numbers) except -1:
     node.width = WIDTHS[node.kind]
     node.precision = precision
     node.scale = scale
-    node.number = len(numbers)
-    numbers.append(name)
+    node.number = len(names)
+    names.append(name)
     encoded = name.encode()
     node.name_size = len(encoded)
     node.name = <uint8_t*>malloc(max(node.name_size, 1))
@@ -437,7 +440,7 @@ cdef int build(Node* node, object plan, list numbers) except -1:
     for i, child in enumerate(children):
         # The count is set first, so that a failure frees the children built so far.
         node.child_count = i + 1
-        build(&node.children[i], child, numbers)
+        build(&node.children[i], child, names)
     return 0
 
 
@@ -472,12 +475,12 @@ cdef class ColumnDecoder:
     """
     Decodes the values of records into columns of one type, one Arrow array after another.
 
-    ``plan`` is the type as (kind, name, precision, scale, children). The columns may have
-    ``max_bytes``, unless a single record needs more: that record is bad. With ``stops`` the first
-    bad record ends :meth:`decode`.
+    ``plan`` is the type as (kind, name, precision, scale, children). The columns may use
+    ``max_bytes``; a record that alone needs more is bad. With ``stops`` the first bad record ends
+    :meth:`decode`.
 
-    Records may name their schemas, by ids of ``id_bytes`` bytes that a zero byte precedes, or by
-    keys that are given to :meth:`decode`.
+    Records may have the ids of their schemas: ``id_bytes`` bytes after a zero byte, or keys that
+    are passed to :meth:`decode`.
     """
 
     cdef Node root
@@ -489,7 +492,7 @@ cdef class ColumnDecoder:
     cdef const int64_t* key_rows
     cdef const int64_t* keys
     cdef Py_ssize_t key_count
-    cdef Py_ssize_t key_at
+    cdef Py_ssize_t next_key
     cdef Py_ssize_t first_row
     cdef BadRecord* bad
     cdef Py_ssize_t bad_count
@@ -512,26 +515,27 @@ cdef class ColumnDecoder:
 
     cdef int append_record(self) noexcept nogil:
         """
-        Append the record at the parser, or its replacement if it is bad.
+        Append the record at the parser's position, or the value of a bad record.
         """
         return NO_MEMORY
 
     cdef int read_key(self) noexcept nogil:
         """
-        Find the key of the schema that this record names, and consume it.
+        Set the parser's schema to the key from the record's headers, or to the id that precedes the
+        value; the id is consumed.
         """
         cdef Parser* parser = &self.parser
         cdef Py_ssize_t row = parser.row - self.first_row
         cdef uint64_t number = 0
-        cdef bint found = False
+        cdef bint has_header = False
         cdef int i
-        while self.key_at < self.key_count and self.key_rows[self.key_at] <= row:
-            # The last header of a name counts.
-            if self.key_rows[self.key_at] == row:
-                parser.schema = self.keys[self.key_at]
-                found = True
-            self.key_at += 1
-        if found:
+        while self.next_key < self.key_count and self.key_rows[self.next_key] <= row:
+            # The last key of a row counts.
+            if self.key_rows[self.next_key] == row:
+                parser.schema = self.keys[self.next_key]
+                has_header = True
+            self.next_key += 1
+        if has_header:
             return OK
         if parser.end - parser.at <= self.id_bytes or parser.at[0] != 0 or parser.at[1] >= 0x80:
             return malformed(parser, NO_ID)
@@ -544,7 +548,7 @@ cdef class ColumnDecoder:
     @property
     def missing(self):
         """
-        The key of the schema that :meth:`decode` has stopped for, or None.
+        The key of the schema that :meth:`decode` needs to continue, or None.
         """
         return self.parser.schema if self.is_waiting else None
 
@@ -569,11 +573,11 @@ cdef class ColumnDecoder:
         """
         Decode the rows ``[start, end)`` of a binary array's buffers; return the next row.
 
-        That is ``end``, unless a bad record stops the work, or the columns are full: then call
-        :meth:`take` first; or a schema is ``missing``.
+        The next row is before ``end`` if a bad record ends the decoding, if a schema is
+        ``missing``, or if the columns are full; in the last case call :meth:`take` first.
 
-        ``keys`` are two buffers of 64-bit numbers: rows, ascending and counted from ``first_row``,
-        and the keys of their schemas.
+        ``keys`` is a pair of buffers of 64-bit numbers: rows, ascending and counted from
+        ``first_row``, and the keys of their schemas.
         """
         cdef Py_buffer key_views[2]
         cdef int key_buffers = 0
@@ -609,7 +613,7 @@ cdef class ColumnDecoder:
                 low = middle + 1
             else:
                 high = middle
-        self.key_at = low
+        self.next_key = low
 
     def _decode_rows(self, validity, offsets, data, Py_ssize_t start, Py_ssize_t end):
         cdef Py_buffer views[3]
@@ -674,7 +678,7 @@ cdef class ColumnDecoder:
                     return row
                 if status[0] == NO_MEMORY or rows:
                     return row
-                # Not even alone: free the memory that the record has used, and report it as bad.
+                # The record does not even fit into empty columns: free their memory, and report it.
                 free_columns(parser, &self.root)
                 free_block(parser, &parser.scratch)
                 parser.reason = TOO_LARGE
@@ -687,7 +691,7 @@ cdef class ColumnDecoder:
                 if status[0]:
                     return row
             if parser.reason:
-                status[0] = self._note(row, parser.wrong_at - (data + offsets[row]), data)
+                status[0] = self._add_bad(row, parser.wrong_at - (data + offsets[row]), data)
                 if status[0]:
                     return row
                 if self.stops:
@@ -695,7 +699,7 @@ cdef class ColumnDecoder:
             row += 1
         return row
 
-    cdef int _note(self, Py_ssize_t row, int64_t position, const uint8_t* data) noexcept nogil:
+    cdef int _add_bad(self, Py_ssize_t row, int64_t position, const uint8_t* data) noexcept nogil:
         cdef Parser* parser = &self.parser
         cdef BadRecord* moved
         cdef BadRecord* bad
@@ -709,11 +713,11 @@ cdef class ColumnDecoder:
             self.bad_room = 2 * self.bad_room + 16
         bad = &self.bad[self.bad_count]
         bad.row = row
-        # An unusable schema is reported by its key, not by a position in the record.
+        # An unusable schema is reported with its key instead of a position in the record.
         bad.position = parser.schema if parser.reason == UNUSABLE_SCHEMA else position
         bad.reason = parser.reason
         bad.node = parser.node
-        bad.found = parser.wrong_at[0] if parser.wrong_at < parser.end else -1
+        bad.byte = parser.wrong_at[0] if parser.wrong_at < parser.end else -1
         self.bad_count += 1
         return OK
 
@@ -729,15 +733,15 @@ cdef class ColumnDecoder:
         """
         Return the bad records since the last call: (row, position, reason, node or -1, byte or -1).
 
-        Rows are those of the arrays that were decoded, positions are in the record's bytes. Where a
-        schema cannot be used, its key is in place of the position.
+        Rows are rows of the decoded arrays, and positions are in the record's bytes. If the schema
+        is unusable, its key takes the place of the position.
         """
         cdef Py_ssize_t i
         cdef BadRecord* bad
         cdef list taken = []
         for i in range(self.bad_count):
             bad = &self.bad[i]
-            taken.append((bad.row, bad.position, bad.reason, bad.node, bad.found))
+            taken.append((bad.row, bad.position, bad.reason, bad.node, bad.byte))
         self.bad_count = 0
         return taken
 

@@ -23,8 +23,8 @@ cdef extern from *:
     #include <emmintrin.h>
     #endif
 
-    /* Return the first quote, backslash or control character from `at` on, or `end`. `high` gets a
-       bit if a byte before it is not ASCII. Reads nothing at or after `end`. */
+    /* Return the first quote, backslash or control character from `at` on, or `end`. If a byte
+       before it is not ASCII, a bit of `high` is set. Reads nothing at or after `end`. */
     static inline const uint8_t* find_special(
         const uint8_t* at, const uint8_t* end, uint32_t* high
     ) {
@@ -34,11 +34,11 @@ cdef extern from *:
         const __m128i control = _mm_set1_epi8(0x1f);
         while (end - at >= 16) {
             __m128i block = _mm_loadu_si128((const __m128i*)at);
-            __m128i found = _mm_or_si128(
+            __m128i special = _mm_or_si128(
                 _mm_or_si128(_mm_cmpeq_epi8(block, quote), _mm_cmpeq_epi8(block, backslash)),
                 _mm_cmpeq_epi8(_mm_min_epu8(block, control), block)
             );
-            uint32_t mask = (uint32_t)_mm_movemask_epi8(found);
+            uint32_t mask = (uint32_t)_mm_movemask_epi8(special);
             uint32_t wide = (uint32_t)_mm_movemask_epi8(block);
             if (mask) {
                 *high |= wide & ((mask & (0u - mask)) - 1u);
@@ -54,7 +54,7 @@ cdef extern from *:
             memcpy(&block, at, 8);
             quote = block ^ (ones * '"');
             backslash = block ^ (ones * 92);
-            /* May stop too early at a byte that is not ASCII; the loop below then goes on. */
+            /* May stop too early at a byte that is not ASCII; the loop below then continues. */
             if ((((quote - ones) & ~quote) | ((backslash - ones) & ~backslash)
                  | ((block - ones * 0x20) & ~block) | block) & tops) {
                 break;
@@ -95,11 +95,12 @@ cdef enum:
     MAX_NUMBER = 1000
 
 cdef enum:
-    # The keys of an object that are expected in the order of the previous object.
+    # The maximum number of keys that are expected in the order of the previous object, and the
+    # maximum size of such a key with its quote.
     SLOTS = 64
     SLOT_TEXT = 48
-    # How many expected keys may be missing before a key counts as unexpected.
-    MAX_MISSING = 3
+    # The number of expected keys that a key is compared with.
+    MAX_COMPARED = 3
     # Digits that always fit into 64 bits.
     MAX_DIGITS = 19
 
@@ -191,7 +192,7 @@ cdef struct Text:
 
 cdef inline int read_text(Parser* parser, Text* text) noexcept nogil:
     """
-    Read a string from after its opening quote to after its closing one.
+    Read a string whose opening quote has been read, and its closing quote.
     """
     cdef const uint8_t* start = parser.at
     cdef uint32_t high = 0
@@ -267,7 +268,7 @@ cdef inline uint32_t four_hex(const uint8_t* at) noexcept nogil:
 
 cdef int64_t unescape(const Text* text, uint8_t* to) noexcept nogil:
     """
-    Write a checked string without escapes, which never gets longer; return its size.
+    Write a checked string with its escapes resolved, which makes it no longer; return its size.
 
     Returns -1 if half of a surrogate pair is missing.
     """
@@ -317,13 +318,13 @@ cdef int64_t unescape(const Text* text, uint8_t* to) noexcept nogil:
     return to - start
 
 
-cdef int read_plain(Parser* parser, Text* text, bint* lone) noexcept nogil:
+cdef int read_plain(Parser* parser, Text* text, bint* is_lone_surrogate) noexcept nogil:
     """
-    Read a string; one with escapes is written without them into the scratch block.
+    Read a string; if it has escapes, it is written with them resolved into the scratch block.
     """
     cdef int status = read_text(parser, text)
     cdef int64_t size
-    lone[0] = False
+    is_lone_surrogate[0] = False
     if status or not text.escaped:
         return status
     parser.scratch.used = 0
@@ -332,7 +333,7 @@ cdef int read_plain(Parser* parser, Text* text, bint* lone) noexcept nogil:
         return status
     size = unescape(text, parser.scratch.start)
     if size < 0:
-        lone[0] = True
+        is_lone_surrogate[0] = True
         return OK
     text.start = parser.scratch.start
     text.size = size
@@ -395,11 +396,11 @@ cdef inline int read_number(Parser* parser, Number* number) noexcept nogil:
 
 
 cdef inline int read_word(Parser* parser, const char* word, int size) noexcept nogil:
-    cdef int here = <int>min(<int64_t>(parser.end - parser.at), <int64_t>size)
-    if memcmp(parser.at, word, here) != 0:
+    cdef int available = <int>min(<int64_t>(parser.end - parser.at), <int64_t>size)
+    if memcmp(parser.at, word, available) != 0:
         return malformed(parser, UNEXPECTED)
-    parser.at += here
-    return OK if here == size else malformed(parser, ENDED)
+    parser.at += available
+    return OK if available == size else malformed(parser, ENDED)
 
 
 cdef inline int skip_scalar(Parser* parser) noexcept nogil:
@@ -536,7 +537,7 @@ cdef inline bint to_long(const Number* number, int64_t* value) noexcept nogil:
 
 cdef double to_double(const Number* number) noexcept nogil:
     """
-    Return the nearest double; too large numbers become infinite, as in Java.
+    Return the nearest double; numbers that are too large become infinite, as in Java.
     """
     cdef const uint8_t* at = number.start
     cdef const uint8_t* end = at + number.size
@@ -544,7 +545,7 @@ cdef double to_double(const Number* number) noexcept nogil:
     cdef uint64_t digits = 0
     cdef int count = 0
     cdef int64_t exponent = 0
-    cdef int64_t given = 0
+    cdef int64_t written_exponent = 0
     cdef bint exact = True
     cdef bint negative_exponent = False
     cdef bint fraction = False
@@ -571,9 +572,9 @@ cdef double to_double(const Number* number) noexcept nogil:
             negative_exponent = at[0] == 45
             at += 1
         while at < end:
-            given = min(given * 10 + (at[0] - 48), <int64_t>100_000)
+            written_exponent = min(written_exponent * 10 + (at[0] - 48), <int64_t>100_000)
             at += 1
-        exponent += -given if negative_exponent else given
+        exponent += -written_exponent if negative_exponent else written_exponent
     if digits == 0:
         return -0.0 if negative and not number.whole else 0.0
     if exact and digits <= <uint64_t>1 << 53 and -22 <= exponent <= 22:
@@ -653,7 +654,7 @@ cdef int to_decimal(
     const uint8_t* at, const uint8_t* end, Node* node, uint128* value
 ) noexcept nogil:
     """
-    Convert a decimal, rounded half up to the scale: 0, BAD_TEXT or OUT_OF_RANGE.
+    Convert a decimal, rounded half up to the scale; return 0, BAD_TEXT or OUT_OF_RANGE.
     """
     cdef const uint8_t* byte
     cdef const uint8_t* digits_end
@@ -663,7 +664,7 @@ cdef int to_decimal(
     cdef int64_t exponent = 0
     cdef int64_t significant = 0
     cdef int64_t digits = 0
-    cdef int64_t given = 0
+    cdef int64_t written_exponent = 0
     cdef int64_t kept
     cdef uint128 number = 0
     if at < end and (at[0] == 45 or at[0] == 43):
@@ -693,19 +694,19 @@ cdef int to_decimal(
         while byte < end:
             if not is_digit(byte[0]):
                 return BAD_TEXT
-            given = min(given * 10 + (byte[0] - 48), <int64_t>1 << 40)
+            written_exponent = min(written_exponent * 10 + (byte[0] - 48), <int64_t>1 << 40)
             byte += 1
-        exponent += -given if negative_exponent else given
+        exponent += -written_exponent if negative_exponent else written_exponent
     value[0] = 0
     if significant == 0:
         return 0
-    # The significant digits to keep: all before the scale's last decimal place.
+    # The number of significant digits up to the last decimal place of the scale.
     kept = significant + exponent + node.scale
     if kept > node.precision:
         return OUT_OF_RANGE
     if kept < 0:
         return 0
-    # `significant` counts down the digits that are left.
+    # From here on, `significant` is the number of digits to keep.
     significant = min(kept, significant)
     digits = 0
     while at < digits_end:
@@ -749,20 +750,20 @@ cdef inline int64_t month_days(int64_t year, int64_t month) noexcept nogil:
 
 
 cdef inline bint read_digits(
-    const uint8_t** at, const uint8_t* end, int least, int most, int64_t* value
+    const uint8_t** at, const uint8_t* end, int min_digits, int max_digits, int64_t* value
 ) noexcept nogil:
     """
-    Read ``least`` to ``most`` digits, not followed by another one.
+    Read ``min_digits`` to ``max_digits`` digits, not followed by another digit.
     """
     cdef int count = 0
     value[0] = 0
     while at[0] < end and is_digit(at[0][0]):
         count += 1
-        if count > most:
+        if count > max_digits:
             return False
         value[0] = value[0] * 10 + (at[0][0] - 48)
         at[0] += 1
-    return count >= least
+    return count >= min_digits
 
 
 cdef inline bint take(const uint8_t** at, const uint8_t* end, uint8_t byte) noexcept nogil:
@@ -808,7 +809,7 @@ cdef inline void trim(const uint8_t** at, const uint8_t** end) noexcept nogil:
 
 cdef bint is_whole_date(const uint8_t* at, const uint8_t* end) noexcept nogil:
     """
-    Return whether a date that was read has a month and a day.
+    Return whether the text of a valid date has a month and a day.
     """
     cdef int dashes = 0
     while at < end:
@@ -824,7 +825,7 @@ cdef bint to_date(const uint8_t* at, const uint8_t* end, int32_t* value) noexcep
     start = at
     if not read_date(&at, end, 7, &days):
         return False
-    # Anything may follow a whole date after a blank or a T.
+    # After a date with a day, and a space or a T, anything may follow.
     if at < end and not (is_whole_date(start, at) and (at[0] == 32 or at[0] == 84)):
         return False
     if not -(<int64_t>1 << 31) <= days < <int64_t>1 << 31:
@@ -837,9 +838,10 @@ cdef bint to_timestamp(
     const uint8_t* at, const uint8_t* end, bint local, int64_t* value
 ) noexcept nogil:
     """
-    Convert Spark's ``yyyy-mm-dd[ T]hh:mm:ss.ssssss[zone]`` to microseconds; its end is optional.
+    Convert Spark's ``yyyy-mm-dd[ T]hh:mm:ss.ssssss[zone]`` to microseconds.
 
-    A timestamp without a zone is UTC. A ``local`` timestamp must not have a zone.
+    All parts after the year are optional. A timestamp without a zone is UTC. A ``local`` timestamp
+    must not have a zone.
     """
     cdef int64_t days
     cdef int64_t hour = 0
@@ -904,7 +906,8 @@ cdef inline bint to_micros(int64_t seconds, int64_t micros, int64_t* value) noex
 
 cdef bint read_zone(const uint8_t* at, const uint8_t* end, int64_t* offset) noexcept nogil:
     """
-    Read a zone: ``Z``, ``UTC``, ``GMT`` or ``UT``, or an offset such as ``+1``, ``-02:30``.
+    Read a zone: ``Z``; ``UTC``, ``GMT`` or ``UT``; or an offset such as ``+1`` or ``-02:30``, also
+    after ``UTC``, ``GMT`` or ``UT``.
     """
     cdef int64_t hours
     cdef int64_t minutes = 0
@@ -1003,7 +1006,7 @@ cdef int64_t decode_base64(const uint8_t* at, size_t size, uint8_t* to) noexcept
 
 cdef int decode_value(Parser* parser, Node* node) noexcept nogil:
     """
-    Append the value at the parser to the column.
+    Append the value at the parser's position to the column.
 
     A value that is UNFIT is skipped. After any other error the column may be unfinished.
     """
@@ -1073,14 +1076,14 @@ cdef int decode_text(Parser* parser, Node* node) noexcept nogil:
     Decode a string for a type that is not STRING.
     """
     cdef Text text
-    cdef bint lone
+    cdef bint is_lone_surrogate
     cdef int status
     cdef const uint8_t* start = parser.at
     parser.at += 1
-    status = read_plain(parser, &text, &lone)
+    status = read_plain(parser, &text, &is_lone_surrogate)
     if status:
         return status
-    if lone:
+    if is_lone_surrogate:
         return unfit(parser, node, start, LONE_SURROGATE)
     if node.kind == BINARY:
         return decode_binary(parser, node, start, &text)
@@ -1270,8 +1273,8 @@ cdef inline int decode_item(
     return next_item(parser, closing, ended)
 
 
-# Unknown fields are rescued as a JSON object, which has the objects, arrays and maps that
-# they are in. Each of these is written before its content, and cut off again if there is none.
+# Unknown fields are rescued as a JSON object, in which they have the same paths as in the record.
+# An object, array or map on a path is written before its content, and removed if there is none.
 
 
 cdef inline Node* rescued_by(Node* node) noexcept nogil:
@@ -1287,7 +1290,7 @@ cdef int rescue_start(
     Parser* parser, Node* rescued, uint8_t opening, bint is_first, const uint8_t* start
 ) noexcept nogil:
     """
-    Append a bracket or a comma, and the text from ``start`` on, which ends here.
+    Append a bracket or a comma, and the record's text from ``start`` to the parser's position.
     """
     cdef size_t size = parser.at - start
     cdef int status = reserve(parser, &rescued.data, size + 1)
@@ -1316,7 +1319,7 @@ cdef int decode_elements(
     """
     Decode the elements of a list whose objects may have unknown fields.
 
-    The array of these has an element for each of the list, so that their paths are the same.
+    The rescued array has an element for each element of the list, so that paths stay the same.
     """
     cdef size_t start = rescued.data.used
     cdef size_t before
@@ -1434,10 +1437,10 @@ cdef inline uint32_t hash_bytes(const uint8_t* start, size_t size) noexcept nogi
 
 cdef int32_t find_child(Node* node, const uint8_t* name, Py_ssize_t size) noexcept nogil:
     cdef Lookup* lookup = <Lookup*>node.lookup
-    cdef uint32_t at = hash_bytes(name, size) & lookup.mask
+    cdef uint32_t index = hash_bytes(name, size) & lookup.mask
     cdef int32_t child
     while True:
-        child = lookup.table[at]
+        child = lookup.table[index]
         if child < 0:
             return -1
         if (
@@ -1445,23 +1448,23 @@ cdef int32_t find_child(Node* node, const uint8_t* name, Py_ssize_t size) noexce
             and memcmp(node.children[child].name, name, size) == 0
         ):
             return child
-        at = (at + 1) & lookup.mask
+        index = (index + 1) & lookup.mask
 
 
 cdef inline int read_field(Parser* parser, Node* node, int* slot, int32_t* child) noexcept nogil:
     """
     Read a key after its opening quote, and find its field; -1 means that it is not in the type.
 
-    Most objects have their keys in the same order, so the key that came next in the last one is
-    compared first.
+    Most objects have their keys in the same order, so the key that came next in the previous object
+    is compared first.
     """
     cdef Text text
     cdef Slot* slots = (<Lookup*>node.lookup).slots
     cdef Slot* expected
-    cdef bint lone
+    cdef bint is_lone_surrogate
     cdef int status
     cdef int i = slot[0]
-    cdef int last = min(i + MAX_MISSING, SLOTS)
+    cdef int last = min(i + MAX_COMPARED, SLOTS)
     cdef const uint8_t* start = parser.at
     while i < last:
         expected = &slots[i]
@@ -1479,11 +1482,11 @@ cdef inline int read_field(Parser* parser, Node* node, int* slot, int32_t* child
         return status
     if text.escaped:
         parser.at = start
-        status = read_plain(parser, &text, &lone)
+        status = read_plain(parser, &text, &is_lone_surrogate)
         if status:
             return status
         # No field name contains half of a surrogate pair.
-        child[0] = -1 if lone else find_child(node, text.start, text.size)
+        child[0] = -1 if is_lone_surrogate else find_child(node, text.start, text.size)
         return OK
     child[0] = find_child(node, text.start, text.size)
     if slot[0] < SLOTS:
@@ -1565,7 +1568,7 @@ cdef int decode_struct(Parser* parser, Node* node) noexcept nogil:
     parser.depth -= 1
     if rescues:
         if rescued == &node.children[node.child_count - 1]:
-            # The value itself, which ends the text of this row.
+            # This struct is the whole value: the row's text of unknown fields ends here.
             status = add_bytes(parser, rescued, b"}", 1)
         else:
             status = rescue_text(parser, rescued, b"}", 1)
@@ -1576,7 +1579,7 @@ cdef int decode_struct(Parser* parser, Node* node) noexcept nogil:
 
 cdef int decode_record(Parser* parser, Node* root) noexcept nogil:
     """
-    Append one record, or nothing if it cannot be appended.
+    Append one record, or the value of a bad record.
     """
     cdef Py_ssize_t row = root.rows
     cdef int status
@@ -1604,7 +1607,7 @@ cdef int build_lookup(Node* node, Node* rescued=NULL) except -1:
     """
     cdef int fields = node.child_count
     cdef uint32_t room = 4
-    cdef uint32_t at
+    cdef uint32_t index
     cdef Lookup* lookup
     cdef int i
     for i in range(node.child_count):
@@ -1624,10 +1627,10 @@ cdef int build_lookup(Node* node, Node* rescued=NULL) except -1:
     memset(lookup.table, 0xFF, room * sizeof(int32_t))
     lookup.rescued = rescued
     for i in range(fields):
-        at = hash_bytes(node.children[i].name, node.children[i].name_size) & lookup.mask
-        while lookup.table[at] >= 0:
-            at = (at + 1) & lookup.mask
-        lookup.table[at] = i
+        index = hash_bytes(node.children[i].name, node.children[i].name_size) & lookup.mask
+        while lookup.table[index] >= 0:
+            index = (index + 1) & lookup.mask
+        lookup.table[index] = i
     return 0
 
 

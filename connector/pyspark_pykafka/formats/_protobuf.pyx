@@ -3,11 +3,11 @@
 """
 Decodes Protobuf's binary encoding into Arrow buffers, without a Python object per record.
 
-Only the fields of the column's type are decoded; the structure of the rest is checked, and it is
-skipped. For any input, nothing outside the given buffers is read.
+Only the fields of the column's type are decoded; the rest is skipped, and only its structure is
+checked. For any input, nothing outside the given buffers is read.
 
 The fields of a message come in any order, several times and in parts, so a row of a struct stays
-unfinished until its message ends: what the message lacks is filled in then.
+unfinished until its message ends; then the fields that the message lacks are filled in.
 """
 
 cimport cython
@@ -80,7 +80,7 @@ cdef struct Message:
     # The fields are sorted by number; the table finds those with small numbers.
     Field** table
     uint32_t table_size
-    # The key and the value of a map.
+    # An entry of a map, or a wrapper that is decoded as its value.
     bint is_entry
 
 
@@ -132,7 +132,7 @@ cdef int read_long_varint(Parser* parser, uint64_t* value) noexcept nogil:
             return ended(parser)
         byte = parser.at[0]
         parser.at += 1
-        # Of the tenth byte only one bit counts; the others are dropped, as in Protobuf's libraries.
+        # Only one bit of the tenth byte counts; the others are dropped, as in Protobuf's libraries.
         bits |= <uint64_t>(byte & 0x7F) << shift
         if byte < 0x80:
             value[0] = bits
@@ -268,9 +268,10 @@ cdef int decode_message(
     Parser* parser, Message* message, Py_ssize_t row, uint32_t group
 ) noexcept nogil:
     """
-    Add a message, or a part of it, to an unfinished row; a ``group`` ends with its number.
+    Decode a message, or a part of it, into an unfinished row. ``group`` is the field number at the
+    end of a group, or 0.
 
-    The entry of a map is UNFIT if its key or value is.
+    A map's entry or a wrapper is UNFIT if one of its fields is.
     """
     cdef const uint8_t* start
     cdef uint32_t number
@@ -371,7 +372,7 @@ cdef int decode_part(
     Parser* parser, Field* field, int wire_type, Node* node, Py_ssize_t row
 ) noexcept nogil:
     """
-    Decode a message, which continues an earlier one of the same row.
+    Decode a message; an earlier one of the same row is continued.
     """
     cdef const uint8_t* end = parser.end
     cdef const uint8_t* start = parser.at
@@ -396,7 +397,7 @@ cdef int decode_part(
         return status
     if field.kind == T_UNWRAPPED:
         if status == UNFIT:
-            # Without the default, which would hide that the value does not fit.
+            # No default is added: it would hide that the value does not fit.
             return UNFIT
         return OK if node.rows > row else add_default_value(parser, &field.message.fields[0], node)
     if not field.repeated:
@@ -440,7 +441,7 @@ cdef int decode_time(
             return status
     cut_row(node, row)
     micros = field.nanos // 1000
-    # Rounded to the past, before 1970 too.
+    # Rounded down, also before 1970.
     if field.nanos < 0 and field.nanos % 1000:
         micros -= 1
     if not -(INT64_MAX // 1000000) + 3000 <= field.seconds <= INT64_MAX // 1000000 - 3000:
@@ -568,7 +569,7 @@ cdef int add_enum(
 
 cdef int decode_repeated(Parser* parser, Field* field, int wire_type) noexcept nogil:
     """
-    Append elements to an unfinished list or map. An unfit element makes all of it unfit.
+    Append elements to an unfinished list or map. An unfit element makes the whole value unfit.
     """
     cdef const uint8_t* end = parser.end
     cdef int64_t size
@@ -730,28 +731,28 @@ cdef int compare_keys(Node* keys, Py_ssize_t one, Py_ssize_t other) noexcept nog
 
 cdef int remove_duplicates(Parser* parser, Field* field) noexcept nogil:
     """
-    If a map has duplicate keys, decode its entries again, with the last entry of each key.
+    If a map has duplicate keys, decode its entries again, only the last one of each key.
     """
     cdef Node* keys = &field.target.children[0]
     cdef Py_ssize_t first = end_of(field.target)
     cdef Py_ssize_t count = keys.rows - first
     cdef Entry* entries = <Entry*>field.entries.start
     cdef const uint8_t* at = parser.at
-    cdef bint found = False
+    cdef bint has_duplicates = False
     cdef Py_ssize_t i, j
     cdef int status
     if count > 16:
         status = sort_keys(parser, field, keys, first, count)
         if status:
             return status
-        found = mark_neighbours(field, keys, first, count)
+        has_duplicates = mark_duplicates(field, keys, first, count)
     else:
         for i in range(1, count):
             for j in range(i):
                 if compare_keys(keys, first + i, first + j) == 0:
                     entries[j].start = NULL
-                    found = True
-    if not found:
+                    has_duplicates = True
+    if not has_duplicates:
         return OK
     for i in range(field.target.child_count):
         cut(&field.target.children[i], first)
@@ -768,7 +769,7 @@ cdef int sort_keys(
     Parser* parser, Field* field, Node* keys, Py_ssize_t first, Py_ssize_t count
 ) noexcept nogil:
     """
-    Sort entries by key, and entries of one key by position. Heapsort, for its worst case.
+    Sort entries by key, and entries with the same key by position: heapsort, for its worst case.
     """
     cdef int32_t* order
     cdef Py_ssize_t i, end
@@ -803,33 +804,33 @@ cdef inline bint is_before(
 
 
 cdef void sift_down(
-    Node* keys, Py_ssize_t first, int32_t* order, Py_ssize_t at, Py_ssize_t end
+    Node* keys, Py_ssize_t first, int32_t* order, Py_ssize_t parent, Py_ssize_t end
 ) noexcept nogil:
-    cdef int32_t moved = order[at]
-    cdef Py_ssize_t child = 2 * at + 1
+    cdef int32_t moved = order[parent]
+    cdef Py_ssize_t child = 2 * parent + 1
     while child < end:
         if child + 1 < end and is_before(keys, first, order[child], order[child + 1]):
             child += 1
         if not is_before(keys, first, moved, order[child]):
             break
-        order[at] = order[child]
-        at = child
-        child = 2 * at + 1
-    order[at] = moved
+        order[parent] = order[child]
+        parent = child
+        child = 2 * parent + 1
+    order[parent] = moved
 
 
-cdef bint mark_neighbours(
+cdef bint mark_duplicates(
     Field* field, Node* keys, Py_ssize_t first, Py_ssize_t count
 ) noexcept nogil:
     cdef int32_t* order = <int32_t*>field.order.start
     cdef Entry* entries = <Entry*>field.entries.start
-    cdef bint found = False
+    cdef bint has_duplicates = False
     cdef Py_ssize_t i
     for i in range(1, count):
         if compare_keys(keys, first + order[i - 1], first + order[i]) == 0:
             entries[order[i - 1]].start = NULL
-            found = True
-    return found
+            has_duplicates = True
+    return has_duplicates
 
 
 cdef void reset_field(Field* field) noexcept nogil:
@@ -926,7 +927,7 @@ cdef int build_field(Field* field, object plan, Node* root) except -1:
     if enum is not None:
         build_enum(field, enum)
     if (message is None) == (kind == T_MESSAGE or kind == T_UNWRAPPED):
-        raise ValueError(f"a message has fields, and nothing else: {plan[:4]}")
+        raise ValueError(f"a message must have fields, and nothing else may: {plan[:4]}")
     if message is not None:
         field.message = <Message*>calloc(1, sizeof(Message))
         if field.message == NULL:
@@ -982,6 +983,7 @@ cdef void release_message(Message* message) noexcept:
 
 
 cdef struct Known:
+    # A schema that was added, with the path of a message in it.
     int64_t key
     int path_size
     int32_t[MAX_PATH] path
@@ -991,13 +993,13 @@ cdef struct Known:
 @cython.final
 cdef class ProtobufDecoder(ColumnDecoder):
     """
-    Decodes values of one message.
+    Decodes values that are messages of one type.
 
-    ``message`` is that message, as protobuf_plan.py builds it for the type of ``plan``. With
-    ``id_bytes`` the values name the schema and the message that they were written with. Then
-    :meth:`decode` stops where one is ``missing``, until :meth:`add_schema` has determined whether
-    its values can be decoded. ``ref`` is how Apicurio's serializers name the message of this
-    decoder; it may take the place of the indexes.
+    ``message`` is the plan of that message, as protobuf_plan.py makes it for the type of ``plan``.
+    With ``id_bytes`` the values name the schema and the message that they were written with. Then
+    :meth:`decode` stops at a value whose schema is ``missing``, until :meth:`add_schema` has
+    recorded whether its values can be decoded. ``ref`` has the bytes with which Apicurio's
+    serializers name the message; it may take the place of the message indexes.
     """
 
     cdef Message message
@@ -1031,15 +1033,15 @@ cdef class ProtobufDecoder(ColumnDecoder):
     @property
     def schemas(self):
         """
-        The number of schemas that the decoder knows.
+        The number of schemas that were added and not forgotten.
         """
         return self.known_count
 
     @property
     def missing_path(self):
         """
-        The indexes of the message in the schema that is ``missing``; none if a header or its name
-        stands for them.
+        The message indexes in the record whose schema is ``missing``; empty if the record has none,
+        because a header or ``ref`` names the message.
         """
         return tuple([self.path[i] for i in range(self.path_size)])
 
@@ -1052,7 +1054,8 @@ cdef class ProtobufDecoder(ColumnDecoder):
 
     def add_schema(self, bint is_usable):
         """
-        Add the missing schema, and return its number; values of an unusable schema are bad.
+        Add the schema that is ``missing``, and return its number; values of an unusable schema are
+        bad.
         """
         cdef Known* added
         if self.known_count == self.known_room:
@@ -1105,7 +1108,7 @@ cdef class ProtobufDecoder(ColumnDecoder):
         cdef int status = self.read_key()
         if status:
             return status
-        # The keys of headers are negative; the header has the path, too.
+        # The keys from headers are negative; the header has the path too.
         self.path_size = 0
         if (
             self.ref_size and parser.end - parser.at >= self.ref_size

@@ -20,22 +20,23 @@ cdef inline bint all_zero(const uint8_t* at, size_t size) noexcept nogil:
 
 cdef int end_sized(State* state, size_t start) noexcept nogil:
     """
-    Write the size of the data that begins at ``start`` before it, where one byte is reserved.
+    Write the size of the data that begins at ``start`` into the byte that is reserved before it. A
+    size of several bytes moves the data.
     """
     cdef size_t size = state.used - start
-    cdef size_t left = size
-    cdef size_t more = 0
+    cdef size_t rest = size
+    cdef size_t extra = 0
     cdef uint8_t* at
     cdef int status
-    while left > 0x7F:
-        left >>= 7
-        more += 1
-    if more:
-        status = reserve(state, more)
+    while rest > 0x7F:
+        rest >>= 7
+        extra += 1
+    if extra:
+        status = reserve(state, extra)
         if status:
             return status
-        memmove(state.out + start + more, state.out + start, size)
-        state.used += more
+        memmove(state.out + start + extra, state.out + start, size)
+        state.used += extra
     at = state.out + start - 1
     while size > 0x7F:
         at[0] = <uint8_t>(size & 0x7F | 0x80)
@@ -94,8 +95,8 @@ cdef int pb_enum(State* state, const Node* node, const Column* column, Py_ssize_
 
 cdef int pb_time(State* state, const Node* node, int64_t value) noexcept nogil:
     """
-    Write microseconds as a Timestamp or Duration: seconds, and nanoseconds of the same sign in a
-    Duration, and not negative in a Timestamp.
+    Write microseconds as a Timestamp or a Duration, with seconds and nanoseconds. The nanoseconds
+    of a Timestamp are never negative; those of a Duration have the sign of its seconds.
     """
     cdef int64_t seconds = value // 1000000
     cdef int64_t nanos = value % 1000000 * 1000
@@ -238,7 +239,7 @@ cdef int pb_value(State* state, const Node* node, Py_ssize_t row) noexcept nogil
         return status if status else end_sized(state, body)
     body = state.used
     status = pb_scalar(state, node, row)
-    # Zero and an empty string are zeros in every encoding; -0.0 is not.
+    # In every encoding, zero and the empty string consist of zero bytes; -0.0 does not.
     if node.null_branch == OMITS_ZERO and all_zero(state.out + body, state.used - body):
         state.used = start
     return status
@@ -249,18 +250,18 @@ cdef int pb_fields(State* state, const Node* node, Py_ssize_t row) noexcept nogi
     Write the fields of a message that are not null.
     """
     cdef const Node* child
-    cdef int i, other, status
+    cdef int i, previous, status
     for i in range(node.child_count):
         child = &node.children[i]
         if is_null(&state.columns[child.column], row):
             if child.null_branch < 0:
                 return unfit(state, child, IS_NULL)
             continue
-        other = child.branch
-        while other >= 0:
-            if not is_null(&state.columns[node.children[other].column], row):
+        previous = child.branch
+        while previous >= 0:
+            if not is_null(&state.columns[node.children[previous].column], row):
                 return unfit(state, child, SECOND_OF_ONEOF)
-            other = node.children[other].branch
+            previous = node.children[previous].branch
         status = pb_value(state, child, row)
         if status:
             return status

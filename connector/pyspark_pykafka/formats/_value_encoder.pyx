@@ -42,7 +42,7 @@ cdef enum:
     TIMESTAMP = 14
     TIMESTAMP_NTZ = 15
 
-# What a value becomes, as encoder_plan.py numbers it.
+# The outputs, as encoder_plan.py, avro_encoder_plan.py and protobuf_encoder_plan.py number them.
 cdef enum:
     JSON = 0
     A_BOOLEAN = 1
@@ -60,7 +60,7 @@ cdef enum:
     A_RECORD = 13
     A_ARRAY = 14
     A_MAP = 15
-    # The first field of a struct that is not null is a branch of a union.
+    # A union from a struct: its first field that is not null is the branch.
     A_MEMBERS = 16
     # The same bytes in every record.
     A_CONSTANT = 17
@@ -86,7 +86,7 @@ cdef enum:
     P_PACKED = 35
     P_MAP = 36
 
-# Which values of a field Protobuf does not write, as protobuf_encoder_plan.py numbers it.
+# The values that a field of Protobuf omits, as protobuf_encoder_plan.py numbers them.
 cdef enum:
     OMITS_NULL = 0
     OMITS_ZERO = 1
@@ -96,7 +96,7 @@ cdef enum:
     UNFIT = 1
     NO_MEMORY = 2
 
-# Why a value cannot be encoded, as encoded_column.py words it.
+# The reasons why a value cannot be encoded; encoded_column.py has their texts.
 cdef enum:
     IS_NULL = 1
     NOT_UTF8 = 2
@@ -113,6 +113,7 @@ cdef struct Column:
     const uint8_t* ends
     const uint8_t* data
     Py_ssize_t offset
+    # Whether the ends have 64 bits.
     bint wide
 
 
@@ -245,7 +246,7 @@ cdef inline bint is_null(const Column* column, Py_ssize_t row) noexcept nogil:
 
 cdef inline int64_t end_at(const Column* column, Py_ssize_t row) noexcept nogil:
     """
-    Return where a variable-size value starts, which is where the one before it ends.
+    Return the start of a variable-size value, which is the end of the one before it.
     """
     if column.wide:
         return (<const int64_t*>column.ends)[column.offset + row]
@@ -258,14 +259,14 @@ cdef inline bint bit_at(const Column* column, Py_ssize_t row) noexcept nogil:
 
 
 cdef inline int64_t integer_at(const Column* column, int kind, Py_ssize_t row) noexcept nogil:
-    cdef Py_ssize_t at = column.offset + row
+    cdef Py_ssize_t index = column.offset + row
     if kind == BYTE:
-        return (<const int8_t*>column.data)[at]
+        return (<const int8_t*>column.data)[index]
     if kind == SHORT:
-        return (<const int16_t*>column.data)[at]
+        return (<const int16_t*>column.data)[index]
     if kind == INTEGER or kind == DATE:
-        return (<const int32_t*>column.data)[at]
-    return (<const int64_t*>column.data)[at]
+        return (<const int32_t*>column.data)[index]
+    return (<const int64_t*>column.data)[index]
 
 
 cdef inline int128 decimal_at(const Column* column, Py_ssize_t row) noexcept nogil:
@@ -284,8 +285,8 @@ cdef Py_ssize_t utf8_size(const uint8_t* at, const uint8_t* end) noexcept nogil:
     """
     Return the size of a character, or minus the number of invalid bytes that U+FFFD replaces.
 
-    As in Java, half of a surrogate pair is replaced as a whole, and otherwise the longest prefix
-    of a character.
+    As in Java, half of a surrogate pair is replaced as a whole; otherwise, the longest prefix of a
+    character is.
     """
     cdef uint8_t first = at[0]
     cdef Py_ssize_t left = end - at
@@ -318,12 +319,13 @@ cdef Py_ssize_t utf8_size(const uint8_t* at, const uint8_t* end) noexcept nogil:
 
 cdef inline bint has_special(uint64_t word) noexcept nogil:
     """
-    Return whether one of eight bytes may be a quote, a backslash, a control or not ASCII.
+    Return whether one of eight bytes may be a quote, a backslash or a control character, or not
+    ASCII.
     """
     cdef uint64_t ones = <uint64_t>0x0101010101010101
-    cdef uint64_t found = word | (word - 0x20 * ones)
-    found |= ((word ^ (0x22 * ones)) - ones) | ((word ^ (0x5C * ones)) - ones)
-    return (found & (0x80 * ones)) != 0
+    cdef uint64_t marks = word | (word - 0x20 * ones)
+    marks |= ((word ^ (0x22 * ones)) - ones) | ((word ^ (0x5C * ones)) - ones)
+    return (marks & (0x80 * ones)) != 0
 
 
 cdef const uint8_t* plain_end(const uint8_t* at, const uint8_t* end) noexcept nogil:
@@ -392,7 +394,7 @@ cdef int json_text(State* state, const uint8_t* at, const uint8_t* end) noexcept
             status = put_escape(state, at[0])
             at += 1
         else:
-            # U+FFFD, as the JVM does.
+            # U+FFFD takes the place of invalid bytes, as in the JVM.
             status = put(state, b"\xef\xbf\xbd", 3)
             at -= utf8_size(at, end)
         if status:
@@ -443,34 +445,34 @@ cdef inline int digits_of(uint8_t* to, uint64_t value, int minimum) noexcept nog
 
 
 cdef int json_integer(State* state, int64_t value) noexcept nogil:
-    cdef uint64_t size = <uint64_t>value
+    cdef uint64_t magnitude = <uint64_t>value
     cdef int status = reserve(state, 20)
     if status:
         return status
     if value < 0:
         put_byte(state, c"-")
-        size = 0 - size
-    state.used += digits_of(state.out + state.used, size, 1)
+        magnitude = 0 - magnitude
+    state.used += digits_of(state.out + state.used, magnitude, 1)
     return OK
 
 
 cdef int json_decimal(State* state, int128 value, int scale) noexcept nogil:
     cdef uint8_t[48] digits
-    cdef uint128 size = <uint128>value
-    cdef uint64_t tens = <uint64_t>10000000000000000000u
+    cdef uint128 magnitude = <uint128>value
+    cdef uint64_t ten_to_19 = <uint64_t>10000000000000000000u
     cdef int count, whole
     cdef int status = reserve(state, 96)
     if status:
         return status
     if value < 0:
         put_byte(state, c"-")
-        size = 0 - size
+        magnitude = 0 - magnitude
     # At least one digit before the point.
-    if size >= tens:
-        count = digits_of(digits, <uint64_t>(size // tens), 1)
-        count += digits_of(digits + count, <uint64_t>(size % tens), 19)
+    if magnitude >= ten_to_19:
+        count = digits_of(digits, <uint64_t>(magnitude // ten_to_19), 1)
+        count += digits_of(digits + count, <uint64_t>(magnitude % ten_to_19), 19)
     else:
-        count = digits_of(digits, <uint64_t>size, 1)
+        count = digits_of(digits, <uint64_t>magnitude, 1)
     if count <= scale:
         whole = scale + 1 - count
         for count in range(count - 1, -1, -1):
@@ -486,7 +488,7 @@ cdef int json_decimal(State* state, int128 value, int scale) noexcept nogil:
 
 cdef inline uint64_t scaled_up(uint64_t high, uint64_t low, uint64_t factor) noexcept nogil:
     """
-    Return the upper 64 bits of a product of 192, odd if it is not exact.
+    Return the upper 64 bits of a product of 192 bits, rounded to odd: odd if it is not exact.
     """
     cdef uint128 upper = <uint128>high * factor + <uint64_t>(<uint128>low * factor >> 64)
     return <uint64_t>(upper >> 64) | (<uint64_t>upper > 1)
@@ -498,7 +500,7 @@ cdef uint64_t shortest_decimal(
     """
     Return the shortest decimal that parses to the same number, and its power of ten (Schubfach).
 
-    Of several, the closest one is chosen. ``exponent`` is the biased one of IEEE 754.
+    Of several, the closest one is chosen. ``exponent`` is the biased exponent of IEEE 754.
     """
     cdef uint64_t significand = fraction
     cdef int q = 1 - bias
@@ -548,14 +550,14 @@ cdef int json_special(State* state, const Node* node, bint is_nan, bint negative
 
 cdef int json_float(State* state, const Node* node, const Column* column, Py_ssize_t row) noexcept nogil:
     cdef uint64_t bits, fraction
-    cdef uint32_t half
+    cdef uint32_t float_bits
     cdef int fraction_bits, exponent, top, bias, power, count, point
     cdef uint8_t[20] digits
     cdef uint64_t value
     cdef int status
     if node.kind == FLOAT:
-        memcpy(&half, column.data + 4 * (column.offset + row), 4)
-        bits, fraction_bits, top, bias = half, 23, 255, 150
+        memcpy(&float_bits, column.data + 4 * (column.offset + row), 4)
+        bits, fraction_bits, top, bias = float_bits, 23, 255, 150
     else:
         memcpy(&bits, column.data + 8 * (column.offset + row), 8)
         fraction_bits, top, bias = 52, 2047, 1075
@@ -600,7 +602,7 @@ cdef int json_float(State* state, const Node* node, const Column* column, Py_ssi
 
 cdef int put_date(State* state, int64_t days) noexcept nogil:
     """
-    Write a date of the proleptic Gregorian calendar, as Java does; there must be room.
+    Write a date of the proleptic Gregorian calendar, as Java does; the room must be reserved.
     """
     cdef int64_t shifted = days + 719468
     cdef int64_t era = (shifted if shifted >= 0 else shifted - 146096) // 146097
@@ -809,12 +811,12 @@ cdef int avro_bytes(State* state, const Node* node, const Column* column, Py_ssi
 
 
 cdef int avro_decimal(State* state, const Node* node, int128 value) noexcept nogil:
-    cdef uint128 size = <uint128>value
+    cdef uint128 magnitude = <uint128>value
     cdef int bytes_count = 1
     cdef int i, status, shift
     if value < 0:
-        size = 0 - size
-    if size >= POWERS_OF_TEN[node.precision]:
+        magnitude = 0 - magnitude
+    if magnitude >= POWERS_OF_TEN[node.precision]:
         return unfit(state, node, TOO_MANY_DIGITS)
     # The fewest bytes of a big-endian number in two's complement.
     while bytes_count < 16 and value >> (8 * bytes_count - 1) != value >> 127:
@@ -947,15 +949,16 @@ cdef class Memory:
 
 cdef object owned(uint8_t* start, size_t size):
     cdef Memory memory = Memory()
-    cdef uint8_t* cut = <uint8_t*>realloc(start, max(size, <size_t>1))
-    memory.start = start if cut == NULL else cut
+    cdef uint8_t* shrunk = <uint8_t*>realloc(start, max(size, <size_t>1))
+    memory.start = start if shrunk == NULL else shrunk
     memory.size = size
     return memory
 
 
 class EncodingError(ValueError):
     """
-    The value of a row that cannot be encoded: ``row``, the ``reason``, and the ``node`` of the plan.
+    A value cannot be encoded; ``row`` is its row, ``reason`` the number of the reason, and ``node``
+    the number of the plan's node.
     """
 
     def __init__(self, row: int, reason: int, node: int) -> None:
@@ -968,7 +971,7 @@ class EncodingError(ValueError):
 @cython.final
 cdef class ValueEncoder:
     """
-    Encodes rows by one plan; ``prefix`` precedes each value.
+    Encodes rows with one plan; ``prefix`` precedes each value.
 
     ``plan`` is (kind, output, column, null branch, branch, size, precision, scale, text, symbols,
     numbers of the symbols, children); a column is an index into the columns of :meth:`encode`. With
@@ -1031,7 +1034,7 @@ cdef class ValueEncoder:
 
     def encode(self, list columns, Py_ssize_t start, Py_ssize_t end, size_t max_bytes):
         """
-        Encode rows from ``start`` on, until ``end`` or as soon as they have ``max_bytes``.
+        Encode rows from ``start`` on, until ``end`` or until they have ``max_bytes``.
 
         ``columns`` has (validity, ends, data, offset, wide) for each column: three addresses, the
         offset of the first row, and whether the ends have 64 bits. Returns the next row, and the
@@ -1047,7 +1050,7 @@ cdef class ValueEncoder:
         cdef int status = OK
         if rows < 0 or start < 0:
             raise ValueError("the rows end before they start")
-        self._point_at(columns)
+        self._set_columns(columns)
         bitmap = <uint8_t*>calloc(rows // 8 + 1, 1)
         ends = <int32_t*>malloc((rows + 1) * sizeof(int32_t))
         if bitmap == NULL or ends == NULL:
@@ -1073,7 +1076,7 @@ cdef class ValueEncoder:
         self.state.room = 0
         return row, nulls, *parts
 
-    cdef int _point_at(self, list columns) except -1:
+    cdef int _set_columns(self, list columns) except -1:
         cdef int i
         cdef Column* column
         if len(columns) < self.state.column_count:
@@ -1102,14 +1105,14 @@ cdef class ValueEncoder:
         Py_ssize_t* nulls,
     ) noexcept nogil:
         cdef State* state = &self.state
-        cdef Py_ssize_t at = 0
+        cdef Py_ssize_t count = 0
         cdef int status
         ends[0] = 0
-        while row[0] < end and (state.used < max_bytes or at == 0):
+        while row[0] < end and (state.used < max_bytes or count == 0):
             if is_null(&state.columns[self.root.column], row[0]):
                 nulls[0] += 1
             else:
-                bitmap[at >> 3] |= 1 << (at & 7)
+                bitmap[count >> 3] |= 1 << (count & 7)
                 status = put(state, self.prefix.text, self.prefix.size)
                 if status:
                     return status
@@ -1123,8 +1126,8 @@ cdef class ValueEncoder:
                     return status
                 if state.used > INT32_MAX:
                     return unfit(state, &self.root, TOO_LARGE)
-            at += 1
-            ends[at] = <int32_t>state.used
+            count += 1
+            ends[count] = <int32_t>state.used
             row[0] += 1
         return OK
 

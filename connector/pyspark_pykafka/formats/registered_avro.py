@@ -45,7 +45,7 @@ class RegisteredAvroColumn(DecodedColumn):
     A column of Avro values that carry the ids of their writers' schemas.
 
     Values are resolved to ``schema``, the JSON text of the reader's schema. ``writers`` looks up
-    the writers' schemas; decoding waits for it at the first value with a new id.
+    the writers' schemas; decoding waits for a lookup at the first value with a new id.
     """
 
     format_name = "Avro"

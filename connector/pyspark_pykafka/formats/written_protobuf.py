@@ -20,7 +20,8 @@ from pyspark_pykafka.formats.protobuf_types import TIMES
 #: The message of a whole value, if it has no other name.
 MESSAGE_NAME = "TopLevelRecord"
 
-# The entry of a map is named after its field without underscores, and begins with a letter.
+# The name of a map's entry is made from its field's name without underscores, and must begin with a
+# letter.
 _NAME = re.compile(r"(?!_*[0-9])[A-Za-z0-9_]+")
 _INT32, _INT64 = 5, 3
 _KINDS: dict[pa.DataType, int] = {
