@@ -1,5 +1,5 @@
 """
-A limit in bytes for logs with batches and records of any size.
+A limit in bytes on a micro-batch is met for logs with batches and records of any size.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Log:
 
     def fetch(self, position: int) -> memoryview:
         """
-        Return a broker's response: from the batch of the position on, the first batch whole.
+        Return a broker's response: the log from the batch of the position on, at least that batch.
         """
         response = b""
         for (base, part), (count, _) in zip(self._parts, self.batches, strict=True):
@@ -67,7 +67,7 @@ class Log:
 
     def size(self, end: int) -> float:
         """
-        Return the bytes before an offset, with a share of the batch that the offset lies in.
+        Return the number of bytes before an offset, with a share of the batch that it lies in.
         """
         return sum(
             len(part) * min(max(end - base, 0), count) / count
@@ -75,7 +75,7 @@ class Log:
         )
 
 
-def many(count: int, size: int, batches: int) -> list[tuple[int, int]]:
+def equal_batches(count: int, size: int, batches: int) -> list[tuple[int, int]]:
     return [(count, size)] * batches
 
 
@@ -88,14 +88,18 @@ def random_batches(seed: int) -> Iterator[tuple[int, int]]:
 @pytest.mark.parametrize(
     "batches",
     [
-        pytest.param(many(20, 1000, 200), id="batches of 20 kB"),
-        pytest.param([(1, 10), *many(20, 1000, 200)], id="a small batch first"),
-        pytest.param([(1, 10), *many(500, 1000, 10)], id="a small batch, then large ones"),
-        pytest.param([(1, 100_000), *many(100, 100, 400)], id="a large record first"),
-        pytest.param(many(1, 100, 30_000), id="a record in each"),
-        pytest.param(many(1, 300_000, 30), id="each larger than a look"),
-        pytest.param(many(100, 20, 200) + many(10, 1000, 300), id="small, then large"),
-        pytest.param(many(10, 1000, 60) + many(100, 20, 2000), id="large, then small"),
+        pytest.param(equal_batches(20, 1000, 200), id="batches of 20 kB"),
+        pytest.param([(1, 10), *equal_batches(20, 1000, 200)], id="a small batch first"),
+        pytest.param([(1, 10), *equal_batches(500, 1000, 10)], id="a small batch, then large ones"),
+        pytest.param([(1, 100_000), *equal_batches(100, 100, 400)], id="a large record first"),
+        pytest.param(equal_batches(1, 100, 30_000), id="one record per batch"),
+        pytest.param(equal_batches(1, 300_000, 30), id="each larger than a fetch"),
+        pytest.param(
+            equal_batches(100, 20, 200) + equal_batches(10, 1000, 300), id="small, then large"
+        ),
+        pytest.param(
+            equal_batches(10, 1000, 60) + equal_batches(100, 20, 2000), id="large, then small"
+        ),
         pytest.param(
             [batch_size for n in range(300) for batch_size in ((n + 1, 40),)], id="growing"
         ),
@@ -104,13 +108,14 @@ def random_batches(seed: int) -> Iterator[tuple[int, int]]:
 )
 def test_limit_is_met_for_any_batches(batches: list[tuple[int, int]]) -> None:
     """
-    The admitted bytes are within a tenth of the limit.
+    The admitted bytes differ from the limit by at most a tenth, or by one record if that is more;
+    at most 32 samples are taken.
     """
     log = Log(batches)
     end = log.apply_limits(LIMIT)
 
-    widest = max(size for _, size in batches)
-    assert log.size(end) == pytest.approx(LIMIT, rel=0.1, abs=widest)
+    largest_record = max(size for _, size in batches)
+    assert log.size(end) == pytest.approx(LIMIT, rel=0.1, abs=largest_record)
     assert log.samples <= 32
 
 
@@ -118,7 +123,7 @@ def test_uniform_log_needs_few_samples() -> None:
     """
     A log with records of one size is sampled eight times.
     """
-    log = Log(many(20, 1000, 200))
+    log = Log(equal_batches(20, 1000, 200))
     log.apply_limits(LIMIT)
 
     assert log.samples == 8
@@ -130,7 +135,7 @@ def test_small_backlog_needs_fewer_samples(batches: int, samples: int) -> None:
     A backlog within one sample is sampled once, one far below the limit twice, and one near the
     limit eight times.
     """
-    log = Log(many(10, 500, batches))
+    log = Log(equal_batches(10, 500, batches))
     assert log.apply_limits(LIMIT) == log.end
     assert log.samples == samples
 
@@ -139,7 +144,7 @@ def test_everything_is_admitted_if_it_fits() -> None:
     """
     A limit larger than the log admits everything; a limit of half its size admits half.
     """
-    log = Log([*many(10, 10, 10), *many(10, 1000, 200)])
+    log = Log([*equal_batches(10, 10, 10), *equal_batches(10, 1000, 200)])
     total = int(log.size(log.end))
 
     assert log.apply_limits(2 * total) == log.end
@@ -148,8 +153,8 @@ def test_everything_is_admitted_if_it_fits() -> None:
 
 def test_bytes_and_offsets_of_a_sample_match() -> None:
     """
-    A batch that is cut off counts with all its bytes and offsets; one without its header does not
-    count.
+    A batch that is cut off counts with all its bytes and offsets; one whose header is cut off does
+    not count.
     """
     first = Batch(10, 10, (Record(10, value=b"x" * 100),)).encode()
     second = Batch(11, 60, (Record(11, value=b"y" * 5000),)).encode()
@@ -158,6 +163,6 @@ def test_bytes_and_offsets_of_a_sample_match() -> None:
     assert measure_batches(memoryview(first + second), 10) == expected
     assert measure_batches(memoryview((first + second)[: len(first) + HEADER_SIZE]), 10) == expected
     assert measure_batches(memoryview((first + second)[: len(first) + 20]), 10) == (len(first), 1)
-    # Offsets that compaction has emptied take no bytes, and are passed over all the same.
+    # Offsets that compaction removed take no bytes, but they count.
     assert measure_batches(memoryview(first), 5) == (len(first), 6)
     assert measure_batches(memoryview(b""), 5) == (0, 0)

@@ -97,7 +97,7 @@ def task(stubs: StubCluster, engine: str, **options: str) -> list[int]:
 
 def served_by(stubs: StubCluster) -> set[tuple[int, str]]:
     """
-    Return the brokers that returned records, each with the rack that it was asked for.
+    Return the brokers that returned records, each with the rack named in the request.
     """
     return set(stubs.get("served"))
 
@@ -157,7 +157,7 @@ def test_rack_from_the_environment(engine: str, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.usefixtures("racks")
 def test_rack_from_an_entry_point(engine: str, name: str) -> None:
     """
-    A task asks the function of an installed package for its rack, once in a process.
+    A task calls the function of an installed package for its rack, once per process.
     """
     with StubCluster(Racks()) as stubs:
         for _ in range(2):
@@ -200,7 +200,8 @@ def test_fixed_rack(engine: str) -> None:
 @pytest.mark.usefixtures("racks")
 def test_without_a_rack_the_leader_is_read(engine: str, caplog: pytest.LogCaptureFixture) -> None:
     """
-    A variable that is not set is a warning, once; a function may say that it knows no rack.
+    The leader is read if the environment variable is not set, which is logged once as a warning,
+    and if the function returns None.
     """
     with StubCluster(Racks()) as stubs, caplog.at_level(logging.WARNING):
         for _ in range(2):
@@ -212,7 +213,7 @@ def test_without_a_rack_the_leader_is_read(engine: str, caplog: pytest.LogCaptur
 
 def fails_with(name: str) -> str:
     """
-    Return the error of a task that asks no broker.
+    Return the error text of a task that fails before it connects to a broker.
     """
     stubs = StubCluster(Racks())
     stubs.ports = [1]
@@ -247,7 +248,7 @@ def test_functions_that_return_no_rack(name: str, failure: str) -> None:
 @pytest.mark.usefixtures("racks")
 def test_unknown_entry_points(name: str) -> None:
     """
-    A name that no package declares for this option is neither imported nor called, even if it can
+    A name that no package declares for this option is neither imported nor called, even if it could
     be, and the error lists the declared names.
     """
     error = fails_with(name)

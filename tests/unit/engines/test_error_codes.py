@@ -36,7 +36,7 @@ OTHER_NAMES = {
 @pytest.mark.parametrize("code", KafkaErrorCode)
 def test_handled_codes_have_the_numbers_of_the_protocol(code: KafkaErrorCode) -> None:
     """
-    Each code of the enum has Kafka's number; librdkafka has no name for one of them.
+    Each code of the enum has Kafka's number; librdkafka lacks only TRANSACTIONAL_ID_NOT_FOUND.
     """
     name = OTHER_NAMES.get(code.name, code.name)
 

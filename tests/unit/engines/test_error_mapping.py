@@ -159,7 +159,7 @@ def test_fatal_background_errors_are_raised_once(
 @pytest.mark.parametrize("name", ["_TRANSPORT", "_ALL_BROKERS_DOWN", "GROUP_AUTHORIZATION_FAILED"])
 def test_transient_and_harmless_background_errors_are_not_raised(name: str) -> None:
     """
-    Errors that pass, and those about groups, are not raised: a read of assigned partitions needs no
+    Transient errors, and those about groups, are not raised: a read of assigned partitions needs no
     permission on a group.
     """
     fatal = FatalErrors()
@@ -185,8 +185,8 @@ def test_repeatedly_cut_off_handshake_is_fatal(
     name: str, reason: str, expected: type[errors.PykafkaError]
 ) -> None:
     """
-    A few cut-off handshakes mean that a broker shuts down; more mean that the listener has another
-    protocol.
+    A few cut-off handshakes mean that a broker shuts down; more mean that the listener speaks
+    another protocol.
     """
     fatal = FatalErrors(now=lambda: 100.0)
     for _ in range(4):

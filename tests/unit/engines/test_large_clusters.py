@@ -27,7 +27,7 @@ BROKERS, PARTITIONS = 100, 10_000
 
 class Late(Behaviour):
     """
-    Brokers with slow responses, which are built once, since building them takes long, too.
+    Brokers that respond slowly; each response is built only once, because that is slow, too.
     """
 
     lag = 0.0
@@ -35,16 +35,16 @@ class Late(Behaviour):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.made: dict[Any, bytes | None] = {}
+        self.built_responses: dict[Any, bytes | None] = {}
 
     def delay(self, node: int, api_key: int) -> float:  # noqa: ARG002
         return 3600.0 if node in self.hung else self.lag
 
     def answer(self, node: int, api_key: int, version: int, body: bytes) -> bytes | None:
         key = (node if api_key == LIST_OFFSETS else -1, api_key, version, body, self.high_watermark)
-        if key not in self.made:
-            self.made[key] = super().answer(node, api_key, version, body)
-        return self.made[key]
+        if key not in self.built_responses:
+            self.built_responses[key] = super().answer(node, api_key, version, body)
+        return self.built_responses[key]
 
 
 def microbatches(bootstrap: str, topic: str = "t", client_id: str = "pykafka") -> MicroBatchStream:
@@ -63,7 +63,7 @@ def microbatches(bootstrap: str, topic: str = "t", client_id: str = "pykafka") -
 
 def build_responses(bootstrap: str) -> None:
     """
-    Plan once with a client of its own.
+    Plan once with a separate client, so that the brokers build their responses.
     """
     stream = microbatches(bootstrap, client_id="first")
     stream.latest_offset(stream.initial_offset())
@@ -92,7 +92,7 @@ def test_plan_takes_two_rounds_of_requests(lag: float) -> None:
         before = cluster.stats()
         cluster.set(high_watermark=2000)
         stream.latest_offset(end)
-        # The stubs have made their answers now.
+        # By now the stubs have built their responses.
         seconds = min(timed(lambda: stream.latest_offset(end)) for _ in range(2))
         after = cluster.stats()
 

@@ -29,15 +29,16 @@ if TYPE_CHECKING:
     from uuid import UUID
 
 PLAIN = {"bootstrap.servers": "b:1"}
-#: The wire engine has no such mechanism.
+#: The wire engine does not support this SASL mechanism.
 KERBEROS = {**PLAIN, "security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}
-WANTED = {"t": [ListOffsetsPartition(0, 1, -1), ListOffsetsPartition(1, 1, -1)]}
+REQUESTED = {"t": [ListOffsetsPartition(0, 1, -1), ListOffsetsPartition(1, 1, -1)]}
 
 
 @given(st.uuids())
 def test_topic_ids_have_librdkafkas_form(topic_id: UUID) -> None:
     """
-    A topic id has librdkafka's text: in checkpoints another text would mean another topic.
+    A topic id is formatted as by librdkafka: a different text in a checkpoint would mean a
+    different topic.
     """
     halves = (topic_id.int >> 64, topic_id.int & (2**64 - 1))
     expected = Uuid(*(half - 2**64 if half >= 2**63 else half for half in halves))
@@ -59,7 +60,7 @@ def test_metadata_uses_wire_wherever_the_settings_allow(
     options: dict[str, str], engine: str, kind: type
 ) -> None:
     """
-    The driver's metadata come from wire where it can be used, whichever engine reads the records.
+    The driver's metadata comes from wire where it can be used, whichever engine reads the records.
     """
     assert type(metadata_backend(KafkaSettings.of(options), "read_committed", engine)) is kind
 
@@ -74,14 +75,14 @@ def test_unavailable_wire_engine_is_an_option_error() -> None:
 
 def test_partition_unknown_to_its_leader_is_retriable() -> None:
     """
-    The request is retried: only metadata show that a partition was deleted.
+    The request is retried: only the metadata shows that a partition was deleted.
     """
     response = ListOffsetsResponse(
         0, [("t", [ListOffsetsPartitionResponse(0, 0, 7), ListOffsetsPartitionResponse(1, 3, -1)])]
     )
 
     with pytest.raises(UnknownTopicError, match="t-1: not known to its leader") as caught:
-        read_offsets(response, WANTED)
+        read_offsets(response, REQUESTED)
     assert caught.value.retriable
 
 
@@ -94,7 +95,7 @@ def test_deposed_leader_is_retriable() -> None:
     )
 
     with pytest.raises(BrokerUnavailableError, match="offsets of t-1.*NOT_LEADER_FOR_PARTITION"):
-        read_offsets(response, WANTED)
+        read_offsets(response, REQUESTED)
 
 
 def test_missing_partition_in_a_response_is_retriable() -> None:
@@ -104,7 +105,7 @@ def test_missing_partition_in_a_response_is_retriable() -> None:
     response = ListOffsetsResponse(0, [("t", [ListOffsetsPartitionResponse(0, 0, 7)])])
 
     with pytest.raises(BrokerUnavailableError, match="t-1: no leader returned the offsets"):
-        read_offsets(response, WANTED)
+        read_offsets(response, REQUESTED)
 
 
 def test_missing_leader_epochs_are_left_out() -> None:
@@ -116,7 +117,7 @@ def test_missing_leader_epochs_are_left_out() -> None:
         [("t", [ListOffsetsPartitionResponse(0, 0, 7, 5), ListOffsetsPartitionResponse(1, 0, 3)])],
     )
 
-    log_ends = read_offsets(response, WANTED)
+    log_ends = read_offsets(response, REQUESTED)
 
     assert log_ends.offsets == {TopicPartition("t", 0): 7, TopicPartition("t", 1): 3}
     assert log_ends.epochs == {TopicPartition("t", 0): 5}

@@ -53,7 +53,7 @@ class Admin:
         return answers
 
 
-def broker(admin: Admin, timeout_ms: int = 60_000) -> MetadataClient:
+def metadata_client(admin: Admin, timeout_ms: int = 60_000) -> MetadataClient:
     """
     Return a MetadataClient with that admin client.
     """
@@ -65,12 +65,12 @@ def broker(admin: Admin, timeout_ms: int = 60_000) -> MetadataClient:
 
 def test_offset_of_a_lost_leader_is_requested_again() -> None:
     """
-    Librdkafka returns -1001 without an error for a partition whose leader it lost; taken for an
-    offset, a query would start there.
+    Librdkafka returns -1001 without an error for a partition whose leader it lost; if that were
+    taken for an offset, a query would start there.
     """
     admin = Admin([{P0: -1001, P1: 4}, {P0: 7, P1: -1001}, {P0: 7, P1: 4}])
 
-    assert broker(admin).log_start_offsets([P0, P1]) == {P0: 7, P1: 4}
+    assert metadata_client(admin).log_start_offsets([P0, P1]) == {P0: 7, P1: 4}
     assert admin.request_count == 3
 
 
@@ -83,7 +83,7 @@ def test_cluster_without_leaders_is_requested_again() -> None:
     )
     admin = Admin([*[no_leaders] * 4, {P0: 7}])
 
-    assert broker(admin).log_start_offsets([P0]) == {P0: 7}
+    assert metadata_client(admin).log_start_offsets([P0]) == {P0: 7}
 
 
 def test_missing_leader_is_reported_after_the_timeout() -> None:
@@ -91,7 +91,7 @@ def test_missing_leader_is_reported_after_the_timeout() -> None:
     The retries end after the timeout, with an error that names the partition.
     """
     with pytest.raises(BrokerUnavailableError, match="t-0: no leader returned the offsets"):
-        broker(Admin([{P0: -1001, P1: 4}]), timeout_ms=300).end_offsets([P0, P1])
+        metadata_client(Admin([{P0: -1001, P1: 4}]), timeout_ms=300).end_offsets([P0, P1])
 
 
 def test_time_without_a_record_has_no_offset() -> None:
@@ -100,5 +100,5 @@ def test_time_without_a_record_has_no_offset() -> None:
     """
     admin = Admin([{P0: -1, P1: 4}])
 
-    assert broker(admin).offsets_for_times({P0: 1, P1: 1}) == {P0: None, P1: 4}
+    assert metadata_client(admin).offsets_for_times({P0: 1, P1: 1}) == {P0: None, P1: 4}
     assert admin.request_count == 1

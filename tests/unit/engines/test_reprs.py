@@ -60,9 +60,9 @@ def test_a_sender_shows_its_buffer() -> None:
     )
 
 
-def test_network_state_shows_the_addresses_that_come_last() -> None:
+def test_network_state_shows_demoted_and_unreachable_brokers() -> None:
     """
-    Demoted and unreachable brokers are shown until their time is over, and a throttle's rest.
+    Demoted and unreachable brokers are shown until that state expires, a throttle with its rest.
     """
     clock = Clock()
     reachability = Reachability(clock.now)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.contract import FetchSettings
 
-WANTED = OffsetRange(TopicPartition("t", 0), 0, 10)
+OFFSET_RANGE = OffsetRange(TopicPartition("t", 0), 0, 10)
 
 
 def settings(engine: str, **kafka: str) -> FetchSettings:
@@ -58,10 +58,11 @@ def test_auto_chooses_wire(
     reads: list[tuple[str, OffsetRange]], engine: str, expected: str
 ) -> None:
     """
-    Auto uses wire where its compiled module is installed and the settings are supported.
+    Auto uses wire where its compiled module is installed and the settings are supported; an engine
+    that is set explicitly is used.
     """
-    assert list(selection.fetch(WANTED, settings(engine))) == []
-    assert reads == [(expected, WANTED)]
+    assert list(selection.fetch(OFFSET_RANGE, settings(engine))) == []
+    assert reads == [(expected, OFFSET_RANGE)]
 
 
 def test_unsupported_settings_fall_back_to_librdkafka(
@@ -72,13 +73,13 @@ def test_unsupported_settings_fall_back_to_librdkafka(
     """
     kerberos = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
     for _ in range(3):
-        list(selection.fetch(WANTED, settings("auto", **kerberos)))
+        list(selection.fetch(OFFSET_RANGE, settings("auto", **kerberos)))
 
-    assert reads == [("librdkafka", WANTED)] * 3
+    assert reads == [("librdkafka", OFFSET_RANGE)] * 3
     assert caplog.text.count("reading with librdkafka, which is slower:") == 1
     assert "GSSAPI" in caplog.text
     with pytest.raises(OptionsError, match="engine is 'wire', which cannot be used: .*GSSAPI"):
-        list(selection.fetch(WANTED, settings("wire", **kerberos)))
+        list(selection.fetch(OFFSET_RANGE, settings("wire", **kerberos)))
 
 
 def test_missing_compiled_module_falls_back_to_librdkafka(
@@ -91,9 +92,9 @@ def test_missing_compiled_module_falls_back_to_librdkafka(
     """
     monkeypatch.setattr(selection, "_DECODER", "pyspark_pykafka.engines.wire.records._not_there")
 
-    list(selection.fetch(WANTED, settings("auto")))
+    list(selection.fetch(OFFSET_RANGE, settings("auto")))
 
-    assert reads == [("librdkafka", WANTED)]
+    assert reads == [("librdkafka", OFFSET_RANGE)]
     assert "its compiled module is not installed" in caplog.text
 
 
@@ -107,7 +108,7 @@ def test_old_message_formats_are_left_to_librdkafka(
     """
     from pyspark_pykafka.engines.wire.consumer import range_reader as wire
 
-    rest = OffsetRange(WANTED.tp, 4, 10)
+    rest = OffsetRange(OFFSET_RANGE.tp, 4, 10)
 
     def old(_range: OffsetRange, _settings: FetchSettings) -> Iterator[pa.RecordBatch]:
         yield from ()
@@ -115,7 +116,7 @@ def test_old_message_formats_are_left_to_librdkafka(
 
     monkeypatch.setattr(wire, "fetch", old)
 
-    list(selection.fetch(WANTED, settings("auto")))
+    list(selection.fetch(OFFSET_RANGE, settings("auto")))
 
     assert reads == [("librdkafka", rest)]
     assert "old message format 1" in caplog.text

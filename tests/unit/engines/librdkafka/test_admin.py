@@ -1,5 +1,5 @@
 """
-The request timeouts of librdkafka's admin client, and its end.
+How RetryingAdmin limits and retries the requests of librdkafka's admin client.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def test_a_role_that_no_broker_takes_is_an_error_at_the_deadline(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """
-    Requests that never reach the coordinator fail at the deadline with its error; after 5 s a line
-    says what they wait for.
+    Requests that never reach the coordinator fail at the deadline with the broker's error; a log
+    line after 5 s says what they are waiting for.
     """
     clock = Clock()
     settings = KafkaSettings.of({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"})
@@ -170,7 +170,7 @@ def test_groups_of_a_broker_that_does_not_respond_are_requested_again(
 )
 def test_settings_that_librdkafka_rejects(use: Callable[[KafkaSettings], object]) -> None:
     """
-    A file that does not exist is an error of the options, which names the file.
+    A keystore that does not exist raises OptionsError, which names the file.
     """
     store = {"ssl.keystore.location": "/no/such/file.p12", "ssl.keystore.password": "SECRET"}
     brokers = {"bootstrap.servers": "127.0.0.1:3", "security.protocol": "SSL"}
@@ -191,9 +191,9 @@ def test_listing_groups_without_brokers() -> None:
         admin.list_groups()
 
 
-# A silent broker, and a request that its caller leaves because of a refused login. The error is
-# garbage in a cycle, with the client; the thread of librdkafka that completes the request finds it.
-_LEFT_REQUEST = """
+# A silent broker, and a request that its caller abandons because of a rejected login. The error and
+# the client are garbage in a cycle, which is collected in librdkafka's thread.
+_ABANDONED_REQUEST = """
 import gc, threading
 from confluent_kafka import KafkaError, TopicCollection
 from tests.support.listening import listen
@@ -228,7 +228,7 @@ print(completed.wait(30))
 
 def test_a_request_in_flight_outlives_its_caller() -> None:
     """
-    The client of an abandoned request is not destroyed in librdkafka's own thread, which
-    would abort the process.
+    The client of an abandoned request is not destroyed in librdkafka's own thread, which would
+    abort the process.
     """
-    assert output_of(_LEFT_REQUEST) == "True"
+    assert output_of(_ABANDONED_REQUEST) == "True"

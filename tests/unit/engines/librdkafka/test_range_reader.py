@@ -24,7 +24,7 @@ TP = TopicPartition("t", 0)
 @dataclass
 class SilentConsumer:
     """
-    Delivers no message. A poll takes all of its timeout, in the time that it shows.
+    Delivers no message, and keeps the time: a poll advances it by the whole timeout.
     """
 
     log_end: int = 10
@@ -67,7 +67,7 @@ def make_reader(consumer: SilentConsumer, **changes: Any) -> RangeReader:
     return RangeReader(assigned, now=consumer.now, sleep=consumer.sleep)
 
 
-def known(*partitions: int) -> dict[str, Any]:
+def metadata_with(*partitions: int) -> dict[str, Any]:
     """
     Return the metadata of the topic with these partitions.
     """
@@ -79,7 +79,7 @@ def test_silent_partition_ends_the_read_at_the_poll_timeout() -> None:
     Without a message the read stalls after its poll timeout; meanwhile the reader checks every two
     seconds that the partition exists.
     """
-    consumer = SilentConsumer(topics=known(0))
+    consumer = SilentConsumer(topics=metadata_with(0))
 
     with pytest.raises(StalledReadError, match="within 7000 ms"):
         list(make_reader(consumer).batches())
@@ -92,7 +92,7 @@ def test_missing_partition_is_lost_at_the_poll_timeout() -> None:
     """
     A partition that stays missing is data loss, but not before the poll timeout.
     """
-    consumer = SilentConsumer(topics=known(1))
+    consumer = SilentConsumer(topics=metadata_with(1))
 
     with pytest.raises(DataLossError, match="the partition no longer exists"):
         list(make_reader(consumer).batches())
@@ -116,7 +116,7 @@ def test_one_report_of_a_missing_partition_before_silence_is_no_data_loss() -> N
     """
     Brokers that do not respond until the poll timeout do not confirm that a partition is missing.
     """
-    consumer = FailingChecks(topics=known(1))
+    consumer = FailingChecks(topics=metadata_with(1))
 
     with pytest.raises(StalledReadError, match="within 7000 ms"):
         list(make_reader(consumer).batches())

@@ -76,7 +76,7 @@ def test_uncommitted_records_are_read_without_markers() -> None:
     assert offsets(log) == [0, 2]
 
 
-def test_transaction_aborted_before_the_response_is_filtered() -> None:
+def test_aborted_transaction_begun_before_the_response_is_filtered() -> None:
     """
     The broker also names aborted transactions that began before the response.
     """
@@ -111,16 +111,16 @@ def test_other_control_records_end_no_transaction() -> None:
     """
     Control records of other kinds (a leader change) end no transaction.
     """
-    other = Record(1, key=struct.pack(">hh", 0, 2))
-    log = [data(0, 1), batch_of(other, producer_id=1, control=True), data(2, 1)]
+    leader_change = Record(1, key=struct.pack(">hh", 0, 2))
+    log = [data(0, 1), batch_of(leader_change, producer_id=1, control=True), data(2, 1)]
 
     assert offsets(log, [(0, 1)]) == []
 
 
 def test_unreadable_marker_is_an_error() -> None:
     """
-    A marker that cannot be read is an error: ignored, it could return aborted records or hide
-    committed ones.
+    A marker that cannot be read is an error: if it were ignored, aborted records could be returned
+    or committed ones hidden.
     """
     good = marker(0, 1, abort=True).encode()
     for size in range(HEADER_SIZE, len(good) - 10):

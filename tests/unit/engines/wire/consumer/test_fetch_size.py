@@ -1,5 +1,5 @@
 """
-The size of fetches: within the limit, and at the end of a range little more than is left.
+The size of fetches: within the limit, and at the end of a range little more than the rest of it.
 """
 
 from __future__ import annotations

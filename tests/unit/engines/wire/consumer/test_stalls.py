@@ -22,8 +22,8 @@ FETCH = 1
 END = 1000
 ODD_FROM = 200
 SHORT_MS = 1_000
-#: Without pauses there would be thousands.
-MOST_REQUESTS = 50
+#: A read that pauses between its retries sends fewer; without pauses there would be thousands.
+MAX_REQUESTS = 50
 
 
 class Odd(Behaviour):
@@ -101,7 +101,7 @@ def test_librdkafka_skips_no_record_in_a_stall(kind: str) -> None:
         requests = sum(stubs.stats()["requests"].values())
 
     # How often librdkafka requests offsets is its own decision; a stub broker cannot delay it.
-    assert kind != "out of range" or requests < 4 * MOST_REQUESTS
+    assert kind != "out of range" or requests < 4 * MAX_REQUESTS
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_permanent_stall_is_a_retriable_error(kind: str, reason: str) -> None:
     assert caught.value.retriable
     assert "kafkaConsumer.pollTimeoutMs" in str(caught.value)
     assert seconds >= SHORT_MS / 1000 * 0.3
-    assert requests < MOST_REQUESTS
+    assert requests < MAX_REQUESTS
 
 
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])
@@ -239,7 +239,7 @@ def test_reports_of_an_unknown_topic_before_silence_are_no_data_loss(
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])
 def test_topic_unknown_for_a_while_is_read_to_its_end(engine: str) -> None:
     """
-    A topic that no broker knows for some seconds is read on, and no record is skipped.
+    A topic that no broker knows for some seconds is then read to its end; no record is skipped.
     """
     with StubCluster(Forgetful(high_watermark=END, seconds=3.5)) as stubs:
         rows = read(stubs, engine=engine, fail_on_data_loss=False)
@@ -286,7 +286,7 @@ def test_records_of_another_partition_are_rejected() -> None:
 
 class Open(Behaviour):
     """
-    A transaction is open from offset 200 on; the log continues behind it.
+    A transaction is open from offset 200 on; the log continues after it.
     """
 
     def _on_1(self, node: int, request: Any) -> Any:
@@ -340,7 +340,7 @@ class Holes(Behaviour):
 @pytest.mark.parametrize("end", [END, 500])
 def test_hole_ends_at_the_next_record_batch(end: int) -> None:
     """
-    A record batch behind a hole shows that the hole is empty, also if the range ends in it.
+    A record batch after a hole shows that the hole is empty, even if the range ends inside it.
     """
     with StubCluster(Holes(high_watermark=2000)) as stubs:
         rows = read(stubs, end)
@@ -387,7 +387,7 @@ def test_a_read_reuses_its_response_memory(monkeypatch: pytest.MonkeyPatch) -> N
     with StubCluster(Behaviour(high_watermark=5000, batch_records=1000)) as stubs:
         assert len(read(stubs, 4000)) == 4000
 
-    # The first answer is the smallest.
+    # The first response is the smallest, so there are at least four.
     assert len(addresses) >= 4
     assert len(set(addresses)) <= 2
 
@@ -428,8 +428,8 @@ def test_throttle_longer_than_poll_timeout_is_no_stall(with_records: bool) -> No
 
 def test_too_long_throttle_is_an_error() -> None:
     """
-    A throttle time beyond the limit raises a retriable error at once, which names both and the
-    broker.
+    A throttle time beyond the limit raises a retriable error at once, which names the offset, the
+    throttle time and the broker.
     """
     with StubCluster(Throttling(milliseconds=3_600_000)) as stubs:
         message = r"t-0 at offset 200: throttled for 3[56]\d{5} ms by broker 0 \(quota\)"
@@ -452,4 +452,4 @@ def test_repeated_throttles_are_limited() -> None:
         requests = sum(stubs.stats()["requests"].values())
 
     assert seconds >= 1.5
-    assert requests < MOST_REQUESTS
+    assert requests < MAX_REQUESTS

@@ -45,18 +45,18 @@ class Led(Behaviour):
     A partition of 1,000 records in leader epoch ``epoch``; ``kept`` of them are from earlier
     epochs.
 
-    A Fetch at the first offset of ``elections`` elects the next leader, whose epoch starts at the
-    second.
+    ``elections`` are pairs of offsets: a Fetch at or after the first elects the next leader, whose
+    epoch starts at the second.
     """
 
     def __init__(self, **attributes: Any) -> None:
         self.epoch = 3
         self.kept = 1000
         self.elections: list[tuple[int, int]] = []
-        self.began: dict[int, int] = {}
+        self.epoch_starts: dict[int, int] = {}
         self.id = uuid4()
-        self.asked_epoch = -1
-        self.asked_ends: list[tuple[int, int]] = []
+        self.requested_epoch = -1
+        self.requested_ends: list[tuple[int, int]] = []
         super().__init__(**attributes)
 
     def topic_id(self, _topic: str) -> UUID:
@@ -68,20 +68,20 @@ class Led(Behaviour):
     def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
         if self.elections and self.elections[0][0] <= offset:
             self.epoch += 2
-            self.began[self.epoch] = self.elections.pop(0)[1]
-        if self.asked_epoch not in {-1, self.epoch}:
-            return FetchAnswer(FENCED if self.asked_epoch < self.epoch else UNKNOWN_EPOCH, -1)
+            self.epoch_starts[self.epoch] = self.elections.pop(0)[1]
+        if self.requested_epoch not in {-1, self.epoch}:
+            return FetchAnswer(FENCED if self.requested_epoch < self.epoch else UNKNOWN_EPOCH, -1)
         return super().fetch(node, topic, partition, offset)
 
     def epoch_end(self, _node: int, topic: str, partition: int, epoch: int) -> tuple[int, int]:
-        self.asked_ends.append((epoch, self.epoch))
+        self.requested_ends.append((epoch, self.epoch))
         if epoch == self.epoch:
             return epoch, self.end(topic, partition)
-        began = {5: self.kept, **self.began}
-        return epoch, min((start for later, start in began.items() if later > epoch), default=-1)
+        starts = {5: self.kept, **self.epoch_starts}
+        return epoch, min((start for later, start in starts.items() if later > epoch), default=-1)
 
     def _on_1(self, node: int, request: Any) -> Any:
-        self.asked_epoch = request.topics[0].partitions[0].current_leader_epoch
+        self.requested_epoch = request.topics[0].partitions[0].current_leader_epoch
         return super()._on_1(node, request)
 
 
@@ -155,7 +155,7 @@ def test_log_truncated_since_planning_is_data_loss() -> None:
 
 def test_allowed_truncation_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """
-    With failOnDataLoss=false the new records are read.
+    With failOnDataLoss=false the new records are read, and the truncation is logged once.
     """
     with (
         caplog.at_level(logging.WARNING, "pyspark_pykafka"),
@@ -177,7 +177,7 @@ def test_log_truncated_during_a_read_is_data_loss(fail: bool) -> None:
                 read(stubs, planned(3))
         else:
             assert read(stubs, planned(3), fail_on_data_loss=False) == list(range(1000))
-        assert stubs.get("asked_ends") == [(3, 5)]
+        assert stubs.get("requested_ends") == [(3, 5)]
 
 
 def test_each_truncation_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -190,7 +190,7 @@ def test_each_truncation_is_reported_once(caplog: pytest.LogCaptureFixture) -> N
         StubCluster(Led(elections=[(300, 200), (500, 1000), (700, 600)])) as stubs,
     ):
         assert read(stubs, planned(3), fail_on_data_loss=False) == list(range(1000))
-        assert stubs.get("asked_ends") == [(3, 5), (5, 7), (5, 9)]
+        assert stubs.get("requested_ends") == [(3, 5), (5, 7), (5, 9)]
 
     assert caplog.text.count("was truncated") == 2
     assert caplog.text.count("ends at offset 200 now") == 1
@@ -203,7 +203,7 @@ def test_election_without_truncation_loses_nothing() -> None:
     """
     with StubCluster(Led(elections=[(500, 1000)])) as stubs:
         assert read(stubs, planned(3)) == list(range(1000))
-        assert stubs.get("asked_ends") == [(3, 5)]
+        assert stubs.get("requested_ends") == [(3, 5)]
 
 
 @pytest.mark.parametrize(("start", "end"), [(EARLIEST, LATEST), (0, LATEST), (0, 1000)])
@@ -215,7 +215,7 @@ def test_batch_query_detects_truncation_during_the_read(start: int, end: int) ->
     with StubCluster(Led(elections=[(500, 300)])) as stubs:
         with pytest.raises(DataLossError, match="in leader epoch 3.* 300 now"):
             read(stubs, OffsetRange(T0, start, end))
-        assert stubs.get("asked_ends") == [(3, 5)]
+        assert stubs.get("requested_ends") == [(3, 5)]
 
 
 def test_offsets_of_the_user_are_not_checked() -> None:
@@ -244,11 +244,11 @@ def test_epoch_unknown_to_the_leader_is_no_loss() -> None:
 @pytest.mark.parametrize(
     "versions",
     [{OFFSET_FOR_LEADER_EPOCH: (2, 2)}, {METADATA: (4, 6), LIST_OFFSETS: (2, 3)}],
-    ids=["no-question", "no-epochs"],
+    ids=["no-request", "no-epochs"],
 )
 def test_old_brokers_are_not_checked(versions: dict[int, tuple[int, int]]) -> None:
     """
-    Before Kafka 2.3 clients may not send the request, and before 2.1 metadata have no epochs.
+    Before Kafka 2.3 clients may not send the request, and before 2.1 metadata has no epochs.
     """
     supported = {**Behaviour().versions, **versions}
     with StubCluster(Led(epoch=5, kept=600, versions=supported)) as stubs:
@@ -256,9 +256,9 @@ def test_old_brokers_are_not_checked(versions: dict[int, tuple[int, int]]) -> No
         assert epoch_requests(stubs) == 0
 
 
-def test_metadata_older_than_the_range_are_requested_again() -> None:
+def test_metadata_older_than_the_range_is_requested_again() -> None:
     """
-    A range planned in a later epoch shows that the broker's metadata are stale.
+    A range planned in a later epoch shows that the broker's metadata is stale.
     """
     with StubCluster(BehindAtFirst()) as stubs:
         assert read(stubs, planned(3)) == list(range(1000))
@@ -267,7 +267,7 @@ def test_metadata_older_than_the_range_are_requested_again() -> None:
 
 def test_permanently_stale_broker_is_a_retriable_error() -> None:
     """
-    A broker whose metadata stay stale is an error, and no record of its log is read.
+    A broker whose metadata stays stale is an error, and no record of its log is read.
     """
     with StubCluster(Led(epoch=2)) as stubs:
         with pytest.raises(TimeoutExceededError, match=r"t-0: a broker that is behind.*epoch 2"):
@@ -286,27 +286,27 @@ def test_older_epoch_without_topic_ids_is_accepted() -> None:
 
 
 @pytest.fixture
-def broker() -> Callable[[StubCluster], MetadataClient]:
+def make_client() -> Callable[[StubCluster], MetadataClient]:
     """
     Return a function that makes a MetadataClient without retries.
     """
 
-    def made(stubs: StubCluster) -> MetadataClient:
+    def make(stubs: StubCluster) -> MetadataClient:
         kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap})
         return MetadataClient(metadata_backend(kafka, "read_committed", "wire"), RetryPolicy(1, 0))
 
-    return made
+    return make
 
 
 def test_driver_sends_one_request_to_each_leader(
-    broker: Callable[[StubCluster], MetadataClient],
+    make_client: Callable[[StubCluster], MetadataClient],
 ) -> None:
     """
     Each leader gets one request for all its partitions; the end offsets have their leader epochs.
     """
     tps = [TopicPartition("t", number) for number in range(30)]
     with StubCluster(Led(brokers=3, topics={"t": 30}, epoch=5, kept=600)) as stubs:
-        driver = broker(stubs)
+        driver = make_client(stubs)
         ends = driver.log_ends(tps)
         end_offsets = driver.offsets_for_leader_epochs(dict.fromkeys(tps, 3))
         assert epoch_requests(stubs) == 3
@@ -317,14 +317,14 @@ def test_driver_sends_one_request_to_each_leader(
 
 
 def test_driver_leaves_out_old_brokers(
-    broker: Callable[[StubCluster], MetadataClient],
+    make_client: Callable[[StubCluster], MetadataClient],
 ) -> None:
     """
     Before 2.3 brokers lack the request for epochs, and before 2.1 end offsets have no epochs.
     """
     supported = {**Behaviour().versions, OFFSET_FOR_LEADER_EPOCH: (2, 2), LIST_OFFSETS: (2, 3)}
     with StubCluster(Led(epoch=5, versions=supported)) as stubs:
-        driver = broker(stubs)
+        driver = make_client(stubs)
         assert driver.offsets_for_leader_epochs({T0: 3}) == {}
         assert driver.log_ends([T0]) == ({T0: 1000}, {})
     assert driver.log_ends([]) == ({}, {})

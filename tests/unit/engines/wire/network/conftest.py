@@ -1,5 +1,5 @@
 """
-Fixtures of the network's tests.
+Fixtures of the network tests.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def scripted() -> Iterator[Callable[..., ScriptedBroker]]:
     """
-    Start scripted brokers: each call takes the answers of one, and returns it.
+    Start scripted brokers: each call takes the script of one broker, and returns that broker.
     """
     with scripted_brokers() as start:
         yield start

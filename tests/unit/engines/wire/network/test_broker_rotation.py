@@ -37,7 +37,9 @@ A, B, C = (Address(name, 9092) for name in "abc")
 ID, OTHER_ID = uuid.UUID(int=1), uuid.UUID(int=2)
 
 
-def rotation(clock: list[float] | None = None, away: tuple[Address, ...] = ()) -> BrokerRotation:
+def make_rotation(
+    clock: list[float] | None = None, away: tuple[Address, ...] = ()
+) -> BrokerRotation:
     """
     Return a rotation without randomness.
     """
@@ -49,10 +51,10 @@ def test_brokers_rotate() -> None:
     """
     A broker is used again after all others have been.
     """
-    turns, addresses = rotation(), []
+    rotation, addresses = make_rotation(), []
     for _ in range(6):
-        first = turns.ordered([A, B, C], [A, B, C])[0]
-        turns.record_request(first)
+        first = rotation.ordered([A, B, C], [A, B, C])[0]
+        rotation.record_request(first)
         addresses.append(first)
 
     assert addresses == [A, B, C, A, B, C]
@@ -62,10 +64,10 @@ def test_open_connections_come_first() -> None:
     """
     A new connection is opened only if no broker is connected.
     """
-    turns = rotation()
-    turns.record_request(B)
+    rotation = make_rotation()
+    rotation.record_request(B)
 
-    assert turns.ordered([A, B, C], [B]) == [B, A, C]
+    assert rotation.ordered([A, B, C], [B]) == [B, A, C]
 
 
 def test_demoted_brokers_come_later_for_a_while() -> None:
@@ -73,12 +75,12 @@ def test_demoted_brokers_come_later_for_a_while() -> None:
     Demoted brokers come after brokers without a connection, and before unreachable brokers.
     """
     clock = [0.0]
-    turns = rotation(clock, (B,))
-    turns.demote(A)
+    rotation = make_rotation(clock, (B,))
+    rotation.demote(A)
 
-    assert turns.ordered([A, B, C], [A]) == [C, A, B]
+    assert rotation.ordered([A, B, C], [A]) == [C, A, B]
     clock[0] += DEMOTED_SECONDS
-    assert turns.ordered([A, B, C], [A]) == [A, C, B]
+    assert rotation.ordered([A, B, C], [A]) == [A, C, B]
 
 
 @given(st.lists(st.sampled_from([A, B, C]), max_size=9), st.sets(st.sampled_from([A, B, C])))
@@ -86,11 +88,11 @@ def test_the_order_has_every_broker_once(addresses: list[Address], ready: set[Ad
     """
     The order has each broker once, whatever happened before.
     """
-    turns = rotation(away=(C,))
-    turns.demote(A)
-    turns.record_request(B)
+    rotation = make_rotation(away=(C,))
+    rotation.demote(A)
+    rotation.record_request(B)
 
-    assert sorted(turns.ordered(addresses, ready)) == sorted(set(addresses))
+    assert sorted(rotation.ordered(addresses, ready)) == sorted(set(addresses))
 
 
 def topic(*epochs: int, name: str = "t", topic_id: uuid.UUID | None = ID) -> TopicMetadata:
@@ -129,7 +131,7 @@ def check(
     return FreshnessCheck("c", names, seen or LastSeenEpochs())
 
 
-def confirming(*responses: tuple[Address, MetadataResponse]) -> FreshnessCheck:
+def check_after(*responses: tuple[Address, MetadataResponse]) -> FreshnessCheck:
     """
     Return a check of a process that has seen no topics, after these responses.
     """
@@ -147,9 +149,9 @@ def cluster_metadata(*topics: TopicMetadata) -> MetadataResponse:
 
 def test_the_highest_epoch_of_each_partition_counts() -> None:
     """
-    Two brokers may each be behind for another partition, and one may know more partitions.
+    Two brokers may each be behind for a different partition, and one may know more partitions.
     """
-    check = confirming((A, cluster_metadata(topic(4, 7))), (B, cluster_metadata(topic(5, 6, 0))))
+    check = check_after((A, cluster_metadata(topic(4, 7))), (B, cluster_metadata(topic(5, 6, 0))))
 
     assert check.is_settled
     assert [partition.leader_epoch for partition in check.result().topics[0].partitions] == [
@@ -164,7 +166,7 @@ def test_new_topics_need_a_second_broker() -> None:
     """
     The first response is complete, but not settled; a topic seen before needs no second one.
     """
-    check = confirming((A, cluster_metadata(topic(4))))
+    check = check_after((A, cluster_metadata(topic(4))))
     assert check.is_complete
     assert not check.is_settled
 
@@ -175,11 +177,11 @@ def test_new_topics_need_a_second_broker() -> None:
 
 def test_an_address_that_no_broker_advertises_confirms_nothing() -> None:
     """
-    A bootstrap address may lead to any broker, also to the one that responds next.
+    A bootstrap address may lead to any broker, even to the one that responds next.
     """
     first = (C, cluster_metadata(topic(4)))
-    assert not confirming(first, (A, cluster_metadata(topic(4)))).is_settled
-    assert confirming(
+    assert not check_after(first, (A, cluster_metadata(topic(4)))).is_settled
+    assert check_after(
         first, (A, cluster_metadata(topic(4))), (B, cluster_metadata(topic(4)))
     ).is_settled
 
@@ -189,7 +191,7 @@ def test_aliases_of_one_broker_confirm_nothing() -> None:
     Responses of addresses that no broker advertises confirm nothing, however many there are.
     """
     aliases = [Address(name, 9092) for name in "xyz"]
-    check = confirming(*((alias, cluster_metadata(topic(4))) for alias in aliases))
+    check = check_after(*((alias, cluster_metadata(topic(4))) for alias in aliases))
 
     assert not check.is_settled
 
@@ -224,7 +226,7 @@ def test_epochs_count_without_topic_ids() -> None:
     Brokers from 2.1 to 2.7 return leader epochs without ids.
     """
     old, new = topic(4, topic_id=None), topic(5, topic_id=None)
-    check = confirming((A, cluster_metadata(old)))
+    check = check_after((A, cluster_metadata(old)))
     was_settled = check.is_settled
     check.add(B, cluster_metadata(new))
 
@@ -236,14 +238,14 @@ def test_one_response_is_enough_without_epochs() -> None:
     """
     Responses of brokers before 2.1 cannot be compared.
     """
-    assert confirming((A, cluster_metadata(topic(-1, topic_id=None)))).is_settled
+    assert check_after((A, cluster_metadata(topic(-1, topic_id=None)))).is_settled
 
 
 def test_an_unknown_epoch_does_not_demote_a_broker() -> None:
     """
     An epoch of -1 proves nothing.
     """
-    check = confirming((A, cluster_metadata(topic(5))), (B, cluster_metadata(topic(-1))))
+    check = check_after((A, cluster_metadata(topic(5))), (B, cluster_metadata(topic(-1))))
 
     assert not check.behind
 
@@ -254,8 +256,8 @@ def test_a_broker_that_lacks_a_partition_is_behind() -> None:
     """
     more, fewer = cluster_metadata(topic(4, 0)), cluster_metadata(topic(4))
 
-    assert confirming((A, more), (B, fewer)).behind == {B}
-    assert confirming((B, fewer), (A, more)).behind == {B}
+    assert check_after((A, more), (B, fewer)).behind == {B}
+    assert check_after((B, fewer), (A, more)).behind == {B}
 
 
 def test_brokers_of_all_responses_are_known() -> None:
@@ -265,7 +267,7 @@ def test_brokers_of_all_responses_are_known() -> None:
     later = cluster_metadata(topic(4, 7))
     later.brokers.append(BrokerMetadata(3, "c", 9092))
     for first, second in [(topic(5, 6), later.topics[0]), (topic(3, 6), later.topics[0])]:
-        check = confirming((A, cluster_metadata(first)), (B, later._replace(topics=[second])))
+        check = check_after((A, cluster_metadata(first)), (B, later._replace(topics=[second])))
         assert [broker.node_id for broker in check.result().brokers] == [1, 2, 3]
 
 
@@ -285,7 +287,7 @@ def test_a_topic_error_of_one_broker_does_not_count(error: int) -> None:
     One broker's error does not count: it may not know a new permission or a new topic's leader yet.
     """
     failed = TopicMetadata(error, "t", None, [])
-    check = confirming((A, cluster_metadata(failed)))
+    check = check_after((A, cluster_metadata(failed)))
     assert not check.is_settled
     check.add(B, cluster_metadata(topic(4)))
 
@@ -296,16 +298,20 @@ def test_a_third_broker_decides_between_topic_ids() -> None:
     """
     Of two topics with one name, only a majority of brokers shows which is the later one.
     """
-    old, again = cluster_metadata(topic(9)), cluster_metadata(topic(0, topic_id=OTHER_ID))
-    for one in (old, again):
+    old, recreated = cluster_metadata(topic(9)), cluster_metadata(topic(0, topic_id=OTHER_ID))
+    for one in (old, recreated):
         one.brokers.append(BrokerMetadata(3, "c", 9092))
-    for responses in [(old, again, again), (again, old, again), (again, again)]:
-        check = confirming(*zip((A, B), responses, strict=False))
+    for responses in [
+        (old, recreated, recreated),
+        (recreated, old, recreated),
+        (recreated, recreated),
+    ]:
+        check = check_after(*zip((A, B), responses, strict=False))
         assert check.is_settled == (len(responses) == 2)
         if not check.is_settled:
             check.add(C, responses[2])
         assert check.is_settled
-        assert check.result().topics == again.topics
+        assert check.result().topics == recreated.topics
 
 
 def test_one_fresh_response_is_enough() -> None:
@@ -387,30 +393,30 @@ def test_a_missing_topic_needs_several_confirmations() -> None:
     assert (was_settled, freshness.is_settled) == (False, True)
     assert freshness.result() == metadata(topic(1))
 
-    index = check()
+    second_check = check()
     for number in range(MIN_CONFIRMATIONS):
-        assert index.is_settled is False
-        index.add((A, B, C)[number], metadata(missing()))
-    assert index.is_settled
-    assert index.result() == metadata()
+        assert second_check.is_settled is False
+        second_check.add((A, B, C)[number], metadata(missing()))
+    assert second_check.is_settled
+    assert second_check.result() == metadata()
 
 
 def test_a_recreated_topic_needs_several_confirmations() -> None:
     """
     The known topic id is preferred if any broker still has it.
     """
-    again = topic(0, topic_id=OTHER_ID)
+    recreated = topic(0, topic_id=OTHER_ID)
     freshness = check(seen_epochs(topic(5)))
-    freshness.add(A, metadata(again))
+    freshness.add(A, metadata(recreated))
     assert not freshness.is_settled
     freshness.add(B, metadata(topic(5)))
     assert freshness.result() == metadata(topic(5))
 
-    number = check(seen_epochs(topic(5)))
+    second_check = check(seen_epochs(topic(5)))
     for address in (A, B, C):
-        number.add(address, metadata(again))
-    assert number.is_settled
-    assert number.result() == metadata(again)
+        second_check.add(address, metadata(recreated))
+    assert second_check.is_settled
+    assert second_check.result() == metadata(recreated)
 
 
 def test_irrelevant_topics_are_ignored() -> None:

@@ -172,7 +172,7 @@ def test_next_bootstrap_host_overtakes_a_dead_one(
     stub: StubCluster, dead: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A dead host costs a second or two, and nothing while that is remembered.
+    A dead host costs a second or two, and nothing while it is known to be unreachable.
     """
     servers = f"{dead.address},{stub.bootstrap}"
     assert broker_selector.ATTEMPT_DELAY_SECONDS == 1.5
@@ -203,13 +203,13 @@ def test_bootstrap_hosts_are_tried_in_random_order() -> None:
     Clients start with different hosts, so that not all tasks of a job connect to the first one.
     """
     with StubCluster(Behaviour(brokers=5)) as stubs:
-        met = set()
+        addresses = set()
         for _ in range(20):
             cluster = Cluster(config_of(stubs.all_brokers))
-            met.add(cluster.any_connection(soon()).address)
+            addresses.add(cluster.any_connection(soon()).address)
             cluster.close()
 
-    assert len(met) > 1
+    assert len(addresses) > 1
 
 
 def test_a_dead_address_has_its_own_timeout(dead: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,8 +257,8 @@ def test_brokers_that_never_answered_are_waited_for_less(
     reached: bool,
 ) -> None:
     """
-    A first contact waits ten seconds, as the address is probably wrong; a timeout that the user
-    sets applies from the beginning.
+    A first contact waits for only ten seconds, because the address may be wrong; a timeout that the
+    user sets applies from the beginning.
     """
     monkeypatch.setattr(first_contact, "_reached", set())
     kafka = KafkaSettings.of({"bootstrap.servers": "b:1", **settings})
@@ -353,8 +353,8 @@ def proxied() -> Iterator[list[Proxy]]:
 
 def test_forgotten_connections_cost_one_timeout(proxied: list[Proxy]) -> None:
     """
-    Once a connection was silent for the request timeout, the others that were idle as long are
-    reopened: a firewall forgets all of them.
+    Once a connection has been silent for the request timeout, the others that have been idle as
+    long are reopened: a firewall forgets all of them.
     """
     cluster = cluster_of(proxied[0].address, request_timeout_ms="2000")
     timed_out: list[int] = []
@@ -379,7 +379,7 @@ def test_forgotten_connections_cost_one_timeout(proxied: list[Proxy]) -> None:
 
     cluster.metadata((), soon())
     send_requests()
-    # All are idle for as long; a connection that is used meanwhile would be trusted.
+    # All have been idle equally long; a connection used in the meantime would be trusted.
     time.sleep(0.5)
     for proxy in proxied:
         proxy.forget_connections()

@@ -300,7 +300,7 @@ def test_setup_is_limited(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     A listener that accepts and never responds blocks a worker only until the setup timeout.
     """
-    # The deadline is later than a test may end.
+    # The deadline is longer than a test may take.
     with pytest.raises(TimeoutExceededError, match="ApiVersions timed out"):
         scripted(silent).open(seconds=600, socket_connection_setup_timeout_ms="1000")
 
@@ -331,7 +331,7 @@ def test_every_address_of_a_name_is_tried(
 
 def test_an_unknown_host_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A misspelt name has another error than a broker that is down.
+    A misspelt name raises a different error from a broker that is down.
     """
 
     def unknown(*_: object, **__: object) -> None:
@@ -624,7 +624,8 @@ def test_consecutive_fetches_share_memory(scripted: Callable[..., ScriptedBroker
 
 def test_a_failed_renewal_closes_the_connection(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    A rejected renewal, as of revoked credentials, is an error and closes the connection.
+    A rejected renewal, for example after credentials were revoked, is an error and closes the
+    connection.
     """
     login = [handshake(), authenticated(lifetime=1000)]
     broker = scripted(GREETING, *login, handshake(), authenticated(58, "gone"))
@@ -677,8 +678,8 @@ def test_unsecured_token_is_a_jwt() -> None:
 
 def test_api_versions_never_has_a_flexible_header() -> None:
     """
-    The broker cannot know our version when it answers the first request, so its header is always
-    old.
+    The broker cannot know our version when it answers the first request, so the response always has
+    the old header.
     """
     from pyspark_pykafka.engines.wire.protocol.frames import has_flexible_header
 

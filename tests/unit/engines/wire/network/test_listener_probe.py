@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 
-def opened(address: Address, protocol: str) -> Connection:
+def open_connection(address: Address, protocol: str) -> Connection:
     """
     Open a connection with a security protocol.
     """
@@ -64,15 +64,16 @@ def test_a_silent_tls_listener_is_recognised(tls_address: Address) -> None:
     A silent listener that completes a TLS handshake is recognised, so that retries without TLS end.
     """
     with pytest.raises(TlsError, match="is a TLS listener, but kafka.security.protocol is PLAIN"):
-        opened(tls_address, "plaintext")
+        open_connection(tls_address, "plaintext")
 
 
 def test_a_broker_that_only_ends_connections_is_retried() -> None:
     """
-    A listener that only ends connections may be a broker that shuts down: an outage, no TLS error.
+    A listener that only ends connections may be a broker that shuts down: an outage, not a TLS
+    error.
     """
     with scripted_brokers() as start, pytest.raises(PykafkaError, match="connection ended") as end:
-        opened(start(disconnecting).address, "plaintext")
+        open_connection(start(disconnecting).address, "plaintext")
     assert type(end.value) is BrokerUnavailableError
 
 

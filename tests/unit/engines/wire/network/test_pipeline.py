@@ -43,7 +43,8 @@ class Throttling(Behaviour):
 
 def test_a_connection_that_ends_while_it_is_throttled_is_an_error() -> None:
     """
-    Nothing is in flight then, and the end of the connection is input without a response.
+    Nothing is in flight at that point: the end of the connection arrives as input that is no
+    response.
     """
     with ExitStack() as client, ExitStack() as brokers:
         stubs = brokers.enter_context(StubCluster(Throttling()))

@@ -55,8 +55,8 @@ _COORDINATOR_NOT_AVAILABLE = 15
 
 class Stale(Behaviour):
     """
-    Three brokers; the first believes that it leads everything, under the previous epoch,
-    and has no later topics or records; the true leader is another broker.
+    Three brokers; the first believes that it leads everything, under the previous epoch, and has no
+    later topics or records; the true leader is another broker.
     """
 
     stale: tuple[int, ...] = (STALE,)
@@ -112,7 +112,7 @@ def bootstrap(stubs: StubCluster, *nodes: int) -> str:
 
 def cluster_of(servers: str, *, creates_topics: bool = False) -> Cluster:
     """
-    Return a cluster that tries the bootstrap servers in their order; a writer's creates topics.
+    Return a cluster that tries the bootstrap servers in order; that of a writer creates topics.
     """
     turns = iter(range(1_000_000))
     config = wire_config(KafkaSettings.of({"bootstrap.servers": servers}))
@@ -161,7 +161,7 @@ def planned_end(servers: str) -> int:
 @pytest.mark.parametrize("nodes", [(STALE,), (STALE, 1), (STALE, 2), (2, STALE)])
 def test_a_batch_reads_to_the_new_leaders_end(stubs: StubCluster, nodes: tuple[int, ...]) -> None:
     """
-    A batch query plans once, so its first metadata come from two brokers; the higher epoch counts.
+    A batch query plans once, so its first metadata comes from two brokers; the higher epoch counts.
     """
     assert planned_end(bootstrap(stubs, *nodes)) == 200
 
@@ -180,10 +180,10 @@ def test_a_broker_without_the_topic_confirms_nothing(
     monkeypatch: pytest.MonkeyPatch, nodes: tuple[int, ...]
 ) -> None:
     """
-    The metadata of a stale broker are confirmed by a broker that knows the topic.
+    The metadata of a stale broker is only confirmed by a broker that knows the topic.
     """
     with StubCluster(UnknownToOne(brokers=4, topics={"t": 1})) as stubs:
-        # The order of brokers is random, so each process may ask others.
+        # The order of brokers is random, so each process may ask different ones.
         for _ in range(8):
             monkeypatch.setattr(last_seen_epochs, "LAST_SEEN_EPOCHS", LastSeenEpochs())
             assert planned_end(bootstrap(stubs, *nodes)) == 200
@@ -234,7 +234,7 @@ def test_clients_of_librdkafka_that_find_the_stale_leader(
 ) -> None:
     """
     A client may get its metadata from the stale broker although it was given the leader's address;
-    others take its place as long as the leader's log has the records.
+    it is replaced by a new client as long as the leader's log has the records.
     """
     addresses: list[str] = []
     # At first all brokers name the stale leader: a client chooses by itself whose metadata it uses.
@@ -273,7 +273,7 @@ def test_a_range_beyond_the_stale_leaders_end_is_read(engine: str, *, fail: bool
 
 def test_a_pattern_finds_topics_that_the_first_broker_does_not_know(stubs: StubCluster) -> None:
     """
-    Metadata of all topics come from two brokers as well, if the first knows none that match.
+    Metadata of all topics comes from two brokers as well, if the first knows none that match.
     """
     options = parse_batch_source(
         {"kafka.bootstrap.servers": bootstrap(stubs, STALE), "subscribePattern": "n.w"}
@@ -287,7 +287,7 @@ def test_topics_are_confirmed_once(stubs: StubCluster) -> None:
     """
     A process confirms a topic by a second broker only once.
     """
-    # The stale broker's response would need another one.
+    # A response of the stale broker would need one more confirmation.
     stubs.set(stale=())
     planned_end(bootstrap(stubs, 1))
     before = len(stubs.get("metadata_nodes"))
@@ -318,7 +318,7 @@ def wait_for_responses(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
 
 class Silent(Behaviour):
     """
-    Brokers: some accept connections and never respond, or not to Metadata requests.
+    Brokers, some of which accept connections but never respond to ``silent_apis``.
     """
 
     silent: tuple[int, ...] = ()
@@ -412,7 +412,8 @@ def test_one_broker_alone_does_not_take_a_topic_from_a_plan(
     monkeypatch: pytest.MonkeyPatch, describe: Callable[[WireMetadata], object]
 ) -> None:
     """
-    A topic that a query has planned before is not missing while one broker alone reports it so.
+    A topic that a query has planned before is not taken for missing while one broker alone reports
+    it as missing.
     """
     wait_for_responses(monkeypatch, 1.0)
     with StubCluster(Forgetful(brokers=2)) as stubs:
@@ -518,7 +519,7 @@ def test_a_leader_that_the_stale_broker_does_not_know(nodes: tuple[int, ...]) ->
 @pytest.mark.parametrize("version", [9, 7])
 def test_a_batch_from_brokers_without_topic_ids(version: int) -> None:
     """
-    Leader epochs alone show which metadata are later (Kafka 2.1 to 2.7).
+    Leader epochs alone show which metadata is later (Kafka 2.1 to 2.7).
     """
     with StubCluster(Stale(brokers=3, topics={"t": 1})) as stubs:
         versions = stubs.get("versions")
@@ -755,7 +756,7 @@ def test_a_writer_waits_for_a_slow_leader(write: Callable[..., int]) -> None:
 
 class NoCoordinators(Stale):
     """
-    A stale broker that does not know the coordinators, whose topic its controllers have created.
+    A stale broker that does not know the coordinators: their topic was created without it.
     """
 
     def _on_10(self, node: int, request: Any) -> Any:

@@ -1,5 +1,5 @@
 """
-Throttling on a clock of the test's own (KIP-219).
+Throttling, on a clock that the tests control (KIP-219).
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ def throttled(clock: Clock) -> Callable[[int, int], Throttle]:
     return record
 
 
-def test_the_whole_throttle_time_is_waited(
+def test_the_whole_throttle_time_is_waited_out(
     clock: Clock, throttled: Callable[[int, int], Throttle]
 ) -> None:
     """
-    The whole throttle time is waited once; afterwards sending is allowed.
+    The client waits once, for the whole throttle time; afterwards sending is allowed.
     """
     throttle = throttled(6, 1500)
     throttle.wait(Deadline.after(10, clock.now))
@@ -69,7 +69,7 @@ def test_a_long_throttle_time_is_logged(
     assert clock.slept == [60.0]
 
 
-def test_a_throttle_time_beyond_the_deadline_is_not_waited(
+def test_a_throttle_time_beyond_the_deadline_is_not_waited_out(
     clock: Clock, throttled: Callable[[int, int], Throttle]
 ) -> None:
     """

@@ -1,5 +1,5 @@
 """
-What the network shows without payloads or secrets: the log of ``kafka.debug``, and reprs.
+The log lines of ``kafka.debug`` and the reprs of connections, without payloads or secrets.
 """
 
 from __future__ import annotations

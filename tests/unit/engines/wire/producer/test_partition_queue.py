@@ -161,7 +161,7 @@ def test_the_first_batch_is_sent_alone() -> None:
 
 def test_nothing_is_sent_until_in_flight_batches_settle() -> None:
     """
-    After a batch has failed, the other in-flight batches are awaited, and are sent again behind it.
+    After a batch has failed, the other in-flight batches are awaited, and are sent again after it.
     """
     queue = PartitionQueue(TP, IN_FLIGHT)
     first, second, third = (batch_of(1) for _ in range(3))
@@ -183,7 +183,7 @@ def test_nothing_is_sent_until_in_flight_batches_settle() -> None:
 
 def test_the_parts_of_a_split_batch_replace_it() -> None:
     """
-    Batches that were sent behind a batch that is split come behind its parts.
+    A batch that was sent after a batch that is then split comes after its parts.
     """
     queue = PartitionQueue(TP, IN_FLIGHT)
     unsplit, behind = batch_of(4), batch_of(2)

@@ -50,7 +50,7 @@ def partition(**values: object) -> Any:
     """
     Return the partition of a response; the defaults are those of an empty log.
     """
-    usual = {
+    defaults = {
         "partition_index": 5,
         "error_code": 0,
         "high_watermark": 0,
@@ -60,7 +60,7 @@ def partition(**values: object) -> Any:
         "preferred_read_replica": -1,
         "records": None,
     }
-    return PARTITION(**{**usual, **values})
+    return PARTITION(**{**defaults, **values})
 
 
 @given(
@@ -134,7 +134,7 @@ def test_records_are_a_view() -> None:
 @pytest.mark.parametrize("version", [7, 12, 17])
 def test_error_of_the_whole_response(version: int) -> None:
     """
-    An error of a response without partitions is its error.
+    The error of a response without partitions is decoded.
     """
     assert read_fetch_response(frame(version, [], error=70)).error_code == 70
 

@@ -170,12 +170,12 @@ def known_versions(api: ApiSpec[Any]) -> list[Case]:
     """
     Return a response in each version that we support.
     """
-    least, most = api.valid_versions
-    return [Case(api, version) for version in range(least, most + 1)]
+    oldest, newest = api.valid_versions
+    return [Case(api, version) for version in range(oldest, newest + 1)]
 
 
 CASES = list(chain.from_iterable(map(known_versions, RESPONSES)))
-# Only one bits: lengths that are far too long, or null.
+# With all bits set, lengths are null or far too long.
 noise = st.binary(max_size=200) | st.integers(0, 60).map(lambda size: b"\xff" * size)
 each_case = pytest.mark.parametrize("case", CASES, ids=str)
 each_api = pytest.mark.parametrize("api", RESPONSES, ids=lambda api: api.name)

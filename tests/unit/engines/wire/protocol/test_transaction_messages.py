@@ -177,7 +177,7 @@ def test_list_transactions_request_equals_kafka_pythons(states: list[str]) -> No
 
 def _both(api: ApiSpec[Any], version: int, reference: Any) -> tuple[Any, Any]:
     """
-    Return what we and kafka-python decode from the same bytes.
+    Decode the same bytes with our decoder and with kafka-python's, and return both responses.
     """
     body = bytes(reference.encode(version=version))
     expected = type(reference).decode(body, version=version, header=False)
@@ -245,9 +245,9 @@ def test_end_txn_response_is_decoded(version: int, throttle: int, error: int) ->
     assert response == (throttle, expected.error_code)
 
 
-FOUND = metadata.FindCoordinatorResponse.Coordinator
+COORDINATOR = metadata.FindCoordinatorResponse.Coordinator
 coordinators = st.builds(
-    FOUND,
+    COORDINATOR,
     key=names,
     node_id=int32,
     host=texts,
@@ -277,10 +277,10 @@ def test_find_coordinator_response_is_decoded(
 
     response, expected = _both(FIND_COORDINATOR, version, reference)
 
-    of_theirs = expected.coordinators if version >= 4 else [expected]
+    expected_coordinators = expected.coordinators if version >= 4 else [expected]
     assert response.coordinators == [
         (item.key if version >= 4 else None, item.host, item.port, item.error_code)
-        for item in of_theirs
+        for item in expected_coordinators
     ]
 
 
@@ -313,12 +313,14 @@ def test_describe_transactions_response_is_decoded(throttle: int, entries: list[
     response, expected = _both(DESCRIBE_TRANSACTIONS, 0, reference)
 
     assert len(response.transaction_states) == len(expected.transaction_states)
-    for described, its in zip(
+    for described, expected_state in zip(
         response.transaction_states, expected.transaction_states, strict=True
     ):
-        partitions = sum(len(topic.partitions) for topic in its.topics)
+        partitions = sum(len(topic.partitions) for topic in expected_state.topics)
         assert described._asdict() == {
-            name: getattr(its, name) for name in described._fields if name != "partitions"
+            name: getattr(expected_state, name)
+            for name in described._fields
+            if name != "partitions"
         } | {"partitions": partitions}
 
 
@@ -350,7 +352,7 @@ def test_list_transactions_response_is_decoded(
 
 WRITTEN = producer.ProduceResponse.TopicProduceResponse
 WRITTEN_PARTITION = WRITTEN.PartitionProduceResponse
-REFUSED = WRITTEN_PARTITION.BatchIndexAndErrorMessage
+REJECTED = WRITTEN_PARTITION.BatchIndexAndErrorMessage
 LEADER = WRITTEN_PARTITION.LeaderIdAndEpoch
 ENDPOINT = producer.ProduceResponse.NodeEndpoint
 written_partitions = st.builds(
@@ -361,7 +363,7 @@ written_partitions = st.builds(
     log_append_time_ms=int64,
     log_start_offset=int64,
     record_errors=st.lists(
-        st.builds(REFUSED, batch_index=int32, batch_index_error_message=messages), max_size=3
+        st.builds(REJECTED, batch_index=int32, batch_index_error_message=messages), max_size=3
     ),
     error_message=messages,
     current_leader=st.builds(LEADER, leader_id=int32, leader_epoch=int32),
@@ -386,17 +388,17 @@ def test_produce_response_is_decoded(version: int, reference: Any) -> None:
     response, expected = _both(PRODUCE, version, reference)
 
     assert response.partitions == {
-        TopicPartition(topic.name, its.index): (
-            its.error_code,
-            its.base_offset,
+        TopicPartition(topic.name, partition.index): (
+            partition.error_code,
+            partition.base_offset,
             [
                 RejectedRecord(item.batch_index, item.batch_index_error_message)
-                for item in its.record_errors or ()
+                for item in partition.record_errors or ()
             ],
-            its.error_message,
+            partition.error_message,
         )
         for topic in expected.responses
-        for its in topic.partition_responses
+        for partition in topic.partition_responses
     }
 
 

@@ -263,6 +263,6 @@ def test_constant_columns_are_shared_by_batches() -> None:
     first, second, *_ = arrow_decoder.batches(batch_of(*records).encode(), ())
 
     assert first.num_rows < second.num_rows
-    for one, other in zip(first.columns, second.columns, strict=True):
-        assert one.buffers()[1].address == other.buffers()[1].address
-        assert other.to_pylist() == [other[0].as_py()] * second.num_rows
+    for column, later in zip(first.columns, second.columns, strict=True):
+        assert column.buffers()[1].address == later.buffers()[1].address
+        assert later.to_pylist() == [later[0].as_py()] * second.num_rows

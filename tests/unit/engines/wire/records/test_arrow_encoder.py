@@ -168,7 +168,7 @@ def partition_of(row: dict[str, Any]) -> int | None:
 
 def in_any_form(batch: pa.RecordBatch, generator: random.Random) -> pa.RecordBatch:
     """
-    Return an equal batch whose headers have other offsets, and content in lists that are null.
+    Return an equal batch whose header lists have other offsets, and hidden entries where null.
     """
     index = batch.schema.get_field_index("headers")
     headers = any_form(batch.column(index), generator, wide=False, dictionaries=False)
@@ -374,11 +374,11 @@ def test_invalid_rows_are_refused(row: dict[str, Any], match: str) -> None:
     """
     An invalid row after a valid one raises an error that describes it.
     """
-    fine = {**dict.fromkeys(row), "topic": "a", "value": b"v"}
+    valid = {**dict.fromkeys(row), "topic": "a", "value": b"v"}
     encoder = encoder_of(record_bytes=1_500)
 
     with pytest.raises(RecordError, match=match):
-        encoded([arrow([fine, row])], encoder)
+        encoded([arrow([valid, row])], encoder)
 
 
 def test_unknown_topic_error_names_the_first_row() -> None:
@@ -404,15 +404,15 @@ def test_unknown_topic_error_names_the_first_row() -> None:
 
 def test_row_for_the_ledger_is_refused() -> None:
     """
-    A row for the ledger topic is refused before metadata are requested.
+    A row for the ledger topic is refused before metadata is requested.
     """
     record_encoder = RecordEncoder(1 << 16, 1 << 20, seed=1)
     encoder = ArrowEncoder(None, four_partitions, record_encoder, 1 << 30, ledger_topic="b")
-    fine = {"topic": "a", "key": b"1", "value": b"v"}
-    encoded([arrow([fine])], encoder)
+    valid = {"topic": "a", "key": b"1", "value": b"v"}
+    encoded([arrow([valid])], encoder)
 
     with pytest.raises(RecordError, match="key b'2' for topic 'b' cannot be written") as caught:
-        list(encoder.batches(arrow([fine, {"topic": "b", "key": b"2", "value": b"v"}])))
+        list(encoder.batches(arrow([valid, {"topic": "b", "key": b"2", "value": b"v"}])))
 
     assert caught.value.condition == "EXACTLY_ONCE_ROW_FOR_LEDGER"
     assert "transactionalIdPrefix" in str(caught.value)

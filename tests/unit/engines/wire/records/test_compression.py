@@ -39,7 +39,7 @@ def gzip_of_zeros(size: int) -> bytes:
 
 
 def zstd_of_zeros(size: int) -> bytes:
-    # Concatenated frames are one stream, so no gigabyte must be compressed.
+    # Concatenated frames are one stream, so a gigabyte need not be compressed.
     return bytes(cramjam.zstd.compress(bytes(MIB))) * (size // MIB)
 
 

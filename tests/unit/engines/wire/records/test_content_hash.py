@@ -85,7 +85,7 @@ def test_different_rows_have_different_hashes(
     first: list[dict[str, Any]], second: list[dict[str, Any]]
 ) -> None:
     """
-    Hashes are equal exactly if the rows are; null headers and no headers count as the same.
+    Hashes are equal if and only if the rows are; null headers and no headers count as the same.
     """
 
     def plain(row_dicts: list[dict[str, Any]]) -> list[str]:

@@ -215,23 +215,23 @@ def test_overlapping_batches(base: int) -> None:
     """
     A batch that starts before the end of the previous one is malformed.
     """
-    again = batch_of(Record(base), Record(8)).encode()
+    overlapping = batch_of(Record(base), Record(8)).encode()
 
     match = f"^offset 2: a record batch says it holds offsets {base} to "
-    assert rows_before(MalformedBatch, BEFORE.encode() + again, match) == 2
+    assert rows_before(MalformedBatch, BEFORE.encode() + overlapping, match) == 2
 
 
 def test_response_that_starts_too_early() -> None:
     """
     The first batch of a response must contain the requested offset or a later one.
     """
-    early, fitting, behind = (
+    early, fitting, later = (
         batch_of(Record(offset), Record(offset + 1)).encode() for offset in (1, 2, 9)
     )
 
     match = "^offset 3: the first record batch of the answer ends at offset 2"
-    assert rows_before(MalformedBatch, early + behind, match, start=3) == 0
-    for first in (fitting, behind):
+    assert rows_before(MalformedBatch, early + later, match, start=3) == 0
+    for first in (fitting, later):
         record_decoder = decoder(3)
         record_decoder.feed(first)
         assert not record_decoder.fill()

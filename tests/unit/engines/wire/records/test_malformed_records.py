@@ -69,7 +69,7 @@ LIES = {
         record(headers=varint(1) + 2 * (span(b"h") + span(b""))),
         "goes on after its last header",
     ),
-    "a byte behind the headers": (record(headers=varint(0) + b"\0"), "goes on after"),
+    "a byte after the headers": (record(headers=varint(0) + b"\0"), "goes on after"),
     "header key of null": (record(headers=varint(1) + span(None) + span(b"")), "header key"),
     "header key beyond": (record(headers=varint(1) + varint(9) + b"h\1"), "header key"),
     "header value of -2": (record(headers=varint(1) + span(b"h") + varint(-2)), "header value"),
