@@ -1,5 +1,5 @@
 """
-The decoder of Avro: equal to fastavro for any schema, and the errors of bad values.
+The Avro decoder: it agrees with fastavro for any schema, and names the errors of bad values.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ def encoded(schema: Any, *values: Any) -> list[bytes]:
     Return values as fastavro writes them.
     """
     parsed = fastavro.parse_schema(json.loads(json.dumps(schema)))
-    texts = []
+    payloads = []
     for value in values:
         out = io.BytesIO()
         fastavro.schemaless_writer(out, parsed, value)
-        texts.append(out.getvalue())
-    return texts
+        payloads.append(out.getvalue())
+    return payloads
 
 
 def decoded(
-    schema: Any, kind: pa.DataType, *texts: bytes | None, room: int = ROOM
+    schema: Any, kind: pa.DataType, *payloads: bytes | None, room: int = ROOM
 ) -> tuple[list[Any], list[BadValue]]:
     """
-    Return the values of texts, and the bad ones.
+    Return the decoded values, and the bad ones with their reasons.
     """
     column = AvroColumn("value", kind, json.dumps(schema), room, LENIENT)
-    assert column.decode(pa.array(texts, pa.binary()), 0, len(texts)) == len(texts)
+    assert column.decode(pa.array(payloads, pa.binary()), 0, len(payloads)) == len(payloads)
     values = column.take()
     values.validate(full=True)
     assert values.type == kind
@@ -113,7 +113,7 @@ Typed = tuple[Any, pa.DataType, st.SearchStrategy[Any]]
 
 def random_schema(generator: random.Random, depth: int = 0) -> Typed:
     """
-    Return a schema of any shape, its type, and its values.
+    Return a schema of any shape, its Arrow type, and its values.
     """
     kind = generator.randrange(6 if depth < 3 else 1)
     if kind == 1:
@@ -215,9 +215,9 @@ def test_enums_fixed_and_unions() -> None:
     """
     nanos = {**ORDER, "fields": [*ORDER["fields"][:-1], {"name": "at", "type": "long"}]}
     base = {"id": 1, "state": "PAID", "code": b"abc", "price": 5, "at": -1}
-    texts = encoded(nanos, {**base, "who": "x"}, {**base, "who": 7}, {**base, "who": None})
+    payloads = encoded(nanos, {**base, "who": "x"}, {**base, "who": 7}, {**base, "who": None})
 
-    values, bad = decoded(ORDER, ORDER_KIND, *texts)
+    values, bad = decoded(ORDER, ORDER_KIND, *payloads)
 
     assert bad == []
     assert [value["who"] for value in values] == [
@@ -296,7 +296,7 @@ def test_numbers_that_do_not_fit() -> None:
     kind = pa.struct([("d", pa.decimal128(3, 1)), ("t", UTC_TIME), ("x", pa.int32())])
     raw = record(("d", "bytes"), ("t", "long"), ("x", "int"))
     wide = (1 << 140).to_bytes(20, "big", signed=True)
-    texts = encoded(
+    payloads = encoded(
         raw,
         {"d": (1000).to_bytes(2, "big"), "t": 0, "x": 1},
         {"d": wide, "t": 2**62, "x": 1},
@@ -304,7 +304,7 @@ def test_numbers_that_do_not_fit() -> None:
         {"d": b"", "t": 0, "x": 1},
     )
 
-    values, bad = decoded(schema, kind, *texts)
+    values, bad = decoded(schema, kind, *payloads)
 
     epoch = datetime(1970, 1, 1, tzinfo=UTC)
     assert values == [
@@ -373,7 +373,7 @@ NAMED = {
 
 def test_named_types() -> None:
     """
-    A type is found by its name, in the namespace of the type around it or in full.
+    A type is found by its full name, or by its name in the namespace of the enclosing type.
     """
     kind = pa.struct([(name, pa.binary()) for name in ("first", "second", "third")])
 

@@ -1,5 +1,5 @@
 """
-The encoder of Avro: equal to fastavro for any schema, Spark's derived schemas, and its errors.
+The Avro encoder: it agrees with fastavro for any schema, derives Spark's schemas, and names errors.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def mistakes(kind: pa.DataType, schema: Any) -> list[str]:
 @given(st.integers(0, 10**9), st.data())
 def test_equal_to_fastavro(seed: int, data: st.DataObject) -> None:
     """
-    Records of any schema, from arrays of any form, are what fastavro writes.
+    Records of any schema, from arrays of any layout in memory, are encoded as by fastavro.
     """
     generator = random.Random(seed)
     schema, _, values = random_record(generator, 0)
@@ -221,8 +221,8 @@ def test_schemas_of_the_user() -> None:
 
 def test_unions_of_several_types() -> None:
     """
-    A struct with from_avro's fields is written as its branch that is not null, and any other type
-    as the branch that it fits.
+    A struct with from_avro's fields is written as the branch that is not null in it, and a value of
+    another type as the branch that it fits.
     """
     schema = record(("u", ["null", "string", "long", "boolean"]))
     members = pa.struct([("member0", pa.string()), ("member1", pa.int64())])

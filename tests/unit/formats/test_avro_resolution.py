@@ -1,5 +1,5 @@
 """
-Evolution of Avro schemas: values written with one schema and read as another equal fastavro's.
+Avro schema evolution: values written with one schema and read with another equal fastavro's.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ Pair = tuple[Any, Any, st.SearchStrategy[Any]]
 
 class Column(DecodedColumn):
     """
-    A column of Avro values that are resolved.
+    A column of Avro values that are converted from the writer's schema to the reader's.
     """
 
     format_name = "Avro"
@@ -65,16 +65,16 @@ class Column(DecodedColumn):
 
 
 def resolved(
-    writer: Any, reader: Any, texts: list[bytes], kind: pa.DataType | None = None
+    writer: Any, reader: Any, payloads: list[bytes], kind: pa.DataType | None = None
 ) -> tuple[list[Any], list[str]]:
     """
-    Return texts of one schema read as another, and the errors of bad ones.
+    Return values written with one schema as read with another, and the errors of bad ones.
     """
     written, read = parse_avro(json.dumps(writer)), parse_avro(json.dumps(reader))
     arrow = kind or arrow_type(read)
     decoder = AvroDecoder(plan("value", arrow), ROOM, False, resolved_plan(written, read, arrow))  # noqa: FBT003
     column = Column("value", arrow, decoder)
-    assert column.decode(pa.array(texts, pa.binary()), 0, len(texts)) == len(texts)
+    assert column.decode(pa.array(payloads, pa.binary()), 0, len(payloads)) == len(payloads)
     values = column.take()
     values.validate(full=True)
     return values.to_pylist(), [bad.reason for bad in column.take_bad()]
@@ -82,17 +82,17 @@ def resolved(
 
 def written(schema: Any, *values: Any) -> list[bytes]:
     parsed = fastavro.parse_schema(json.loads(json.dumps(schema)))
-    texts = []
+    payloads = []
     for value in values:
         out = io.BytesIO()
         fastavro.schemaless_writer(out, parsed, value)
-        texts.append(out.getvalue())
-    return texts
+        payloads.append(out.getvalue())
+    return payloads
 
 
-def judged(writer: Any, reader: Any, text: bytes) -> Any:
+def read_by_fastavro(writer: Any, reader: Any, text: bytes) -> Any:
     """
-    Return what fastavro reads, as Arrow would return it.
+    Return the value that fastavro reads, in the form in which Arrow would return it.
     """
     written, read = (
         fastavro.parse_schema(json.loads(json.dumps(schema))) for schema in (writer, reader)
@@ -165,19 +165,21 @@ def random_record(generator: random.Random, depth: int) -> Pair:
     readers: list[Any] = []
     values: dict[str, st.SearchStrategy[Any]] = {}
     for number in range(generator.randrange(1, 6)):
-        field, way = f"f{number}", generator.randrange(5)
+        field, change = f"f{number}", generator.randrange(5)
         writer, reader, strategy = random_pair(generator, depth + 1)
-        if way == 0:
+        if change == 0:
             kind, default = DEFAULTS[generator.randrange(len(DEFAULTS))]
             readers.append({"name": field, "type": kind, "default": default})
             continue
         writers.append({"name": field, "type": writer})
         values[field] = strategy
-        if way == 1 and readers:
+        if change == 1 and readers:
             continue
-        renamed = {"name": f"new_{field}", "aliases": ["x", field]} if way == 2 else {"name": field}
+        renamed = (
+            {"name": f"new_{field}", "aliases": ["x", field]} if change == 2 else {"name": field}
+        )
         readers.append(renamed | {"type": reader})
-    # Items without bytes are hostile in larger numbers than the bytes of a record.
+    # Each record has at least one byte: arrays of more items than bytes are rejected as hostile.
     writers.append({"name": "written", "type": "int"})
     values["written"] = INTS
     if not readers:
@@ -192,14 +194,14 @@ def random_record(generator: random.Random, depth: int) -> Pair:
 def test_equals_fastavro(seed: int, data: st.DataObject) -> None:
     """
     Values are read as by fastavro, with defaults, aliases, promotions, enums, nullable types, and
-    fields of one side, at any depth.
+    fields that only one side has, at any depth.
     """
     generator = random.Random(seed)
     writer, reader, values = random_record(generator, 0)
-    texts = written(writer, *data.draw(st.lists(values, min_size=1, max_size=3)))
-    actual, reasons = resolved(writer, reader, texts)
+    payloads = written(writer, *data.draw(st.lists(values, min_size=1, max_size=3)))
+    actual, reasons = resolved(writer, reader, payloads)
     assert reasons == []
-    assert actual == [judged(writer, reader, text) for text in texts]
+    assert actual == [read_by_fastavro(writer, reader, text) for text in payloads]
 
 
 def record(*fields: Any) -> dict[str, Any]:
@@ -212,7 +214,7 @@ def schema_of(kind: Any, **more: Any) -> dict[str, Any]:
 
 def test_many_mutated_values() -> None:
     """
-    Random bytes, written with any schema and read as any other, keep the decoder's invariants.
+    Random bytes, decoded with any pair of schemas, keep the decoder's invariants.
     """
     good = 0
     for seed in range(3000):
@@ -264,7 +266,7 @@ def named(kind: str, name: str, **more: Any) -> dict[str, Any]:
         (named("enum", "E", symbols=["A"]), named("enum", "G", symbols=["A"]), "A"),
     ],
 )
-def test_what_does_not_match(writer: Any, reader: Any, value: Any) -> None:
+def test_values_that_do_not_match(writer: Any, reader: Any, value: Any) -> None:
     """
     A value that the reader's schema cannot hold is NULL, its field is named, and others stay.
     """
@@ -279,7 +281,7 @@ def test_what_does_not_match(writer: Any, reader: Any, value: Any) -> None:
 
 def test_missing_without_default() -> None:
     """
-    A field that is neither written nor has a default is NULL, and the record bad.
+    A field that is not written and has no default is NULL, and its record is bad.
     """
     values, reasons = resolved(schema_of("int"), record({"name": "b", "type": "int"}), [b"\x02"])
     assert values == [{"b": None}]
@@ -345,17 +347,18 @@ def test_times_of_different_units() -> None:
 
 def test_decimals() -> None:
     """
-    Decimals of one scale match; a number with too many digits does not fit.
+    Decimals of the same scale match, and those of another do not; a number with too many digits
+    does not fit.
     """
     wide, narrow, other = (
         {"type": "bytes", "logicalType": "decimal", "precision": p, "scale": s}
         for p, s in ((9, 2), (3, 2), (9, 3))
     )
-    texts = [b"\x02\x7b", b"\x04\x7f\xff"]
-    values, reasons = resolved(schema_of(wide), schema_of(narrow), texts)
+    payloads = [b"\x02\x7b", b"\x04\x7f\xff"]
+    values, reasons = resolved(schema_of(wide), schema_of(narrow), payloads)
     assert [str(row["a"]) for row in values] == ["1.23", "None"]
     assert len(reasons) == 1
-    assert len(resolved(schema_of(wide), schema_of(other), texts)[1]) == 2
+    assert len(resolved(schema_of(wide), schema_of(other), payloads)[1]) == 2
 
 
 def test_some_columns() -> None:
@@ -371,5 +374,5 @@ def test_some_columns() -> None:
         {"name": "a", "type": "long"},
     )
     kind = pa.struct([("d", pa.int64()), ("a", pa.float64())])
-    texts = written(writer, {"a": 1, "b": "x", "c": 3})
-    assert resolved(writer, reader, texts, kind) == ([{"d": 9, "a": 1.0}], [])
+    payloads = written(writer, {"a": 1, "b": "x", "c": 3})
+    assert resolved(writer, reader, payloads, kind) == ([{"d": 9, "a": 1.0}], [])

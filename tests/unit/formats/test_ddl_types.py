@@ -51,7 +51,7 @@ def test_types_of_an_avro_schema() -> None:
 
 def test_names_in_quotes_and_without_colons() -> None:
     """
-    A name may have any characters in quotes; the columns at the top have no colons.
+    A name in backticks may have any characters; top-level columns have no colons.
     """
     assert arrow_type("STRUCT<_raw BINARY, `a ``b`: INTERVAL DAY TO SECOND>") == pa.struct(
         [("_raw", pa.binary()), ("a `b", pa.duration("us"))]

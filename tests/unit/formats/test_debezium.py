@@ -76,7 +76,7 @@ def event(operation: str | None, before: Any = None, after: Any = None, **fields
 
 def wrapped(value: bytes) -> bytes:
     """
-    Return an event as JSON with schemas has it.
+    Return an event as Debezium's JSON with schemas wraps it.
     """
     return b'{"schema": {"type": "struct", "fields": []}, "payload": ' + value + b"}"
 
@@ -310,9 +310,11 @@ def test_registered_events(kind: str) -> None:
     with running_registry() as registry:
         schema = ENVELOPE if kind == "avro" else JSON_ENVELOPE
         number = registry.add("customers-value", schema, kind.upper())
-        reached = RegistryOptions((registry.url,), request_timeout_ms=9000, timeout_ms=9000)
+        registry_options = RegistryOptions(
+            (registry.url,), request_timeout_ms=9000, timeout_ms=9000
+        )
         format_options = with_registered_schemas(
-            options(rows=True, kind=kind, registry=reached),
+            options(rows=True, kind=kind, registry=registry_options),
             Subscribe(("customers",)),
             gives_columns=True,
         )

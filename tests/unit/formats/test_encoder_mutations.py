@@ -1,5 +1,5 @@
 """
-A small, reproducible part of ``make fuzz``, for the encoder of values.
+A small, reproducible part of ``make fuzz``, for the encoders of values.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from tests.support.random_choices import RandomChoices
 
 def test_many_arrays() -> None:
     """
-    Thousands of arrays of any bits are encoded in each format, or end in an error that names the
-    field.
+    Thousands of arrays with arbitrary content are encoded in each format, or end in an error that
+    names the field.
     """
     good = sum(encode_any(RandomChoices(random.Random(seed))) for seed in range(3000))
 

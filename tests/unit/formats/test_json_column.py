@@ -1,5 +1,5 @@
 """
-The decoder of JSON: the accepted texts, the decoded values, and the errors of bad texts.
+The JSON decoder: the accepted texts, the decoded values, and the errors of bad texts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 def decoded(kind: pa.DataType, *texts: bytes | None) -> tuple[list[Any], list[BadValue]]:
     """
-    Return the values of texts, and the bad ones.
+    Return the decoded values, and the bad ones with their reasons.
     """
     column = JsonColumn("value", kind, ROOM, LENIENT)
     assert column.decode(pa.array(texts, pa.binary()), 0, len(texts)) == len(texts)
@@ -61,7 +61,7 @@ def _bytes(text: str | bytes) -> bytes:
 
 def is_json(text: bytes) -> bool:
     """
-    Whether Python's parser accepts the text, without the numbers that JSON does not have.
+    Return whether Python's parser accepts the text, apart from numbers that JSON does not have.
     """
 
     def reject(name: str) -> None:
@@ -126,7 +126,7 @@ def test_accepts_the_texts_that_python_accepts(text: bytes) -> None:
 
 
 @given(TEXTS)
-def test_skips_what_it_does_not_decode(text: str) -> None:
+def test_unknown_fields_are_skipped(text: str) -> None:
     """
     Any field that the type does not have is skipped, with any valid content.
     """
@@ -170,7 +170,7 @@ def test_doubles_are_the_nearest(number: float | str) -> None:
 @given(data=st.data())
 def test_whole_numbers_have_a_range(bits: int, data: st.DataObject) -> None:
     """
-    A whole number fits if its type holds it; a number with a point does not.
+    A whole number fits if its type holds it; a number with a decimal point does not.
     """
     kind = {8: pa.int8(), 16: pa.int16(), 32: pa.int32(), 64: pa.int64()}[bits]
     limit = 2 ** (bits - 1)
@@ -211,7 +211,7 @@ def _decimal_context() -> Any:
 @given(st.datetimes(datetime(1, 1, 1), datetime(9999, 12, 31)), st.sampled_from("T "))  # noqa: DTZ001
 def test_timestamps(moment: datetime, separator: str) -> None:
     """
-    A timestamp without a zone is UTC; one with an offset is that moment.
+    A timestamp without a zone is UTC; one with an offset is converted to UTC.
     """
     text = moment.isoformat(separator)
     utc = moment.replace(tzinfo=UTC)

@@ -1,5 +1,5 @@
 """
-The encoder of JSON: what Python's and our own reader make of its texts, for any type.
+The JSON encoder: Python's parser and our own reader read its texts back, for any type.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def random_type(generator: random.Random, depth: int = 0) -> Typed:
 
 def plain(kind: pa.DataType, value: Any) -> Any:  # noqa: PLR0911 (one for each kind of value)
     """
-    Return a value as JSON has it; fields that are null are left out.
+    Return a value as JSON represents it; fields that are null are left out.
     """
     if value is None or isinstance(value, bool | int | str):
         return value
@@ -147,7 +147,7 @@ def comparable(value: Any) -> Any:
 
 @settings(max_examples=100, deadline=None)
 @given(st.randoms(use_true_random=False), st.data())
-def test_any_type_is_what_python_reads(generator: random.Random, data: st.DataObject) -> None:
+def test_any_type_is_read_back(generator: random.Random, data: st.DataObject) -> None:
     """
     Values of any type, in a slice, are read back unchanged by Python's parser and by our reader.
     """
@@ -171,8 +171,8 @@ def test_any_type_is_what_python_reads(generator: random.Random, data: st.DataOb
 @given(st.randoms(use_true_random=False), st.data())
 def test_any_form_in_memory(generator: random.Random, data: st.DataObject) -> None:
     """
-    Equal arrays become equal texts, whatever their offsets, what their nulls have as content, and
-    whether their lengths have 64 bits.
+    Equal arrays become equal texts, whatever their offsets, the content under their nulls, and the
+    width of their lengths.
     """
     kind, values = random_type(generator)
     array = pa.array(data.draw(st.lists(st.none() | values, max_size=5)), kind)
@@ -195,7 +195,7 @@ def has_empty(kind: pa.DataType) -> bool:
 @given(st.binary() | st.text().map(lambda text: text.encode("utf-8", "surrogatepass")))
 def test_strings_are_utf8_whatever_they_hold(content: bytes) -> None:
     """
-    Each part of a string that is not UTF-8 is U+FFFD; a half of a surrogate pair is one part.
+    Each part of a string that is not UTF-8 becomes U+FFFD; half of a surrogate pair is one part.
     """
     offsets = pa.py_buffer(np.array([0, len(content)], np.int32))
     array = pa.StringArray.from_buffers(1, offsets, pa.py_buffer(content))
@@ -242,7 +242,7 @@ def test_doubles_are_the_shortest(number: float) -> None:
 @given(st.floats(width=32, allow_nan=False, allow_infinity=False))
 def test_floats_are_the_shortest(number: float) -> None:
     """
-    A float has the digits of a float, not those of the double that it is.
+    A float has the shortest digits of a float, not those of the double with its value.
     """
     assert Decimal(text_of(pa.float32(), number)) == Decimal(str(np.float32(number)))
 
@@ -299,9 +299,9 @@ def test_empty_structs_and_arrays() -> None:
     assert text_of(pa.struct([]), {}) == "{}"
 
 
-def test_types_with_long_ends_and_dictionaries() -> None:
+def test_large_types_and_dictionaries() -> None:
     """
-    The wide types of useLargeVarTypes, and dictionaries, are encoded as the plain ones.
+    The large types of Spark's useLargeVarTypes, and dictionaries, are encoded as plain ones.
     """
     kind = pa.struct([("s", pa.string()), ("b", pa.binary())])
     wide = pa.struct([("s", pa.large_string()), ("b", pa.large_binary())])

@@ -1,5 +1,5 @@
 """
-The schema that a sample of JSON texts has.
+The schema that is inferred from a sample of JSON texts.
 """
 
 from __future__ import annotations
@@ -55,14 +55,15 @@ def sample(*texts: str) -> JsonSample:
 )
 def test_types(values: list[str], ddl: str) -> None:
     """
-    Numbers are widened as far as needed, and values of several kinds are texts.
+    Numbers are widened as far as needed, and values of several kinds become STRING.
     """
     assert sample(*values).schema == ddl
 
 
 def test_objects_with_many_names_are_maps() -> None:
     """
-    Names that are data do not become fields, nor does the sample grow with them.
+    An object with very many names becomes a MAP: its names are data, and the sample does not grow
+    with them.
     """
     many = {f"k{i}": {"n": i} for i in range(MAX_FIELDS + 5)}
 
@@ -109,7 +110,7 @@ def test_invalid_texts(text: bytes) -> None:
 
 def test_deep_texts() -> None:
     """
-    Arrays are inferred to 50 levels; deeper ones become texts, and the report says so.
+    Arrays are inferred to 50 levels; deeper ones become STRING, and the report says so.
     """
     json_sample = sample("[" * 200 + "]" * 200)
 

@@ -1,5 +1,5 @@
 """
-A small, reproducible part of ``make fuzz``, for the decoder of JSON.
+A small, reproducible part of ``make fuzz``, for the JSON decoder.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tests.support.random_choices import RandomChoices
 
 def test_many_mutated_texts() -> None:
     """
-    Thousands of random texts give rows or bad values of random types, without a trace in later
+    Thousands of random texts give rows or bad values of random types, and leave no trace in later
     rows.
     """
     good = 0

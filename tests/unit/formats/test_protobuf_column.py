@@ -1,5 +1,5 @@
 """
-The decoder of Protobuf: equal to Protobuf's own library, and the errors of bad values.
+The Protobuf decoder: it agrees with Protobuf's own library, and names the errors of bad values.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def message_class(described: Described) -> type[Message]:
 
 def decoded(described: Described, *records: bytes | None) -> tuple[list[Any], list[BadValue]]:
     """
-    Return the values of records, and the bad ones.
+    Return the decoded values, and the bad ones with their reasons.
     """
     column = ProtobufColumn("value", described.kind, described.schema, ROOM, LENIENT)
     assert column.decode(pa.array(records, pa.binary()), 0, len(records)) == len(records)
@@ -76,7 +76,7 @@ def message(
     *fields: tuple[str, int, Any], syntax: str = "proto3", kind: pa.DataType | None = None
 ) -> Described:
     """
-    Return the message ``shop.Order`` of fields: each (name, number, type or settings).
+    Return the message ``shop.Order`` with these fields, each (name, number, type or settings).
     """
     file = new_file(syntax)
     order = file.message_type.add(name="Order")
@@ -92,7 +92,7 @@ def message(
 
 def fill(message: Message, generator: random.Random, depth: int = 0) -> None:
     """
-    Give some fields of a message any values.
+    Set some fields of a message to random values.
     """
     for field in message.DESCRIPTOR.fields:
         count = generator.randrange(4)
@@ -159,7 +159,7 @@ def whole_number(field: Any, number: int) -> int:
 
 def expected(message: Any, kind: pa.DataType) -> Any:
     """
-    Return a message as the column should have it.
+    Return the value that the column should have for a message.
     """
     return {part.name: expected_field(message, part) for part in kind}
 
@@ -230,7 +230,7 @@ def test_equals_protobuf(start: int) -> None:
             filled = kind()
             fill(filled, generator)
             written.append(filled.SerializeToString())
-        # Joined messages are one, in which later values replace, continue or follow earlier ones.
+        # Concatenated messages are one: later values replace, continue or follow earlier ones.
         records = [*written, written[0] + written[1], b"".join(written), b""]
 
         actual, bad = decoded(described, *records)
@@ -271,7 +271,7 @@ NOTHING: dict[str, Any] = {"a": None, "b": None, "c": [], "d": None, "e": None, 
         (b"\x1a\x01\x01\x08\x05\x18\x02\x1a\x00", {"a": 5, "c": [1, 2]}),
         # The last one counts.
         (b"\x08\x01\x22\x01x\x08\x02\x22\x01y", {"a": 2, "d": "y"}),
-        # 32 bits of a longer number, as Protobuf's libraries cut it off.
+        # The low 32 bits of a longer number, which Protobuf's libraries truncate, too.
         (b"\x08\x81\x80\x80\x80\x10", {"a": 1}),
         (b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", {"a": -1}),
         # A number of more bytes than it needs.
@@ -349,7 +349,7 @@ def test_bad_records_are_named(record: bytes, message: str) -> None:
 
 def recursive(levels: int) -> Described:
     """
-    Return a message ``M`` that may have itself as a part, and a type of so many levels.
+    Return a message ``M`` that may contain itself, with a type of this number of levels.
     """
     file = new_file("proto3")
     part = file.message_type.add(name="M")
@@ -365,7 +365,7 @@ def recursive(levels: int) -> Described:
 @pytest.mark.parametrize("depth", [99, 100, 101])
 def test_deep_records(levels: int, depth: int) -> None:
     """
-    Messages, and unknown groups in them, are as deep as Protobuf's own library reads them.
+    Messages, and unknown groups in them, are read to the same depth as by Protobuf's own library.
     """
     described = recursive(levels)
     groups = depth - levels
@@ -463,7 +463,7 @@ ABSENT |= {"e": "S5", "n": -7, "f": float("inf"), "y": b'\1"a'}
         (b"\x1b\x08\x02\x1c", {"grp": {"x": 2}}),
         (b"\x1a\x02\x08\x02", {"grp": {"x": 2}}),
         (b"\x13\x08\x03\x14\x12\x02\x08\x04", {"parts": [{"x": 3}, {"x": 4}]}),
-        # A symbol that a closed enum does not have is none, so that the default stays.
+        # A number that is no symbol of a closed enum does not set the field: the default stays.
         (b"\x20\x09", {}),
         (b"\x20\x01\x20\x09", {"e": "S1"}),
     ],
@@ -528,7 +528,7 @@ def test_ddl_is_that_of_from_protobuf() -> None:
 )
 def test_types_that_do_not_match(kind: pa.DataType, message: str) -> None:
     """
-    A type that a message cannot become is a mistake that names the field.
+    A type that a message cannot be decoded to is a mistake, reported with the field's name.
     """
     described = nested()
     _, mistakes = message_plan(parsed_schema(described.schema.text), described.name, kind, "value")
@@ -561,7 +561,7 @@ def test_memory_is_bounded() -> None:
 @pytest.mark.parametrize("decode", [decode_any, decode_named])
 def test_many_mutated_records(decode: Callable[[list[bytes | None], RandomChoices], int]) -> None:
     """
-    Random bytes give rows or bad values of any message, without a trace in later rows.
+    Random bytes give rows or bad values of any message, and leave no trace in later rows.
     """
     good = 0
     for seed in range(400):

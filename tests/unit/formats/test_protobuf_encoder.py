@@ -1,5 +1,5 @@
 """
-The encoder of Protobuf: equal to Protobuf's own library for any message, derived messages, errors.
+The Protobuf encoder: it agrees with Protobuf's own library, derives messages, and names errors.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def encoder(kind: pa.DataType, schema: ResolvedSchema, prefix: bytes = b"") -> E
 
 def described(text: str, kind: pa.DataType, *, syntax: str = 'syntax = "proto3";') -> Described:
     """
-    Return the message ``M`` of a text.
+    Return the message ``M`` that a schema text defines.
     """
     imports = "".join(
         f'import "google/protobuf/{name}.proto";' for name in ("timestamp", "duration", "wrappers")
@@ -76,8 +76,8 @@ def mistakes(definition: Described) -> str:
 @given(st.integers(0, 10**9))
 def test_equal_to_protobuf(seed: int) -> None:
     """
-    Protobuf's own library and our decoder read messages of any shape, from arrays of any form, as
-    the rows that were written.
+    Protobuf's own library and our decoder read messages of any shape, from arrays of any layout in
+    memory, as the rows that were written.
     """
     generator = random.Random(seed)
     any_shape = any_message(RandomChoices(generator))
@@ -120,7 +120,7 @@ MICROS = st.integers(-(2**63), 2**63 - 1) | st.sampled_from(
 @given(MICROS, st.sampled_from([("Timestamp", TIME), ("Duration", SPAN)]))
 def test_limits_of_times(micros: int, named: tuple[str, pa.DataType]) -> None:
     """
-    A Timestamp and a Duration are written if Protobuf's own library accepts them.
+    A Timestamp or Duration is written if and only if Protobuf's own library accepts it.
     """
     name, kind = named
     schema = TIME_SCHEMAS[name]
@@ -216,7 +216,7 @@ ROWS: list[dict[str, Any]] = [
 
 def filled(kind: Any, row: dict[str, Any]) -> bytes:
     """
-    Return what Protobuf's own library writes for a row.
+    Return a row as Protobuf's own library encodes it.
     """
     fields = {name: value for name, value in row.items() if value is not None}
     changes: dict[str, Callable[[Any], Any]] = {
@@ -263,7 +263,7 @@ def test_bytes_are_those_of_protobuf(syntax: str, optional: str, packed: str) ->
 
 def test_groups_of_proto2() -> None:
     """
-    A group is written between its tags, also in a list.
+    A group is written between its start and end tags.
     """
     text = "message M { optional group G = 1 { optional int32 x = 1; } repeated group R = 200 {} }"
     inner = pa.struct([("x", pa.int32())])
@@ -335,7 +335,7 @@ def test_two_fields_of_a_oneof() -> None:
 
 def test_enums_of_proto2() -> None:
     """
-    A number outside a closed enum is an error, as is null in a required field.
+    A number outside a closed enum is an error, as is a required field that is null or missing.
     """
     text = "enum E { A = 1; } message M { required E e = 1; repeated E es = 2; }"
     kind = pa.struct([("e", pa.int32()), ("es", pa.list_(pa.int32()))])
@@ -403,7 +403,7 @@ def any_struct(generator: random.Random, depth: int = 0) -> pa.DataType:
     names = generator.sample(NAMES, generator.randint(1, 5))
     fields = [pa.field(name, any_kind(generator, depth)) for name in names]
     kind = pa.struct(fields)
-    # Some names are one in Protobuf.
+    # Some of the names collide in Protobuf.
     return (
         any_struct(generator, depth) if protobuf_type_mistakes(pa.field("v", kind), "v") else kind
     )
@@ -485,6 +485,6 @@ def test_derived_messages_are_read_back(seed: int) -> None:
 )
 def test_types_without_a_message(kind: pa.DataType, text: str) -> None:
     """
-    A type that no message has is reported with its place in the column.
+    A type that no message can have is reported with its path in the column.
     """
     assert text in "\n".join(protobuf_type_mistakes(pa.field("value", kind), "value"))

@@ -1,5 +1,5 @@
 """
-How batches of records become batches of rows: collected, cut at bad records, and flattened.
+Batches of records become batches of rows: collected, without bad records, and flattened.
 """
 
 from __future__ import annotations
@@ -103,8 +103,8 @@ def test_rows_are_those_of_the_records(
     values = [None if n is None else b"{" if n == 50 else b'{"a":%d}' % n for n in numbers]
 
     tables = rows(
-        record := record_format(RESCUE, RESCUE_SCHEMA, include_headers=False),
-        batches_of(record, values, sizes),
+        form := record_format(RESCUE, RESCUE_SCHEMA, include_headers=False),
+        batches_of(form, values, sizes),
         memory_bytes=memory,
     )
 
@@ -119,12 +119,12 @@ def test_rows_are_those_of_the_records(
 
 def test_small_rows_are_collected() -> None:
     """
-    Rows from several batches of records become one batch, as large as one of records would be.
+    Rows from several batches of records become one batch, as large as a batch of records would be.
     """
-    record = format_of(JSON, ("value", TYPED), ("topic", pa.string()))
+    form = format_of(JSON, ("value", TYPED), ("topic", pa.string()))
     values: list[bytes | None] = [b'{"a":1,"b":"%s"}' % (b"x" * 1000)] * 3000
 
-    tables = rows(record, batches_of(record, values, [500] * 5))
+    tables = rows(form, batches_of(form, values, [500] * 5))
 
     assert [table.num_rows for table in tables] == [3000]
 
@@ -133,13 +133,13 @@ def test_key_and_value_of_a_bad_record() -> None:
     """
     If key and value are bad, `_error` has both reasons, and `_raw` the bytes of the key.
     """
-    record = record_format(RESCUE, RESCUE_SCHEMA, include_headers=False)
+    form = record_format(RESCUE, RESCUE_SCHEMA, include_headers=False)
     batch = pa.record_batch(
         [[b"{"], [b"x"], [7]],
         schema=pa.schema([("value", pa.binary()), ("key", pa.binary()), ("offset", pa.int64())]),
     )
 
-    (table,) = rows(record, [batch])
+    (table,) = rows(form, [batch])
 
     assert table["_raw"].to_pylist() == [b"x"]
     (error,) = table["_error"].to_pylist()
@@ -154,47 +154,47 @@ def test_a_bad_record_fails_with_its_place() -> None:
     """
     The error names topic, partition, offset and field.
     """
-    record = format_of(JSON, ("value", TYPED))
-    batches = batches_of(record, [b'{"a":1}', b'{"a":[]}'], [])
+    form = format_of(JSON, ("value", TYPED))
+    batches = batches_of(form, [b'{"a":1}', b'{"a":[]}'], [])
 
     with pytest.raises(RecordError, match="of orders-3 at offset 101: value.a must be BIGINT, but"):
-        rows(record, batches)
+        rows(form, batches)
 
 
-@pytest.mark.parametrize("streams", [False, True])
-def test_text_that_is_not_utf8(*, streams: bool) -> None:
+@pytest.mark.parametrize("lenient", [False, True])
+def test_text_that_is_not_utf8(*, lenient: bool) -> None:
     """
     A text that is not UTF-8 is a bad record, as invalid JSON is.
     """
-    options = FormatOptions(value_format="text", on_bad_record="null" if streams else "fail")
-    record = format_of(options, ("value", pa.string()))
-    batches = batches_of(record, [b"a", b"\xc3", None, b"z"], [1])
+    options = FormatOptions(value_format="text", on_bad_record="null" if lenient else "fail")
+    form = format_of(options, ("value", pa.string()))
+    batches = batches_of(form, [b"a", b"\xc3", None, b"z"], [1])
 
-    if streams:
-        table = pa.Table.from_batches(rows(record, batches))
+    if lenient:
+        table = pa.Table.from_batches(rows(form, batches))
         assert table["value"].to_pylist() == ["a", None, None, "z"]
     else:
         with pytest.raises(RecordError, match="offset 101: value is not UTF-8"):
-            rows(record, batches)
+            rows(form, batches)
 
 
 def test_flat_fields_are_columns() -> None:
     """
-    A record's own columns have an underscore; a field may have the name of such a column.
+    The columns of the record itself begin with an underscore, so a field may have their names.
     """
     options = FormatOptions(value_format="json", flatten=True)
-    record = format_of(
+    form = format_of(
         options, ("offset", pa.string()), ("_offset", pa.int64()), ("_topic", pa.string())
     )
 
-    (table,) = rows(record, batches_of(record, [b'{"offset":"x"}', None], []))
+    (table,) = rows(form, batches_of(form, [b'{"offset":"x"}', None], []))
 
     assert table.to_pylist() == [
         {"offset": "x", "_offset": 100, "_topic": "orders"},
         {"offset": None, "_offset": 101, "_topic": "orders"},
     ]
-    assert record.record_column("_offset") == "offset"
-    assert record.record_column("offset") is None
+    assert form.record_column("_offset") == "offset"
+    assert form.record_column("offset") is None
 
 
 @pytest.mark.parametrize("options", [JSON, FormatOptions("json", flatten=True)])
@@ -204,12 +204,12 @@ def test_rows_without_a_decoded_column(options: FormatOptions) -> None:
     names.
     """
     name = "_offset" if options.flatten else "offset"
-    record = format_of(options, (name, pa.int64()))
+    form = format_of(options, (name, pa.int64()))
 
-    tables = rows(record, batches_of(record, [b"{", None], [1]))
+    tables = rows(form, batches_of(form, [b"{", None], [1]))
 
     assert pa.Table.from_batches(tables).to_pydict() == {name: [100, 101]}
-    assert record.record_schema.names == ["offset"]
+    assert form.record_schema.names == ["offset"]
 
 
 NOT_NULL = pa.struct([pa.field("a", pa.int64(), nullable=False)])
@@ -283,15 +283,15 @@ def test_avro() -> None:
     fields = '[{"name":"x","type":"string"},{"name":"a","type":"long"}]'
     schema = f'{{"type":"record","name":"R","fields":{fields}}}'
     options = FormatOptions(value_format="avro", value_schema=schema)
-    record = format_of(options, ("value", TYPED))
+    form = format_of(options, ("value", TYPED))
 
-    (table,) = rows(record, batches_of(record, [b"\x02x\x0e", None], []))
+    (table,) = rows(form, batches_of(form, [b"\x02x\x0e", None], []))
 
     assert table["value"].to_pylist() == [{"a": 7}, None]
     with pytest.raises(
         RecordError, match="offset 100: value is not valid Avro: the value ends too"
     ):
-        rows(record, batches_of(record, [b"\x02x"], []))
+        rows(form, batches_of(form, [b"\x02x"], []))
 
 
 @pytest.mark.parametrize(
@@ -317,9 +317,9 @@ def test_record_schema_has_the_types_of_records() -> None:
     """
     For decoded columns an engine reads the bytes of key and value.
     """
-    record = format_of(JSON, ("value", TYPED), ("key", pa.binary()))
+    form = format_of(JSON, ("value", TYPED), ("key", pa.binary()))
 
-    assert {f.name: f.type for f in record.record_schema} == {
+    assert {f.name: f.type for f in form.record_schema} == {
         name: SOURCE_TYPES[name] for name in ("key", "value", "offset")
     }
 
@@ -328,7 +328,7 @@ def test_decoded_bytes_are_not_kept() -> None:
     """
     While small rows are collected, the large records that they come from are freed.
     """
-    record = format_of(JSON, ("value", TYPED), ("offset", pa.int64()))
+    form = format_of(JSON, ("value", TYPED), ("offset", pa.int64()))
     value = b'{"a":1,"b":"%s"}' % (b"x" * (1 << 20))
     before = pa.total_allocated_bytes()
     allocated = []
@@ -336,9 +336,9 @@ def test_decoded_bytes_are_not_kept() -> None:
     def batches() -> Iterator[pa.RecordBatch]:
         for _ in range(20):
             allocated.append(pa.total_allocated_bytes() - before)
-            yield batches_of(record, [value], [])[0]
+            yield batches_of(form, [value], [])[0]
 
-    (table,) = decode_records(batches(), TP, record, settings("b:1", "wire"))
+    (table,) = decode_records(batches(), TP, form, settings("b:1", "wire"))
 
     assert table.num_rows == 20
     assert max(allocated) < 4 << 20
@@ -353,10 +353,10 @@ def test_bytes_of_bad_records_count(action: OnBadRecord, sent: list[Any]) -> Non
     topic = "dead" if action == "deadletter" else None
     options = FormatOptions("json", on_bad_record=action, dead_letter_topic=topic)
     fields = [("value", TYPED)] + [("_raw", pa.binary())] * (action == "rescue")
-    record = format_of(options, *fields)
+    form = format_of(options, *fields)
     values: list[bytes | None] = [b"{" + b"x" * (1 << 18)] * 12
 
-    tables = rows(record, batches_of(record, values, [1] * 11))
+    tables = rows(form, batches_of(form, values, [1] * 11))
 
     sizes = [*map(len, sent)] if sent else [table.num_rows for table in tables]
     assert sum(sizes) == 12
@@ -404,11 +404,11 @@ def test_bad_records_become_dead_letters(sent: list[Any]) -> None:
     """
     A record whose key, value or both are bad is written whole, once, and has no row.
     """
-    record = format_of(DEAD, ("value", TYPED), ("key", pa.int64()), ("offset", pa.int64()))
+    form = format_of(DEAD, ("value", TYPED), ("key", pa.int64()), ("offset", pa.int64()))
     batch = records((b"1", b"{"), (b"2", b'{"a":2}'), (b"x", None), (None, b"{}"), (b"y", b"["))
-    batch = batch.select(record.record_schema.names)
+    batch = batch.select(form.record_schema.names)
 
-    (table,) = decode_records([batch], TP, record, settings("b:1", "wire"), 7)
+    (table,) = decode_records([batch], TP, form, settings("b:1", "wire"), 7)
 
     assert table.to_pylist() == [
         {"value": {"a": 2}, "key": 2, "offset": 101},
@@ -445,10 +445,10 @@ def test_rows_follow_their_dead_letters(sent: list[Any]) -> None:
     """
     Dead letters are written while the batch is read, not before, and a batch may have no rows.
     """
-    record = format_of(DEAD, ("value", TYPED))
-    batch = records((None, b"{"), (None, b"{")).select(record.record_schema.names)
+    form = format_of(DEAD, ("value", TYPED))
+    batch = records((None, b"{"), (None, b"{")).select(form.record_schema.names)
 
-    tables = decode_records([batch], TP, record, settings("b:1", "wire"))
+    tables = decode_records([batch], TP, form, settings("b:1", "wire"))
 
     assert sent == []
     assert list(tables) == []
@@ -457,13 +457,13 @@ def test_rows_follow_their_dead_letters(sent: list[Any]) -> None:
 
 def test_too_many_dead_letters(sent: list[Any]) -> None:
     """
-    Beyond maxBadRecords the task fails, and writes none of the batch.
+    Beyond maxBadRecords the task fails, and writes no dead letter of the batch.
     """
-    record = format_of(DEAD, ("value", TYPED))
-    batch = records(*[(None, b"{")] * 4).select(record.record_schema.names)
+    form = format_of(DEAD, ("value", TYPED))
+    batch = records(*[(None, b"{")] * 4).select(form.record_schema.names)
 
     with pytest.raises(RecordError, match=r"offset 103: .*maxBadRecords allows, 3"):
-        rows(record, [batch])
+        rows(form, [batch])
     assert sent == []
 
 
@@ -477,9 +477,9 @@ def test_dead_letters_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) ->
         raise UnknownTopicError(msg)
 
     monkeypatch.setattr("pyspark_pykafka.engines.selection.produce", produce)
-    record = format_of(DEAD, ("value", TYPED))
-    batch = records((None, b"{}"), (None, b"{")).select(record.record_schema.names)
-    tables = decode_records([batch], TP, record, settings("b:1", "wire"))
+    form = format_of(DEAD, ("value", TYPED))
+    batch = records((None, b"{}"), (None, b"{")).select(form.record_schema.names)
+    tables = decode_records([batch], TP, form, settings("b:1", "wire"))
 
     with pytest.raises(
         DeadLetterError,
@@ -492,17 +492,17 @@ def test_the_driver_writes_no_dead_letters(sent: list[Any]) -> None:
     """
     A small batch with a bad record is left to a task, and the next one is read on the driver.
     """
-    record = format_of(DEAD, ("value", TYPED)).failing_fast(1000)
-    batch = records((None, b"{}"), (None, b"{")).select(record.record_schema.names)
+    form = format_of(DEAD, ("value", TYPED)).failing_fast(1000)
+    batch = records((None, b"{}"), (None, b"{")).select(form.record_schema.names)
     good = batch.slice(0, 1)
     batches = [batch, good]
     reader = BoundedDriverReader(
-        lambda _: decode_records([batches.pop(0)], TP, record, settings("b:1", "wire"))
+        lambda _: decode_records([batches.pop(0)], TP, form, settings("b:1", "wire"))
     )
     ranges = [OffsetRange(TP, 100, 102)]
 
     assert reader.read(ranges) is None
-    assert reader.read(ranges) == [pa.record_batch([[{"a": None}]], schema=record.schema)]
+    assert reader.read(ranges) == [pa.record_batch([[{"a": None}]], schema=form.schema)]
     assert sent == []
 
 
@@ -514,14 +514,14 @@ def test_strings_that_are_not_utf8_stay_bytes(sent: list[Any], field: str) -> No
     other = "value" if field == "key" else "key"
     formats = {f"{other}_format": "json", "dead_letter_topic": "dead"}
     options = FormatOptions(**formats, on_bad_record="deadletter")  # type: ignore[arg-type]
-    record = format_of(options, (other, pa.int64()), (field, pa.string()))
+    form = format_of(options, (other, pa.int64()), (field, pa.string()))
     batch = records((b"\xff", b"{") if field == "key" else (b"{", b"\xff"))
     columns = [
         batch.column(f.name).view(f.type) if f.name == field else batch.column(f.name)
-        for f in record.record_schema
+        for f in form.record_schema
     ]
 
-    assert rows(record, [pa.RecordBatch.from_arrays(columns, schema=record.record_schema)]) == []
+    assert rows(form, [pa.RecordBatch.from_arrays(columns, schema=form.record_schema)]) == []
 
     ((letter,),) = sent
     assert (letter[field], letter[other]) == (b"\xff", b"{")

@@ -1,5 +1,5 @@
 """
-Columns of values that name their schemas, against a registry that answers over HTTP.
+Columns of Avro values that name their schemas, against a registry that answers over HTTP.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ def registry() -> Iterator[FakeRegistry]:
 
 
 def formats(registry: FakeRegistry, **changes: Any) -> FormatOptions:
-    reached = RegistryOptions((registry.url,), request_timeout_ms=2000, timeout_ms=2000)
-    start = FormatOptions(value_format="avro", on_bad_record="rescue", registry=reached)
+    registry_options = RegistryOptions((registry.url,), request_timeout_ms=2000, timeout_ms=2000)
+    start = FormatOptions(value_format="avro", on_bad_record="rescue", registry=registry_options)
     return replace(start, **changes)
 
 
@@ -122,8 +122,8 @@ def test_version_and_subject(registry: FakeRegistry) -> None:
     """
     old, new = registry.add("shop.Order", OLD), registry.add("shop.Order", NEW)
     values: list[bytes | None] = [framed(old, b"\x02"), framed(new, b"\x04\x02x")]
-    where = SubjectOptions(version=1, strategy="RecordNameStrategy", record_name="shop.Order")
-    values_and_errors = rows(formats(registry, value_subject=where), values)
+    subject = SubjectOptions(version=1, strategy="RecordNameStrategy", record_name="shop.Order")
+    values_and_errors = rows(formats(registry, value_subject=subject), values)
     assert values_and_errors[0] == ({"id": 1}, None)
     # A long is not an int: the writer's new schema is incompatible with the reader's old one.
     assert values_and_errors[1][0] == {"id": None}
@@ -134,7 +134,7 @@ def test_version_and_subject(registry: FakeRegistry) -> None:
 
 def test_guid_in_a_header(registry: FakeRegistry) -> None:
     """
-    A GUID in the header comes before a prefix, and the last header counts.
+    A value's schema is named by the GUID in its last header, or by a prefix if it has no header.
     """
     old, new = registry.add("orders-value", OLD), registry.add("orders-value", NEW)
     guids = {n: b"\1" + UUID(registry.guid(n)).bytes for n in (old, new)}
@@ -151,7 +151,7 @@ def test_guid_in_a_header(registry: FakeRegistry) -> None:
 
 def test_bad_names(registry: FakeRegistry) -> None:
     """
-    A value without the id of a usable schema is a bad record with the reason.
+    A value without the id of a usable schema is a bad record, and the error gives the reason.
     """
     old = registry.add("orders-value", OLD)
     json_id = registry.add("other", "{}", "JSON")
@@ -182,7 +182,7 @@ def test_bad_names(registry: FakeRegistry) -> None:
 
 def test_unreachable_registry_is_no_bad_record(registry: FakeRegistry) -> None:
     """
-    If the registry does not answer, the task fails and can be repeated, whatever onBadRecord is.
+    If the registry does not answer, the task fails with a retriable error, whatever onBadRecord is.
     """
     old = registry.add("orders-value", OLD)
     resolved = with_registered_schemas(formats(registry), ORDERS, gives_columns=True)
@@ -194,7 +194,7 @@ def test_unreachable_registry_is_no_bad_record(registry: FakeRegistry) -> None:
 
 def test_registry_that_recovers(registry: FakeRegistry) -> None:
     """
-    A schema that is first seen while the registry fails for a moment is read after that.
+    A schema that is first needed while the registry fails for a moment is fetched by a retry.
     """
     old = registry.add("orders-value", OLD)
     registry.faults.extend([Fault(), Fault(500), Fault(500)])
@@ -203,7 +203,7 @@ def test_registry_that_recovers(registry: FakeRegistry) -> None:
 
 def test_url_that_is_no_registry(registry: FakeRegistry) -> None:
     """
-    A server that does not know the path at all is a wrong URL, and not an unknown schema.
+    A server that does not know the path at all means a wrong URL, not an unknown schema.
     """
     old = registry.add("orders-value", OLD)
     options = replace(formats(registry), value_schema=json.dumps(OLD))
@@ -328,9 +328,9 @@ def variants(document: Any, value: Any) -> Iterator[Any]:
         for key, part in document.items():
             yield from ({**document, key: variant} for variant in variants(part, value))
     elif isinstance(document, list):
-        for at, part in enumerate(document):
+        for index, part in enumerate(document):
             for variant in variants(part, value):
-                yield [*document[:at], variant, *document[at + 1 :]]
+                yield [*document[:index], variant, *document[index + 1 :]]
 
 
 def test_invalid_schemas(registry: FakeRegistry) -> None:
@@ -464,7 +464,7 @@ def test_json_schema_becomes_columns(registry: FakeRegistry) -> None:
     )
 
 
-def test_json_behind_a_prefix(registry: FakeRegistry) -> None:
+def test_json_after_a_prefix(registry: FakeRegistry) -> None:
     """
     JSON is read with and without the id of a schema before it.
     """

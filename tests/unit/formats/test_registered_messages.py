@@ -1,5 +1,5 @@
 """
-Writes of Protobuf with a registry: which schemas it gets, and what Confluent's client reads.
+Writes of Protobuf with a registry: the schemas that it gets, and the values that Confluent reads.
 """
 
 from __future__ import annotations
@@ -188,14 +188,14 @@ def test_indexes_are_those_of_confluent(registry: FakeRegistry, shop: str) -> No
     files = descriptor_pb2.FileDescriptorSet.FromString(compile_proto(SHOP, {"money.proto": MONEY}))
     line = message_class(files, name)
     serializer = ProtobufSerializer(line, SchemaRegistryClient({"url": registry.url}))
-    theirs = serializer(line(item="x"), SerializationContext("orders", MessageField.VALUE))
+    expected = serializer(line(item="x"), SerializationContext("orders", MessageField.VALUE))
     options = {**registry.options(), "valueFormat": "protobuf", "valueSchema": shop}
     rows_of_lines = pa.schema([("value", pa.struct([("item", pa.string())]))])
 
     format_ = prepared({**options, "valueMessageName": name}, rows_of_lines)
 
     # The same schema is registered, too.
-    assert encoded(format_, {"item": "x"}) == [theirs]
+    assert encoded(format_, {"item": "x"}) == [expected]
 
 
 @pytest.mark.parametrize(
@@ -207,7 +207,7 @@ def test_indexes_are_those_of_confluent(registry: FakeRegistry, shop: str) -> No
 )
 def test_subject_strategies(registry: FakeRegistry, shop: str, strategy: str, subject: str) -> None:
     """
-    The subject has the name of the message.
+    The subject contains the name of the message.
     """
     options = {**registry.options(), "valueFormat": "protobuf", "valueSchema": shop}
     options |= {"valueMessageName": "com.shop.Refund", "valueSubjectNameStrategy": strategy}
@@ -219,7 +219,7 @@ def test_subject_strategies(registry: FakeRegistry, shop: str, strategy: str, su
 
 def test_schemas_that_cannot_be_used(registry: FakeRegistry, shop: str) -> None:
     """
-    A schema that is not registered, one of another kind, and a message of an import are errors.
+    A schema that is not registered, one of another type, and a message of an import are errors.
     """
     options = {**registry.options(), "valueFormat": "protobuf"}
     sink_options = {**options, "valueSchema": shop, "valueMessageName": "com.shop.Order"}

@@ -69,9 +69,9 @@ def registry() -> Iterator[FakeRegistry]:
 
 
 def formats(registry: FakeRegistry, **changes: Any) -> FormatOptions:
-    reached = RegistryOptions((registry.url,), request_timeout_ms=9000, timeout_ms=9000)
+    registry_options = RegistryOptions((registry.url,), request_timeout_ms=9000, timeout_ms=9000)
     defaults: dict[str, Any] = {"value_format": "protobuf", "on_bad_record": "rescue"}
-    options = FormatOptions(**defaults, registry=reached, **changes)
+    options = FormatOptions(**defaults, registry=registry_options, **changes)
     return with_registered_schemas(options, Subscribe(("orders",)), gives_columns=True)
 
 
@@ -187,8 +187,8 @@ def of_apicurio(registry: FakeRegistry, id_bytes: int) -> FormatOptions:
 @pytest.mark.parametrize("id_bytes", [4, 8])
 def test_names_of_apicurio(registry: FakeRegistry, id_bytes: int) -> None:
     """
-    Apicurio's serializers write the name of the message before it; another name is a bad record,
-    and so is the name of a message that the schema does not have. Indexes are read beside them.
+    Apicurio's serializers write the name of the message before it; a record with another name is
+    bad, and so is one whose message the schema does not have. Message indexes are read, too.
     """
     number = add_shop(registry)
     other = registry.add("other", MONEY, "PROTOBUF")
@@ -217,8 +217,8 @@ def test_names_of_apicurio(registry: FakeRegistry, id_bytes: int) -> None:
 
 def test_headers_of_apicurio(registry: FakeRegistry) -> None:
     """
-    With ids in headers the name of the message is in another one, before the message too, or
-    nowhere; each name is checked.
+    With ids in headers, the name of the message is in another header, there and before the message,
+    or nowhere; each name is checked.
     """
     number = add_shop(registry).to_bytes(8, "big")
     kind = "apicurio.protobuf.type"
@@ -267,7 +267,8 @@ def test_confluent_serializer(registry: FakeRegistry) -> None:
 
 def test_schemas_of_the_user(tmp_path: Path) -> None:
     """
-    A schema is a file of protoc, its bytes in base64, or a text; the message must be chosen.
+    A schema is a file written by protoc, its bytes in base64, or a text; one of several messages
+    must be chosen.
     """
     text = SHOP.replace("  Money price = 4;", "").replace('import "money.proto";', "")
     described = compile_proto(text, {})

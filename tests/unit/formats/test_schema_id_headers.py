@@ -1,5 +1,5 @@
 """
-Ids of schemas in the headers of written records, beside the headers that rows have.
+Schema ids in the headers of records, next to the rows' own headers.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 Headers = list[tuple[str, bytes | None]]
 
 ROWS = pa.schema([("key", ORDER), ("value", ORDER), ("headers", HEADERS)])
-# Confluent's deserializer rejects Avro of less than six bytes, as if an id were before it.
+# Confluent's deserializer rejects Avro of fewer than six bytes, as if an id were before it.
 LINE = {"id": 7, "who": "walter"}
 PROTO = """syntax = "proto3"; package shop;
 message First {} message Order { int64 id = 1; string who = 2; }"""
@@ -68,8 +68,8 @@ def pairs(record: dict[str, Any]) -> Headers:
 @pytest.mark.parametrize("kind", ["avro", "json", "protobuf"])
 def test_confluent_reads_headers(registry: FakeRegistry, kind: str) -> None:
     """
-    Confluent's deserializers find the schema in the header; a row keeps its own headers, and
-    neither a tombstone nor a key that is NULL has such a header.
+    Confluent's deserializers find the schema in the header. A row keeps its own headers, and no id
+    is added for a key or value that is NULL.
     """
     options = {**registry.options(), "valueFormat": kind, "keyFormat": kind}
     files = compile_proto(PROTO, {})
@@ -122,19 +122,19 @@ def test_equal_to_confluent(registry: FakeRegistry) -> None:
         json.dumps(AVRO),
         conf={"schema.id.serializer": header_schema_id_serializer},
     )
-    theirs = serializer(LINE, SerializationContext("orders", MessageField.VALUE, headers))
+    expected_value = serializer(LINE, SerializationContext("orders", MessageField.VALUE, headers))
     options = {**registry.options(), "valueFormat": "avro", "keyFormat": "avro"}
 
     (record,) = encoded({**options, "valueSchema": json.dumps(AVRO)}, {"value": LINE})
 
-    assert (record["value"], pairs(record)) == (theirs, headers)
+    assert (record["value"], pairs(record)) == (expected_value, headers)
 
 
 def test_ids_of_former_schemas_are_removed() -> None:
     """
     Any lists of headers stay in order, without the ids of former schemas; the new id is last.
 
-    The lists may have any form in memory, with content in lists that are null.
+    The lists may have any layout in memory, with hidden entries where they are null.
     """
     generator = random.Random(7)
     names = ["a", "b", "__value_schema_id", "apicurio.value.globalId", "__key_schema_id"]
@@ -218,9 +218,9 @@ def test_last_header_of_the_first_kind_counts() -> None:
         keys = names.keys(pa.array(rows, HEADERS))
         rows_and_keys = [] if keys is None else [memoryview(p).cast("q").tolist() for p in keys]
         # The compiled decoders use the last key of a row.
-        found = {row: names.name(key) for row, key in zip(*rows_and_keys, strict=True)}
+        actual = {row: names.name(key) for row, key in zip(*rows_and_keys, strict=True)}
 
-        assert found == {at: name for at, row in enumerate(rows) if (name := expected(row))}
+        assert actual == {index: name for index, row in enumerate(rows) if (name := expected(row))}
 
 
 def header_value(name: str, generator: random.Random) -> bytes:
@@ -250,8 +250,8 @@ def test_long_message_names_are_not_kept() -> None:
     A name of a message that is too long makes the record bad, and is not kept in memory.
     """
     rows = [
-        [("apicurio.value.globalId", bytes(8)), (MESSAGE, b"%d" % at + b"x" * 10**5)]
-        for at in range(50)
+        [("apicurio.value.globalId", bytes(8)), (MESSAGE, b"%d" % number + b"x" * 10**5)]
+        for number in range(50)
     ]
     names = SchemaNames("value", has_paths=True)
 

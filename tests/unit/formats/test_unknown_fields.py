@@ -36,12 +36,12 @@ NESTED = pa.struct(
 
 
 def decoded_rows(
-    record: RecordFormat, values: list[bytes | None], sizes: tuple[int, ...] = (), **changes: Any
+    form: RecordFormat, values: list[bytes | None], sizes: tuple[int, ...] = (), **changes: Any
 ) -> list[dict[str, Any]]:
     """
     Return the rows of values, which come in batches of some sizes.
     """
-    tables = rows(record, batches_of(record, values, [*sizes]), **changes)
+    tables = rows(form, batches_of(form, values, [*sizes]), **changes)
     for table in tables:
         table.validate(full=True)
     return [row for table in tables for row in table.to_pylist()]
@@ -59,7 +59,7 @@ def decoded_rows(
         (b'{"b":{"x":1,"y":2}}', {"a": None, "b": {"x": 1}}, '{"b":{"y":2}}'),
         (b'{"b":{"x":1}, "c":3}', {"a": None, "b": {"x": 1}}, '{"c":3}'),
         (b'{"b" : {"y":2}, "c":3}', {"a": None, "b": {"x": None}}, '{"b" : {"y":2},"c":3}'),
-        # The last of several objects with one name is decoded, and what each leaves is rescued.
+        # The last of several objects with one name is decoded; each one's unknown fields are kept.
         (b'{"b":{"y":1},"b":{"x":2}}', {"a": None, "b": {"x": 2}}, '{"b":{"y":1}}'),
         (b'{"b":7,"a":1}', {"a": 1, "b": None}, None),
         (b'{"_rescued":1}', {"a": None, "b": None}, '{"_rescued":1}'),
@@ -74,13 +74,13 @@ def decoded_rows(
 )
 def test_fields_are_rescued(text: bytes | None, value: Any, rescued: str | None) -> None:
     """
-    The unknown fields are one JSON object, with their text unchanged; NULL if there are
-    none, or if the value is not an object.
+    The unknown fields are one JSON object, with their text unchanged; NULL if there are none, or if
+    the value is not an object.
     """
     options = FormatOptions("json", on_bad_record="null", rescues_unknown_fields=True)
-    record = format_of(options, ("value", VALUE), ("_rescued", TEXT), ("offset", pa.int64()))
+    form = format_of(options, ("value", VALUE), ("_rescued", TEXT), ("offset", pa.int64()))
 
-    before, row, after = decoded_rows(record, [b'{"z":0}', text, b'{"z":1}'])
+    before, row, after = decoded_rows(form, [b'{"z":0}', text, b'{"z":1}'])
 
     assert row == {"value": value, "_rescued": rescued, "offset": 101}
     assert [before["_rescued"], after["_rescued"]] == ['{"z":0}', '{"z":1}']
@@ -107,12 +107,12 @@ def test_fields_are_rescued(text: bytes | None, value: Any, rescued: str | None)
 )
 def test_nested_fields_keep_their_path(text: bytes, rescued: str | None) -> None:
     """
-    What nested objects leave is in the objects, arrays and maps that it comes from.
+    Unknown fields of nested objects stay in the objects, arrays and maps that contain them.
     """
     options = FormatOptions("json", on_bad_record="null", rescues_unknown_fields=True)
-    record = format_of(options, ("value", NESTED), ("_rescued", TEXT))
+    form = format_of(options, ("value", NESTED), ("_rescued", TEXT))
 
-    before, row, after = decoded_rows(record, [b'{"one":{"z":0}}', text, b'{"many":[{"z":1}]}'])
+    before, row, after = decoded_rows(form, [b'{"one":{"z":0}}', text, b'{"many":[{"z":1}]}'])
 
     assert row["_rescued"] == rescued
     assert [before["_rescued"], after["_rescued"]] == ['{"one":{"z":0}}', '{"many":[{"z":1}]}']
@@ -144,7 +144,7 @@ def value_of(kind: pa.DataType, generator: random.Random) -> Any:
 
 def fits(kind: pa.DataType, value: Any) -> bool:
     """
-    Whether a value is not NULL because of its kind: an object fits, whatever its fields are.
+    Return whether a value is of a type's kind; an object fits, whatever its fields are.
     """
     if value is None or kind == TEXT:
         return True
@@ -159,7 +159,7 @@ def fits(kind: pa.DataType, value: Any) -> bool:
 
 def unknown(kind: pa.DataType, value: Any) -> Any:
     """
-    Return what a type leaves of a value, or None if that is nothing.
+    Return the parts of a value that a type has no field for, or None if there are none.
     """
     if value is None or not fits(kind, value):
         return None
@@ -175,15 +175,15 @@ def unknown(kind: pa.DataType, value: Any) -> Any:
     if pa.types.is_list(kind):
         parts = [unknown(kind.value_type, item) for item in value]
         empty: Any = [] if pa.types.is_list(kind.value_type) else {}
-        some = any(part is not None for part in parts)
-        return [empty if part is None else part for part in parts] if some else None
+        has_unknown = any(part is not None for part in parts)
+        return [empty if part is None else part for part in parts] if has_unknown else None
     return None
 
 
 @pytest.mark.parametrize("flatten", [False, True])
 def test_any_nested_objects(*, flatten: bool) -> None:
     """
-    For any values, in batches of any size, what is rescued is what a plain recursion leaves, and it
+    For any values, in batches of any size, the rescued object equals that of a plain recursion, and
     is not longer than the value.
     """
     generator = random.Random(6)
@@ -191,7 +191,7 @@ def test_any_nested_objects(*, flatten: bool) -> None:
     options = FormatOptions(
         "json", on_bad_record="null", flatten=flatten, rescues_unknown_fields=True
     )
-    record = format_of(options, *((f.name, f.type) for f in columns), ("_rescued", TEXT))
+    form = format_of(options, *((f.name, f.type) for f in columns), ("_rescued", TEXT))
     rescued = 0
     for _ in range(200):
         objects = [value_of(NESTED, generator) for _ in range(generator.randint(1, 12))]
@@ -200,7 +200,7 @@ def test_any_nested_objects(*, flatten: bool) -> None:
             for value in objects
         ]
         for row, value, text in zip(
-            decoded_rows(record, texts, (3, 0, 2)), objects, texts, strict=True
+            decoded_rows(form, texts, (3, 0, 2)), objects, texts, strict=True
         ):
             assert (row["_rescued"] and json.loads(row["_rescued"])) == unknown(NESTED, value)
             if row["_rescued"]:
@@ -231,7 +231,7 @@ def test_any_objects(*, flatten: bool) -> None:
         fields = [(name, TEXT) for name in named]
         columns = fields if flatten else [("value", pa.struct(fields))]
         options = FormatOptions("json", flatten=flatten, rescues_unknown_fields=True)
-        record = format_of(options, *columns, ("_rescued", TEXT))
+        form = format_of(options, *columns, ("_rescued", TEXT))
         objects = [
             {n: any_json(generator) for n in generator.sample(names, generator.randrange(7))}
             for _ in range(generator.randint(1, 12))
@@ -240,7 +240,7 @@ def test_any_objects(*, flatten: bool) -> None:
             json.dumps(value, ensure_ascii=generator.random() < 0.5).encode() for value in objects
         ]
 
-        for row, value in zip(decoded_rows(record, texts, (3, 0, 2)), objects, strict=True):
+        for row, value in zip(decoded_rows(form, texts, (3, 0, 2)), objects, strict=True):
             rest = {name: inner for name, inner in value.items() if name not in named}
             decoded = row if flatten else row["value"]
             assert (row["_rescued"] and json.loads(row["_rescued"])) == (rest or None)
@@ -251,12 +251,12 @@ def test_any_objects(*, flatten: bool) -> None:
 
 def test_memory_is_bounded() -> None:
     """
-    Rescued text counts as the columns' memory: a task returns many small batches.
+    Rescued text counts towards the columns' memory, so a task returns many small batches.
     """
-    record = format_of(RESCUE, ("value", VALUE), ("_rescued", TEXT))
+    form = format_of(RESCUE, ("value", VALUE), ("_rescued", TEXT))
     texts: list[bytes | None] = [b'{"a":1,"c":"%s"}' % (b"x" * 5000)] * 200
 
-    tables = rows(record, batches_of(record, texts, []), memory_bytes=1 << 17)
+    tables = rows(form, batches_of(form, texts, []), memory_bytes=1 << 17)
 
     assert len(tables) >= 5
     assert sum(table.num_rows for table in tables) == 200

@@ -139,7 +139,7 @@ def test_without_compiled_module(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_rows_in_chunks() -> None:
     """
-    Keys and values are encoded in chunks of the same rows; other columns go along.
+    Keys and values are encoded in chunks of the same rows; other columns are kept.
     """
     format_ = prepared({"valueFormat": "json", "keyFormat": "avro"})
     rows = [

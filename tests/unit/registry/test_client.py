@@ -53,7 +53,7 @@ def client(*urls: str, **more: object) -> SchemaRegistry:
     return SchemaRegistry(RegistryTransport(options(*urls, **more)))
 
 
-def test_schema_by_id_is_asked_once(registry: FakeRegistry) -> None:
+def test_schema_by_id_is_requested_once(registry: FakeRegistry) -> None:
     """
     A schema never changes, so a process fetches it once.
     """
@@ -83,7 +83,7 @@ def test_registry_without_guids(registry: FakeRegistry) -> None:
     assert not isinstance(caught.value, SchemaNotFoundError)
 
 
-def test_latest_is_asked_each_time(registry: FakeRegistry) -> None:
+def test_latest_is_requested_each_time(registry: FakeRegistry) -> None:
     """
     The latest version is requested each time, so that a new one is seen at once.
     """
@@ -131,7 +131,9 @@ def test_references_in_a_circle(registry: FakeRegistry) -> None:
 @pytest.mark.parametrize(
     ("subject", "version", "code"), [("none", 1, 40401), ("t-value", 2, 40402)]
 )
-def test_what_is_not_there(registry: FakeRegistry, subject: str, version: int, code: int) -> None:
+def test_unknown_subject_or_version(
+    registry: FakeRegistry, subject: str, version: int, code: int
+) -> None:
     """
     An unknown subject or version is an error of its own, with the registry's code and words.
     """
@@ -158,7 +160,7 @@ def test_unknown_id_is_remembered_for_a_while(registry: FakeRegistry) -> None:
 
 def test_cache_is_bounded(registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Any number of ids needs bounded memory: the schemas that were used last stay.
+    Any number of ids needs bounded memory: the most recently used schemas are kept.
     """
     monkeypatch.setattr(client_module, "MAX_CACHED", 3)
     numbers = [registry.add("t-value", json.dumps({"type": "int", "n": n})) for n in range(5)]
@@ -235,9 +237,9 @@ def test_replica_that_lags(registry: FakeRegistry) -> None:
     ],
     ids=["500", "429", "cut off", "a page", "deep JSON", "502"],
 )
-def test_failure_that_passes(registry: FakeRegistry, fault: Fault) -> None:
+def test_transient_failure(registry: FakeRegistry, fault: Fault) -> None:
     """
-    After a failure that may pass the request is repeated.
+    After a transient failure the request is retried.
     """
     number = registry.add("t-value", INT)
     registry.faults.extend([fault, fault])
@@ -284,9 +286,9 @@ def test_slow_registry(registry: FakeRegistry) -> None:
         assert schema_client.schema_by_id(number).schema.text == INT
 
 
-def test_huge_answer(registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_huge_response(registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    An answer beyond the size limit is an error.
+    A response beyond the size limit is an error.
     """
     monkeypatch.setattr("pyspark_pykafka.registry.http.MAX_RESPONSE_BYTES", 1000)
     number = registry.add("t-value", INT + " " * 1000)
@@ -332,7 +334,7 @@ def test_redirects_without_end(registry: FakeRegistry) -> None:
 )
 def test_authentication(expected: dict[str, str], credentials: dict[str, object]) -> None:
     """
-    Basic and bearer credentials are sent; without them the error is fatal at once, and named so.
+    Basic and bearer credentials are sent; without them one request fails with AuthenticationError.
     """
     with running_registry(FakeRegistry(**expected)) as guarded:  # type: ignore[arg-type]
         number = guarded.add("t-value", INT)
@@ -361,10 +363,10 @@ def authority() -> trustme.CA:
     return trustme.CA()
 
 
-def server_context(authority: trustme.CA, *, asks: bool = False) -> ssl.SSLContext:
+def server_context(authority: trustme.CA, *, requires_certificate: bool = False) -> ssl.SSLContext:
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
-    if asks:
+    if requires_certificate:
         context.verify_mode = ssl.CERT_REQUIRED
         authority.configure_trust(context)
     return context
@@ -372,7 +374,7 @@ def server_context(authority: trustme.CA, *, asks: bool = False) -> ssl.SSLConte
 
 def test_tls(authority: trustme.CA, tmp_path: Path) -> None:
     """
-    A registry is verified by its authority; another's certificate is an error that says so.
+    A registry's certificate is verified; if another authority issued it, the error says so.
     """
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     trustme.CA().cert_pem.write_to_path(tmp_path / "other.pem")
@@ -391,7 +393,7 @@ def test_mutual_tls(authority: trustme.CA, tmp_path: Path) -> None:
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     issued = authority.issue_cert("client")
     issued.private_key_and_cert_chain_pem.write_to_path(tmp_path / "client.pem")
-    with running_registry(tls=server_context(authority, asks=True)) as guarded:
+    with running_registry(tls=server_context(authority, requires_certificate=True)) as guarded:
         number = guarded.add("t-value", INT)
         mutual = client(
             guarded.url,
@@ -433,7 +435,7 @@ def test_one_client_per_process(registry: FakeRegistry) -> None:
 
 def test_threads_share_a_client(registry: FakeRegistry) -> None:
     """
-    Threads that request a schema at once all get it.
+    Threads that request a schema at the same time all get it.
     """
     number = registry.add("t-value", INT)
     schema_client = client(registry.url)
