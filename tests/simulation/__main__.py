@@ -76,7 +76,7 @@ def main() -> int:
     first, _, last = arguments.seeds.partition("-")
     seeds = range(int(first), int(last or first) + 1)
     workloads = sorted(WORKLOADS) if arguments.workload == _ALL else [arguments.workload]
-    # The tree may change during a long run; the modules are loaded already.
+    # The working tree may change during a long run; the modules are loaded already.
     head, failed = commit(), 0
     for workload in workloads:
         began, outcomes = time.monotonic(), []

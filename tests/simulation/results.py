@@ -61,7 +61,7 @@ class OverlappingRunError(ValueError):
 
 def add_run(recorded: Iterable[Run], new: Run) -> list[Run]:
     """
-    Return the runs with a new one, which replaces those whose seeds it has run again.
+    Return the runs with a new one, which replaces those whose seeds it repeats.
 
     Raises:
     ------
@@ -106,7 +106,11 @@ def _summary(workload: str, runs: Sequence[Run]) -> Summary:
 
 def _ranges(runs: Sequence[Run]) -> tuple[str, ...]:
     runs = sorted(runs, key=lambda run: run.first)
-    gaps = [index for index, (one, two) in enumerate(pairwise(runs), 1) if one.last + 1 < two.first]
+    gaps = [
+        index
+        for index, (run, following) in enumerate(pairwise(runs), 1)
+        if run.last + 1 < following.first
+    ]
     bounds = pairwise([0, *gaps, len(runs)])
     return tuple(f"{runs[start].first}-{runs[end - 1].last}" for start, end in bounds)
 

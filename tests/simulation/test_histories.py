@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
 _SEEDS = 60
 _CHUNK = 10
-#: Found within some seeds, and a seed that has shown it, which is tried first. The search of the
-#: others is part of ``make slow``.
+#: Faults that are found within a few hundred seeds, each with a seed that has shown it, which is
+#: tried first. ``make slow`` searches for the others.
 _SOON = {
     "aborted-records-are-read": 3,
     "commit-is-not-checked": 13,
@@ -109,7 +109,7 @@ def test_a_fault_can_be_planted(fault: str) -> None:
 @pytest.mark.parametrize(("fault", "seed"), _SOON.items())
 def test_a_planted_fault_is_found_soon(fault: str, seed: int) -> None:
     """
-    A fault that the connector once had is found within a few seeds.
+    A planted fault is found within 300 seeds.
     """
     assert first_failure(fault, [seed, *range(_SOON_SEEDS)])
 
@@ -118,6 +118,6 @@ def test_a_planted_fault_is_found_soon(fault: str, seed: int) -> None:
 @pytest.mark.parametrize("fault", sorted(PLANTED))
 def test_a_planted_fault_is_found(fault: str) -> None:
     """
-    Each fault that is put back is found within two thousand seeds.
+    Each planted fault is found within 2,000 seeds.
     """
     assert first_failure(fault, range(_MAX_SEEDS))

@@ -114,7 +114,7 @@ class StoredBatch:
         reader = _Varints(body)
         for _ in range(self.count):
             reader.next()
-            reader.at += 1
+            reader.position += 1
             timestamp, offset = self.base_timestamp + reader.next(), reader.next()
             if self.attributes & LOG_APPEND_TIME:
                 timestamp = self.max_timestamp
@@ -126,7 +126,7 @@ class StoredBatch:
 
     def placed(self, base_offset: int, leader_epoch: int) -> StoredBatch:
         """
-        Return the batch at an offset; the checksum covers neither that nor the epoch.
+        Return the batch with this base offset and leader epoch, which the checksum does not cover.
         """
         data = bytearray(self.data)
         struct.pack_into(">q", data, 0, base_offset)
@@ -151,8 +151,8 @@ class StoredBatch:
         reader = _Varints(_DECOMPRESS[codec](self.data[HEADER_SIZE:]) if self.count else b"")
         for record in self.records():
             size = reader.next()
-            yield record.offset, reader.data[reader.at : reader.at + size]
-            reader.at += size
+            yield record.offset, reader.data[reader.position : reader.position + size]
+            reader.position += size
 
 
 def parse_batch(data: bytes) -> StoredBatch:
@@ -205,13 +205,13 @@ class _Varints:
     """
 
     def __init__(self, data: bytes) -> None:
-        self.data, self.at = data, 0
+        self.data, self.position = data, 0
 
     def next(self) -> int:
         value, shift = 0, 0
         while True:
-            byte = self.data[self.at]
-            self.at += 1
+            byte = self.data[self.position]
+            self.position += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return (value >> 1) ^ -(value & 1)
@@ -221,8 +221,8 @@ class _Varints:
         size = self.next()
         if size < 0:
             return None
-        self.at += size
-        return self.data[self.at - size : self.at]
+        self.position += size
+        return self.data[self.position - size : self.position]
 
 
 def _unsnappy(data: bytes) -> bytes:

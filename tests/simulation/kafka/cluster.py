@@ -101,10 +101,10 @@ class SimulatedCluster(Faults):
         if not node.alive or node.image is None:
             reply(None)
             return
-        way_back = Reply(node, reply)
+        pending_reply = Reply(node, reply)
 
         def handle() -> None:
-            if way_back.open:
-                wire.handle(node, frame, way_back)
+            if pending_reply.open:
+                wire.handle(node, frame, pending_reply)
 
         node.run(node.incarnation, handle)

@@ -66,7 +66,8 @@ class GroupSnapshot(NamedTuple):
 @dataclass
 class ConsumerGroup:
     """
-    ``later`` runs an action after seconds; ``save`` replicates a snapshot, and then continues.
+    A group's members and state. ``later`` runs an action after a delay; ``save`` replicates a
+    snapshot, and then calls back.
     """
 
     later: Callable[[float, Callable[[], None]], None]

@@ -105,7 +105,7 @@ class Faults(Truth):
 
     def forget_topics(self, node_id: int, seconds: float) -> None:
         """
-        Let a broker's metadata lack all topics, as those of a broker that has just started may.
+        Let a broker's metadata lack all topics, as that of a broker that has just started may.
         """
         self._world.nodes[node_id].forgets_until = self._world.now() + seconds
 
@@ -115,9 +115,9 @@ class Faults(Truth):
         self, topic: str, partition: int, node_id: int | None = None, *, held_seconds: float = 0.0
     ) -> int | None:
         """
-        Elect another in-sync replica, by default the next one, and return it; None if none is.
+        Elect another in-sync replica, by default the next one, and return it, or None.
 
-        For ``held_seconds`` its high watermark is one that it had as a follower some time before.
+        For ``held_seconds`` its high watermark stays at one that it had earlier, as a follower.
         """
         state, alive = self._state(topic, partition), self._world.controller.image.brokers
         others = [n for n in state.isr if n in alive and n != state.leader]
@@ -176,7 +176,7 @@ class Faults(Truth):
         self, key: str, node_id: int | None = None, kind: str = TRANSACTIONS
     ) -> int | None:
         """
-        Elect another coordinator, by default the next live broker, and return it; None if none is.
+        Elect another coordinator, by default the next live broker, and return it, or None.
         """
         slot = self._slot(key, kind)
         current = self._world.controller.image.slots[slot].node

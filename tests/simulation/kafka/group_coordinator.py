@@ -55,7 +55,7 @@ class GroupCoordinator(Coordinator):
 
     def group(self, name: str) -> ConsumerGroup:
         """
-        Return a group, which is made on its first use.
+        Return a group, which is created on its first use.
         """
         if name not in self.groups:
             settings, now = self.node.world.settings, self.node.world.now

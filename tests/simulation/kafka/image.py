@@ -1,5 +1,5 @@
 """
-The cluster's metadata: the controllers' decisions, and each broker's knowledge of them.
+The cluster's metadata: the controller's decisions, and each broker's knowledge of them.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 class Reply:
     """
-    The way back to one client; it is called exactly once, with None if the broker dies first.
+    The callback for the response to one request, called exactly once; with None if the broker dies
+    first.
     """
 
     def __init__(self, node: Node, send: Callable[[bytes | None], None]) -> None:
@@ -46,7 +47,7 @@ class Reply:
 
 class Node:
     """
-    ``image`` holds the metadata that the broker knows, which are old while it is isolated.
+    ``image`` holds the metadata that the broker knows, which is stale while it is isolated.
     """
 
     def __init__(self, node_id: int, world: World) -> None:
@@ -58,14 +59,14 @@ class Node:
         self.throttle_ms = 0
         #: Counts starts, so that actions of an earlier process are not continued.
         self.incarnation = 0
-        #: Counts the times that the controller could no longer reach it.
+        #: Counts how often the controller could no longer reach it.
         self.losses = 0
-        #: Until then its metadata lack the topics, as those of a broker that has just started.
+        #: Until then its metadata lacks all topics, as that of a broker that has just started may.
         self.forgets_until = 0.0
         self.image: Image | None = None
         self.replicas: dict[Partition, Replica] = {}
         self.coordinators: dict[Slot, Coordinator] = {}
-        #: In order, and quick to remove from.
+        #: The open requests in order; a dict, from which they are quickly removed.
         self.requests: dict[Reply, None] = {}
         #: Encoded responses that depend on the metadata alone, by request; see ``wire``.
         self.answers: dict[Any, bytes] = {}
@@ -78,7 +79,7 @@ class Node:
     @property
     def reachable(self) -> bool:
         """
-        Whether other brokers and the controller reach it.
+        Whether other brokers and the controller can reach it.
         """
         return self.serving and not self.isolated
 
@@ -90,7 +91,7 @@ class Node:
     @property
     def named_topics(self) -> Mapping[str, TopicState]:
         """
-        The topics that its metadata responses have.
+        The topics that its metadata responses contain.
         """
         return {} if self.world.now() < self.forgets_until else self.known.topics
 
@@ -105,7 +106,7 @@ class Node:
 
     def run(self, incarnation: int, action: Callable[[], None]) -> None:
         """
-        Run an action of an earlier process of this broker: later if paused, never if it died.
+        Run an action of one process of this broker: later if it is paused, never if it has died.
         """
         if self.incarnation != incarnation:
             return

@@ -28,7 +28,7 @@ class ProducerEntry:
     epoch: int = _NO_EPOCH
     batches: deque[StoredBatch] = field(default_factory=lambda: deque(maxlen=REMEMBERED_BATCHES))
     open_since: int | None = None
-    #: That of the last marker: a coordinator that was replaced may still send markers.
+    #: The epoch in the last marker: a coordinator that was replaced may still send markers.
     coordinator_epoch: int = -1
 
 

@@ -33,7 +33,7 @@ class Follower:
 
 class Replica:
     """
-    ``epoch`` is the leader epoch that this broker knows; ``leads`` whether it leads in it.
+    ``epoch`` is the leader epoch that this broker knows; ``leads`` is whether it leads in it.
     """
 
     def __init__(self, node: Node, partition: Partition, topic_id: UUID | None = None) -> None:
@@ -65,7 +65,7 @@ class Replica:
         if not done():
             self._waiting.append(done)
         if len(self._waiting) > _MANY_WAITING:
-            # Requests that have timed out.
+            # Drops requests that have timed out.
             self.notify()
 
     def notify(self) -> None:
@@ -83,7 +83,7 @@ class Replica:
 
     def restart(self) -> None:
         """
-        Read the high watermark's checkpoint, which is older than the high watermark was.
+        Restore the high watermark from its checkpoint, which may be older.
         """
         ends = [b.next_offset for b in self.log.appended if b.next_offset <= self.high_watermark]
         checkpoint = self.node.world.random.choice([*ends[-5:], self.high_watermark])
@@ -117,7 +117,7 @@ class Replica:
     @property
     def watermark_is_current(self) -> bool:
         """
-        Whether the high watermark has reached what earlier leaders had appended (KIP-207).
+        Whether the high watermark has reached the end of earlier leaders' batches (KIP-207).
         """
         return self.high_watermark >= self.epoch_start
 
@@ -195,7 +195,7 @@ class Replica:
 
     def _check_later(self) -> None:
         """
-        Look after the lag time for followers that do not fetch.
+        Once the lag time has passed, look for followers that do not fetch.
         """
         if not self._checking and self._behind():
             self._checking = True
@@ -244,7 +244,7 @@ class Replica:
 
     def _source(self) -> Replica | None:
         """
-        Return the leader, if it is reached and also takes itself for the leader of this epoch.
+        Return the leader, if it can be reached and also considers itself the leader in this epoch.
         """
         world = self.node.world
         if self.leader not in world.nodes or not world.connected(self.node.id, self.leader):

@@ -33,7 +33,7 @@ class EpochStart(NamedTuple):
 @dataclass
 class ReplicaLog:
     """
-    ``appended`` holds every batch since the log's creation, ``batches`` what can be read of them.
+    ``appended`` holds every batch since the log's creation, ``batches`` those that can be read.
 
     Producers' states outlive the records that retention or compaction has removed, as in Kafka.
     """

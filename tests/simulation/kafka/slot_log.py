@@ -22,7 +22,7 @@ _TIMEOUT_SECONDS = 5.0
 @dataclass(eq=False)
 class Write:
     """
-    Values in flight to the replicas together; None deletes. Each write is equal to itself only.
+    Values that are replicated together; None deletes a key. Each write is equal to itself only.
     """
 
     values: dict[Any, Any]
@@ -61,7 +61,7 @@ class SlotLog:
 
     def _finish(self, node: Node, write: Write) -> None:
         if write not in self._pending:
-            # Its leader has been replaced, which decided on the write.
+            # The election of another leader has decided whether the write is kept.
             code = Code.NOT_COORDINATOR
         else:
             self._pending.remove(write)

@@ -121,7 +121,7 @@ class ServedCluster:
         self, node_id: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
         try:
-            # The client may leave at any time, as in the middle of a frame.
+            # The client may disconnect at any time, even in the middle of a frame.
             with suppress(asyncio.IncompleteReadError, ConnectionError):
                 while await self._serve_one(node_id, reader, writer):
                     pass

@@ -75,7 +75,7 @@ APIS: dict[int, Api] = {
     )
     for kind, versions, handle in module.APIS
 }
-#: What is answered from the metadata alone, until they change.
+#: APIs whose responses depend on the metadata alone, and are cached until it changes.
 _ABOUT_METADATA = {MetadataRequest.API_KEY, FindCoordinatorRequest.API_KEY}
 _RANGES = {API_VERSIONS: (0, 4), **{key: api.versions for key, api in APIS.items()}}
 

@@ -31,9 +31,9 @@ class World:
     slots: dict[Slot, SlotLog] = field(default_factory=dict)
     controller: Controller = field(init=False)
     next_producer_id: int = 0
-    #: By topic: how likely a read answers without records although there are some.
+    #: By topic: how likely a read is to return no records although there are some.
     empty_reads: dict[str, float] = field(default_factory=dict)
-    #: By topic: the longest time that a read takes, as those of remote storage may.
+    #: By topic: the longest time that a read may take, as from remote storage.
     slow_reads: dict[str, float] = field(default_factory=dict)
 
     def now(self) -> float:

@@ -2,8 +2,8 @@
 Loads a second copy of the connector, whose standard modules are the simulated ones.
 
 The code is the same, and unchanged: only its import statements find other modules. The copy is
-loaded once; what a process of it remembers in module variables is exchanged when another process
-runs (:class:`ProcessState`).
+loaded once; the module variables of a simulated process are swapped when another process runs
+(:class:`ProcessState`).
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 PACKAGE = "pyspark_pykafka"
 
-# Descriptions of requests, which nothing changes.
+# Descriptions of requests, which never change.
 _CONSTANT_TYPES = f"{PACKAGE}.engines.wire.protocol"
 
-# State that is exchanged: containers, and instances of the connector's classes.
+# State that is swapped: containers, and instances of the connector's classes.
 _CONTAINERS = (dict, list, set, deque, Counter, OrderedDict, defaultdict)
 
 
@@ -148,7 +148,7 @@ class ProcessState:
 
 class ModuleState:
     """
-    Finds the module variables that processes do not share, and makes states of them.
+    Finds the module variables that processes do not share, and creates the states of processes.
     """
 
     def __init__(self, modules: list[ModuleType]) -> None:

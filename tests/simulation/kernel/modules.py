@@ -22,7 +22,7 @@ from tests.simulation.kernel.world import Process, Signal, Task, World
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: How often taking a lock lets another thread run first.
+#: How likely it is that taking a lock lets another thread run first.
 _PREEMPTION = 0.05
 
 
@@ -82,8 +82,8 @@ class Lock:
     def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
         if self._world.is_closed or self._world.current is None:
             return True
-        me = self._world.task
-        if self._reentrant and self._owner is me:
+        task = self._world.task
+        if self._reentrant and self._owner is task:
             self._depth += 1
             return True
         self._world.give_way(_PREEMPTION)
@@ -91,7 +91,7 @@ class Lock:
             seconds = None if blocking and timeout < 0 else max(timeout, 0.0)
             if not self._world.wait(lambda: self._owner is None, seconds, self._freed):
                 return False
-        self._owner, self._depth = me, 1
+        self._owner, self._depth = task, 1
         return True
 
     def release(self) -> None:
@@ -145,12 +145,12 @@ class Condition:
             self._lock.acquire()
 
     def wait_for(self, predicate: Callable[[], Any], timeout: float | None = None) -> Any:
-        until = None if timeout is None else self._world.monotonic() + timeout
+        deadline = None if timeout is None else self._world.monotonic() + timeout
         while not (result := predicate()):
-            rest = None if until is None else until - self._world.monotonic()
-            if rest is not None and rest <= 0:
+            remaining = None if deadline is None else deadline - self._world.monotonic()
+            if remaining is not None and remaining <= 0:
                 return result
-            self.wait(rest)
+            self.wait(remaining)
         return result
 
     def notify(self, n: int = 1) -> None:
@@ -314,7 +314,7 @@ class Caches:
 
 class WorldProxy:
     """
-    Stands for the world of the current history, so that modules are loaded once for all.
+    Stands for the world of the current history, so that modules are loaded only once.
     """
 
     #: The world, set for each history.
@@ -456,7 +456,7 @@ class _Functools:
 
 def standard_modules(world: WorldProxy) -> dict[str, Any]:
     """
-    Return the simulated modules by name, without those of the network.
+    Return the simulated modules by name, except those of the network.
     """
     return {
         "time": Clocks(world),

@@ -1,7 +1,7 @@
 """
 A simulated TCP network between processes and brokers, with the faults of real ones.
 
-Bytes of one direction of a connection arrive in order, after a delay from the seed. A link that is
+Bytes in one direction of a connection arrive in order, after a delay from the seed. A link that is
 cut keeps them, as TCP's retransmissions do, until it is healed or the connection is reset.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 _SIZE = struct.Struct(">i")
 _LATENCY_SECONDS = 5e-4
-#: What ``poll`` reports without being asked.
+#: The events that ``poll`` always reports.
 _ALWAYS = select.POLLERR | select.POLLHUP | select.POLLNVAL
 
 
@@ -185,7 +185,7 @@ class Connection:
 
     def close(self) -> None:
         """
-        Close the client's end; data in flight still arrive.
+        Close the client's end; data in flight still arrives.
         """
         self.is_open = False
         self.network.connections.pop(self, None)
@@ -318,7 +318,7 @@ class Socket:
         self._error = 0
         self._state = "new"
 
-    # --- What happens to it -----------------------------------------------------------------------
+    # --- Called by the network --------------------------------------------------------------------
 
     def established(self) -> None:
         """
@@ -347,7 +347,7 @@ class Socket:
 
     def events(self) -> int:
         """
-        Return what ``poll`` reports.
+        Return the events that ``poll`` reports.
         """
         if self._state == "failed":
             return select.POLLIN | select.POLLOUT | select.POLLERR | select.POLLHUP
@@ -355,7 +355,7 @@ class Socket:
             return select.POLLOUT | (select.POLLIN if self._input else 0)
         return select.POLLNVAL if self._state == "closed" else 0
 
-    # --- What the connector calls -----------------------------------------------------------------
+    # --- Called by the connector ------------------------------------------------------------------
 
     def fileno(self) -> int:
         """

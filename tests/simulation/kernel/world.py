@@ -1,8 +1,8 @@
 """
 The discrete-event loop: virtual time, processes, and their threads as greenlets.
 
-One thread runs at a time, and gives way only where it waits. Which of several events at one
-moment comes first is drawn from the seed, so that a seed is one history.
+One thread runs at a time, and gives way only where it waits. The order of simultaneous events is
+drawn from the seed, so that each seed gives one history.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ if TYPE_CHECKING:
 #: The wall clock at the start of each history.
 EPOCH = 1_700_000_000.0
 
-#: Reading a clock takes this long, so that a loop that only reads it comes to its deadline.
+#: Reading a clock takes this long, so that a loop that only reads it reaches its deadline.
 _CLOCK_READ_SECONDS = 1e-6
 
-#: Events without progress of the clock; more mean that two threads wake each other without end.
+#: Events within a millisecond; more mean that two threads wake each other without end.
 _MAX_EVENTS_AT_ONCE = 200_000
 
 
@@ -52,7 +52,7 @@ class Signal:
 
     def add(self, task: Task) -> None:
         """
-        Let a thread wait.
+        Add a thread that waits.
         """
         self._waiting[task] = None
 
@@ -132,7 +132,7 @@ class Process:
 
     def holds(self, task: Task) -> bool:
         """
-        Return whether the process is paused, and suspend the thread until it is resumed.
+        Return whether the process is paused; if so, suspend the thread until it is resumed.
         """
         if self._is_paused:
             self._suspended.append(task)
@@ -215,7 +215,7 @@ class Task:
 
 class World:
     """
-    All processes and everything that will happen, in the order of virtual time.
+    All processes and all scheduled events, in the order of virtual time.
     """
 
     def __init__(self, seed: int, *, is_traced: bool = False) -> None:
@@ -292,7 +292,7 @@ class World:
 
     def park(self, seconds: float | None, signals: Iterable[Signal]) -> None:
         """
-        Let other threads run until a signal or the time wakes this one; wakes may be early.
+        Let other threads run until a signal or the timeout wakes this one; it may wake early.
         """
         task = self.task
         if self.is_closed:
@@ -311,14 +311,14 @@ class World:
 
     def wait(self, is_met: Callable[[], object], seconds: float | None, *signals: Signal) -> bool:
         """
-        Wait until a condition is met, checked whenever a signal comes; return whether it is.
+        Wait until a condition is met, checked whenever a signal arrives; return whether it is met.
         """
-        until = None if seconds is None else self._now + seconds
+        deadline = None if seconds is None else self._now + seconds
         while not is_met():
-            rest = None if until is None else until - self._now
-            if rest is not None and rest <= 0:
+            remaining = None if deadline is None else deadline - self._now
+            if remaining is not None and remaining <= 0:
                 return False
-            self.park(rest, signals)
+            self.park(remaining, signals)
         return True
 
     def sleep(self, seconds: float) -> None:
@@ -337,7 +337,7 @@ class World:
     @property
     def task(self) -> Task:
         """
-        The thread that runs.
+        The running thread.
         """
         if self.current is None:
             msg = "only a simulated thread can wait"
@@ -346,19 +346,19 @@ class World:
 
     def run(self, is_done: Callable[[], object], seconds: float, every: float = 0.0) -> bool:
         """
-        Let everything happen until a condition is met; return whether it is, within ``seconds``.
+        Process events until a condition is met; return whether it is met within ``seconds``.
 
         The condition is checked after events that are ``every`` seconds or more apart.
         """
-        until, queue, check_at = self._now + seconds, self._events, self._now
+        deadline, queue, check_at = self._now + seconds, self._events, self._now
         events, started = 0, self._now
         while True:
             if self._now >= check_at:
                 if is_done():
                     return True
                 check_at = self._now + every
-            if not queue or queue[0][0] > until:
-                self._now = until
+            if not queue or queue[0][0] > deadline:
+                self._now = deadline
                 return bool(is_done())
             moment, _, _, action = heapq.heappop(queue)
             self._now = max(self._now, moment)

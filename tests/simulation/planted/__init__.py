@@ -1,5 +1,5 @@
 """
-Faults that the connector had, or could have, put back on purpose: the simulation must find each.
+Faults that the connector had, or could have, planted on purpose: the simulation must find each.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Fault:
     """
-    A planted fault: the workload that shows it, the anomaly, and the replacements that make it.
+    A planted fault: the workload that shows it, the anomaly, and the replacements that cause it.
 
-    Some faults show another anomaly as well, by the options of the history.
+    Some faults show another anomaly instead, depending on the options of the history.
     """
 
     workload: str

@@ -61,7 +61,7 @@ def aborted_records_are_read(connector: Connector) -> list[Any]:
 
 def stale_broker_is_believed(connector: Connector) -> list[Any]:
     """
-    Metadata with an older leader epoch are accepted, and no second broker is queried.
+    Metadata with an older leader epoch is accepted, and no second broker is queried.
     """
     epochs_module = connector.module(f"{_WIRE}.network.last_seen_epochs")
     freshness = connector.module(f"{_WIRE}.network.metadata_freshness")
@@ -88,7 +88,7 @@ def only_new_aborts_count(connector: Connector) -> list[Any]:
 
 def one_report_is_a_deletion(connector: Connector) -> list[Any]:
     """
-    A topic is gone once one broker has reported it as unknown, and the others were silent since.
+    A topic is gone once one broker reported it as unknown and the others have been silent since.
     """
     check = connector.module(f"{_WIRE}.network.metadata_freshness").FreshnessCheck
     missing = connector.module(f"{_WIRE}.consumer.retrying_fetcher")._MissingTopic
@@ -170,7 +170,7 @@ def ignorance_is_a_confirmation(connector: Connector) -> list[Any]:
 
 def memory_is_reused(connector: Connector) -> list[Any]:
     """
-    All responses of a connection share memory, and one is received before another is decoded.
+    All responses of a connection share memory, and the next one is received before one is decoded.
     """
     network = connector.module(f"{_WIRE}.network.frame_reader")
     request = connector.module(f"{_WIRE}.protocol.metadata").metadata_request

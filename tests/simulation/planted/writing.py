@@ -62,7 +62,7 @@ def retry_has_a_new_sequence(connector: Connector) -> list[Any]:
 
 def retries_are_reordered(connector: Connector) -> list[Any]:
     """
-    Batches that are sent again come after those that wait, with new sequence numbers.
+    Batches that are sent again come after those that are waiting, with new sequence numbers.
     """
     queue = connector.module(f"{_WIRE}.producer.partition_queue").PartitionQueue
 

@@ -52,7 +52,7 @@ class TaskContext:
     ) -> None:
         self._numbers = (partition, attempt, task_attempt)
         properties = {"streaming.sql.batchId": batch, "sql.streaming.queryId": query}
-        # A batch has none.
+        # A batch query has neither.
         self._properties = {name: value for name, value in properties.items() if value}
 
     def partitionId(self) -> int:  # noqa: N802 (Spark's name)
@@ -163,7 +163,7 @@ def _not_simulated(requested: object, _: object) -> NoReturn:
     """
     Fail where real sockets would be used: no simulated log is in the old format.
     """
-    msg = f"{requested} is to be read with librdkafka, which is not simulated"
+    msg = f"{requested} must be read with librdkafka, which is not simulated"
     raise NotImplementedError(msg)
 
 

@@ -36,7 +36,7 @@ _SINK_ARROW = pa.schema(
 
 class Row(NamedTuple):
     """
-    A row between source and sink; the position is None for rows that are not Kafka records.
+    A row between source and sink; the position is empty in rows that are not Kafka records.
     """
 
     value: bytes
@@ -68,7 +68,7 @@ class PlannedSource(Protocol):
 
     def commit(self, end: Any) -> None:
         """
-        Learn that the batches up to ``end`` are complete.
+        Take note that the batches up to ``end`` are complete.
         """
 
     def partitions(self, start: Any, end: Any) -> list[Any]:

@@ -1,8 +1,8 @@
 """
 A streaming query as Spark runs one: ``MicroBatchExecution`` of 4.2, its processes and its tasks.
 
-The order of the calls is that of ``MicroBatchExecution`` (``org.apache.spark.sql.execution``).
-The planner, the sink's committer and each Python worker are processes of their own.
+The order of the calls is that of ``MicroBatchExecution`` (``org.apache.spark.sql.execution``). The
+planner, the sink's committer and each Python worker are processes of their own.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _MAX_TASK_FAILURES = 4
 _STAGE_RETRY_CHANCE = 0.2
-# Between two looks at a log without new records.
+# Between two requests for the latest offsets of a log without new records.
 _MEAN_IDLE_SECONDS = 0.5
 
 
@@ -92,7 +92,7 @@ class Checkpoint:
 @dataclass(frozen=True, slots=True)
 class Definition:
     """
-    A query; ``source`` and ``sink`` make their ends anew in each process.
+    A query; ``source`` and ``sink`` create its endpoints anew in each process.
     """
 
     source: Callable[[], PlannedSource]
@@ -110,7 +110,7 @@ class Definition:
 
 class Query:
     """
-    One run of a query; ends with an exception or when :meth:`stop` was called.
+    One run of a query; it ends with an exception, or after :meth:`stop` was called.
     """
 
     def __init__(
@@ -179,8 +179,7 @@ class Query:
         while not self.is_stopping:
             start = checkpoint.ends.get(batch - 1, checkpoint.initial)
             if not is_replay:
-                at = start
-                end = self._plan_latest(at)
+                end = self._plan_latest(start)
                 if end == start:
                     if definition.available_now:
                         return
@@ -189,7 +188,7 @@ class Query:
                 checkpoint.plan(batch, end)
                 self._strike("planned", self)
                 if batch:
-                    self._commit_source(at)
+                    self._commit_source(start)
             self._run_batch(batch, start, checkpoint.ends[batch])
             is_replay = False
             checkpoint.complete(batch)
@@ -206,8 +205,8 @@ class Query:
             *(self._connector, ids, self._executors, self._definition.speculation),
             has_shuffle=exchange is not None,
         )
-        other = self._definition.other_rows
-        extra = [] if other is None else other(start, end)
+        other_rows = self._definition.other_rows
+        extra = [] if other_rows is None else other_rows(start, end)
         if exchange is None:
             inputs = [self._reading(partition) for partition in partitions]
             inputs += [partial(_whole, rows) for rows in extra]
@@ -332,7 +331,7 @@ class Executors:
 
     def acquire(self) -> Process:
         """
-        Return a worker for an attempt: mostly one that has run others.
+        Return a worker for an attempt: usually one that has run other attempts.
         """
         world = self._connector.world()
         self._idle = [process for process in self._idle if process.is_alive]
@@ -390,7 +389,7 @@ class Job:
     ) -> None:
         self._connector = connector
         self._world = connector.world()
-        #: The ids of micro-batch and query, empty in a batch.
+        #: The ids of the micro-batch and the query, empty in a batch query.
         self._ids = ids
         self._executors = executors
         self._speculation = speculation
@@ -403,7 +402,7 @@ class Job:
         results: list[Any] | None = None,
     ) -> list[Any]:
         """
-        Return the results of all tasks; ``results`` shows those that succeeded before a failure.
+        Return the results of all tasks; ``results`` gets those that succeeded before a failure.
         """
         results = [None] * len(tasks) if results is None else results
         missing = set(range(len(tasks)))
@@ -449,7 +448,7 @@ class Job:
 
     def _retries_stage(self, stage: str) -> bool:
         """
-        Return whether a task has failed for want of a shuffle's block.
+        Return whether a task has failed because a block of a shuffle was lost.
 
         Then Spark runs the stage again, and numbers the attempts from 0 again (SPARK-24552).
         """

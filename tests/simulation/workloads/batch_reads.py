@@ -45,7 +45,7 @@ class BatchReads:
 
     def start(self) -> None:
         """
-        Begin a read, and the next one after it, until the faults end.
+        Begin a read, and further ones after it, until the faults end.
         """
         history = self._history
         if self.is_idle and history.world.elapsed < FAULT_SECONDS:
@@ -58,7 +58,7 @@ class BatchReads:
 
     def check(self, verdict: Verdict, truth: Mapping[Any, Any]) -> None:
         """
-        Compare each read with the logs, up to what had been visible before.
+        Compare each read with the logs, up to the offsets that were visible when it started.
         """
         for visible, rows in self._results:
             committed_only = self._isolation == "read_committed"
@@ -89,11 +89,11 @@ class BatchReads:
         Read all records; if one broker alone responds, and a warning says so, some may be missing.
         """
         warned = Mock()
-        reader_of_metadata = self._history.connector.module(
+        metadata_reader = self._history.connector.module(
             "engines.wire.network.metadata_reader"
         ).MetadataReader
         source = self._history.connector.source(options)
-        with patch.object(reader_of_metadata, "_warn_of_one_broker", warned):
+        with patch.object(metadata_reader, "_warn_of_one_broker", warned):
             reader = source.reader(source.schema())
             rows = [
                 row

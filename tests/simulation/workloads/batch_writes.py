@@ -61,7 +61,7 @@ class BatchWrites:
     cut_off: Callable[[], None] = lambda: None
     _rows: list[list[list[Row]]] = field(default_factory=list)
     _reports: dict[int, str] = field(default_factory=dict)
-    #: Rows that readers of committed records could not see when their write had succeeded.
+    #: Rows that read_committed readers could not see when their write had succeeded.
     _late: list[bytes | None] = field(default_factory=list)
     _task: Task | None = None
 
@@ -75,7 +75,7 @@ class BatchWrites:
 
     def start(self) -> None:
         """
-        Begin a write, and the next one after it, until the faults end.
+        Begin a write, and further ones after it, until the faults end.
         """
         history, draw = self.history, self.history.draw
         if history.world.elapsed > FAULT_SECONDS:
@@ -127,7 +127,7 @@ class BatchWrites:
                     history.world.call_later(draw.random() * 0.05, self.cut_off)
                 self._commit(number, sink, messages)
             except (QueryFailedError, errors.PykafkaError):
-                # Spark raises the first error, and keeps that of the abort beside it.
+                # Spark raises the first error, and suppresses that of the abort.
                 with suppress(errors.PykafkaError):
                     sink.abort([message for message in messages if message is not None])
                 raise

@@ -38,7 +38,7 @@ RECREATION = "recreation"
 _KINDS = (RETENTION, COMPACTION, UNCLEAN, PARTITIONS, RECREATION)
 _MAX_PARTITIONS = 6
 _IDS = "@topicIds"
-# So that the last one is over when the faults end.
+# Short enough that the last recreation is over when the faults end.
 _MAX_RECREATION_SECONDS = 3.0
 
 
@@ -81,7 +81,7 @@ def changing_log(seed: int, *, is_traced: bool = False) -> tuple[Verdict, Histor
 @dataclass
 class Change:
     """
-    What happens to the log now and then; ``deleted`` are the offsets before which records were
+    The changes of the log; ``deleted`` holds each partition's offset before which records were
     removed.
     """
 
@@ -98,7 +98,7 @@ class Change:
 
     def happen(self) -> None:
         """
-        Change the log once, if a leader is there to do it.
+        Change the log once, if the topic exists and the cluster's state allows it.
         """
         world, cluster = self.history.world, self.history.cluster
         if world.elapsed > FAULT_SECONDS - _MAX_RECREATION_SECONDS or not cluster.has_topic(INPUT):
@@ -157,7 +157,7 @@ class Change:
 
     def appended(self) -> dict[tuple[str, int], Any]:
         """
-        Return all records of the topic as it is, also those that were removed.
+        Return all records of the current topic, including those that were removed.
         """
         tps = [(INPUT, number) for number in range(self.partitions)]
         return {tp: self.history.cluster.appended(*tp) for tp in tps}
@@ -253,7 +253,7 @@ class _Outcome:
         verdict.records += len(expected)
         missing = [key for key in expected if key not in positions]
         if self.fails:
-            # Nothing is skipped in silence.
+            # Nothing is skipped silently.
             verdict.add("lost", missing)
         verdict.add("lost", [key for key in missing if key[2] >= change.deleted.get(key[:2], 0)])
 
@@ -265,10 +265,10 @@ class _Outcome:
         committed_only: bool,
     ) -> None:
         """
-        Check that each row is of one of the topics, and that no record of the last one is missing.
+        Check that each row is from one of the topics, and that the last one's records are complete.
 
-        Offsets do not tell the topics apart. A micro-batch that was planned before the deletion may
-        have read the new topic, whose records are then read again.
+        Offsets alone do not distinguish the topics. A micro-batch that was planned before the
+        deletion may have read the new topic, whose records are then read again.
         """
         change, verdict = self.change, self.change.history.verdict
         rows = {

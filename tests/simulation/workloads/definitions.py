@@ -102,7 +102,7 @@ def exactly_once(seed: int, *, is_traced: bool = False) -> tuple[Verdict, Histor
 
 def at_least_once(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
     """
-    The same into an at-least-once sink.
+    The same stream into an at-least-once sink.
     """
     return _sink(seed, "at-least-once", is_traced=is_traced)
 
@@ -144,7 +144,7 @@ def chained(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
                 r.value for partition in rows.values() for r in partition if r.state == "committed"
             ]
             if supervisor.query is not None:
-                expected += _others_of(supervisor)
+                expected += _other_values(supervisor)
             records = truth(history, OUTPUT, output_partitions)
             check_sink(history.verdict, expected, records, exactly_once=True, has_retried=True)
         check_progress(history.verdict)
@@ -233,7 +233,7 @@ def _other_rows(start: Any, end: Any) -> list[list[Row]]:
     return [[Row(f"other:{start}:{end}:{number}".encode()) for number in range(2)]]
 
 
-def _others_of(supervisor: Supervisor) -> list[bytes]:
+def _other_values(supervisor: Supervisor) -> list[bytes]:
     checkpoint, definition = supervisor.checkpoint, supervisor.definition
     if definition.other_rows is None:
         return []

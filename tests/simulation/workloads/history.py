@@ -121,7 +121,7 @@ class History:
         trace: TracebackType | None,
     ) -> None:
         self.world.close()
-        # All of a history is young; modules that were loaded before are left out.
+        # The objects of a history are in the young generation; modules loaded before are not.
         gc.collect(0)
         if self._collects:
             gc.enable()
@@ -161,7 +161,7 @@ class History:
         self.verdict.faults = nemesis.count
 
         def is_over() -> bool:
-            # What was paused may still do harm when it wakes.
+            # A paused process may still do harm when it resumes.
             return not any(process.is_paused for process in self.world.processes) and is_drained()
 
         if not self.world.run(is_over, DRAIN_SECONDS, _CHECK_SECONDS):

@@ -1,5 +1,5 @@
 """
-Faults at moments that the seed draws.
+Faults at times drawn from the seed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Nemesis:
     supervisors: list[Supervisor]
     topics: list[tuple[str, int]]
     faults: tuple[str, ...]
-    #: The chance that a point of a query kills its driver, or a worker.
+    #: The chance of a fault at each point of a query, most of them of its driver.
     strike_chance: float = 0.0
     #: Faults of the workload itself.
     own: dict[str, Callable[[], None]] = field(default_factory=dict)
@@ -39,7 +39,7 @@ class Nemesis:
 
     def start(self) -> None:
         """
-        Begin.
+        Begin to inject faults.
         """
         for supervisor in self.supervisors:
             supervisor.strike = self._strike
@@ -237,7 +237,7 @@ class Nemesis:
 
     def _forget_connections(self) -> None:
         """
-        Drop all that is sent on open connections, as a firewall does that has lost their state.
+        Drop all data sent on open connections, as a firewall that has lost their state does.
         """
         self._forget(self._node(), self.history.draw.choice([None, *self._process_names()]))
 
@@ -358,7 +358,7 @@ class Nemesis:
 
     def _strike_driver(self, query: Query) -> None:
         """
-        Kill a driver, with or without its data in flight, or start a second one.
+        Kill a driver, with or without its data in flight, cut it off, or start a second one.
         """
         history = self.history
         if query.is_done or self._is_healed:

@@ -26,15 +26,15 @@ def check_order(
     places: Mapping[bytes, _Place],
 ) -> None:
     """
-    Check each partition for rows of one key that are before rows that were written earlier.
+    Check each partition for rows of one key that precede rows written earlier.
 
-    Of a row that is there several times only the first counts. ``places`` has the micro-batch, the
-    task and the number of each row; rows of different tasks are written at the same time.
+    Of equal rows only the first counts. ``places`` has the micro-batch, the task and the number of
+    each row; rows of different tasks are written at the same time.
     """
     for tp, records in truth.items():
         last: dict[bytes | None, int] = {}
         numbers: dict[tuple[bytes | None, int, int], int] = {}
-        for record in _first_ones(records):
+        for record in _first_occurrences(records):
             batch, task, number = places[record.value or b""]
             key = (record.key, batch, task)
             if batch < last.get(record.key, -1) or number < numbers.get(key, -1):
@@ -42,7 +42,7 @@ def check_order(
             last[record.key], numbers[key] = max(batch, last.get(record.key, -1)), number
 
 
-def _first_ones(records: Sequence[TrueRecord]) -> Iterable[Any]:
+def _first_occurrences(records: Sequence[TrueRecord]) -> Iterable[Any]:
     seen: set[bytes | None] = set()
     for record in records:
         if record.state == COMMITTED and record.value not in seen:

@@ -43,7 +43,7 @@ _TxnTopic = AddPartitionsToTxnRequest.AddPartitionsToTxnTopic
 
 class LostProducerError(Exception):
     """
-    A producer was fenced, or its sequence lost; it must continue under a new identity.
+    A producer was fenced, or its sequence was lost; it must continue under a new identity.
     """
 
 
@@ -112,7 +112,7 @@ class PlainProducer:
         self._name = name
         self._partitions = partitions
         self._transactional = transactional
-        # Of transactions: version 2 adds partitions by writing, and raises the epoch at each end.
+        # Transactions of version 2 add partitions by writing, and raise the epoch at each end.
         self._is_v2 = transactional and version == _TRANSACTIONS_V2
         self._codec = codec
         self._sequence = Sequence()

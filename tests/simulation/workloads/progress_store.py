@@ -64,7 +64,7 @@ class ProgressServer:
 
     def apply(self, records: Mapping[Any, Any]) -> None:
         """
-        Take records over, and check them.
+        Store records, and check them.
         """
         world, completed = self.connector.world(), self.completed()
         for tp, record in records.items():
@@ -79,7 +79,7 @@ class ProgressServer:
 
 class SimulatedStore:
     """
-    A client, by the contract of ``progress/store.py``.
+    A client that follows the contract of ``progress/store.py``.
     """
 
     def __init__(self, server: ProgressServer) -> None:
@@ -108,7 +108,7 @@ class SimulatedStore:
 
     def close(self) -> None:
         """
-        Keep the records.
+        Do nothing: the records are kept.
         """
 
     def _claim(self, owner: Any) -> Any:
@@ -125,7 +125,7 @@ class SimulatedStore:
 
     def _call(self, action: Callable[[], Any]) -> Any:
         """
-        Take effect after a delay, then respond or fail.
+        Run an action after a delay, then return its result or fail.
         """
         server = self._server
         world = server.connector.world()

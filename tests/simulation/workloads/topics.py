@@ -62,7 +62,7 @@ def is_settled(history: History, topic: str, partitions: int) -> bool:
 
 def is_filled(history: History, producers: list[PlainProducer], partitions: int) -> bool:
     """
-    Return whether all producers have ended, and their transactions.
+    Return whether all producers and their transactions have ended.
     """
     return have_ended(producers) and is_settled(history, INPUT, partitions)
 

@@ -46,7 +46,7 @@ def test_a_file_that_does_not_exist_has_no_runs(tmp_path: Path) -> None:
     assert read_runs(tmp_path / "simulation.json") == []
 
 
-def test_the_same_seeds_again_replace_what_was_recorded() -> None:
+def test_a_run_with_the_same_seeds_replaces_the_recorded_one() -> None:
     """
     Seeds count once, with the figures of their last run.
     """

@@ -23,7 +23,7 @@ def anomalies(*values: bytes) -> dict[str, list[object]]:
 
 def test_rows_of_one_task_keep_their_order() -> None:
     """
-    A row of a key that is written before an earlier row of its task is an anomaly.
+    A row that is written before an earlier row of the same key and task is an anomaly.
     """
     assert anomalies(b"a", b"b", b"d") == {}
     assert anomalies(b"b", b"a") == {"non-monotonic": [("t", 0, 1, b"a")]}

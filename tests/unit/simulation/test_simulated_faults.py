@@ -122,7 +122,7 @@ class Run:
 def test_faults_lose_nothing(seed: int) -> None:
     """
     Without an unclean election, each record acknowledged with acks=all is in the log once, ended
-    transactions have their outcome, and no request is answered twice or never.
+    transactions have their outcome, and each request is answered exactly once.
     """
     run = Run(seed)
     run.go()

@@ -46,7 +46,7 @@ class Groups(SimulatedKafka):
 
     def static(self, instance_id: str = "only") -> Any:
         """
-        Join as a static member, alone, and take the assignment.
+        Join as the only member, a static one, and take the assignment.
         """
         joined = self.response(self.join(instance_id=instance_id))
         self.sync(joined, {joined.member_id: b"all"})
@@ -113,7 +113,7 @@ def groups() -> Groups:
 
 def test_offsets_survive_a_new_coordinator(groups: Groups) -> None:
     """
-    Another coordinator has the offsets that were committed, also after a crash.
+    Another coordinator has the offsets that were committed, even after a crash.
     """
     assert groups.committed() == -1
     assert groups.commit(7) == Code.NONE
@@ -135,7 +135,7 @@ def test_an_isolated_coordinator_accepts_no_offsets(groups: Groups) -> None:
 
 def test_long_metadata_is_refused(groups: Groups) -> None:
     """
-    Metadata of more than 4096 bytes are rejected, with their offset.
+    Metadata of more than 4096 bytes is rejected, together with its offset.
     """
     assert groups.commit(7, metadata="x" * 4096) == Code.NONE
     assert groups.commit(8, metadata="x" * 4097) == Code.OFFSET_METADATA_TOO_LARGE
@@ -144,7 +144,7 @@ def test_long_metadata_is_refused(groups: Groups) -> None:
 
 def test_only_members_commit(groups: Groups) -> None:
     """
-    A group with members accepts offsets of its present generation only.
+    A group with members accepts offsets of its current generation only.
     """
     joined = groups.static()
     assert groups.commit(1) == Code.UNKNOWN_MEMBER_ID
@@ -196,7 +196,7 @@ def test_a_restarted_static_member_fences_its_predecessor(groups: Groups) -> Non
 
 def test_a_silent_member_is_removed(groups: Groups) -> None:
     """
-    A member that sends no heartbeat for its session is removed, one that does stays.
+    A member that sends no heartbeat for its session timeout is removed; one that does stays.
     """
     joined = groups.static()
     groups.time.run(8)

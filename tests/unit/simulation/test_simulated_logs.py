@@ -67,7 +67,7 @@ def test_a_batch_may_be_too_large() -> None:
 
 def test_a_timestamp_may_be_too_far_ahead(kafka: SimulatedKafka) -> None:
     """
-    A record from two hours ahead is refused.
+    A record with a timestamp two hours ahead is refused.
     """
     data = batch(b"a", now=kafka.time.now() + 7200)
     assert kafka.produce(data=data).error_code == Code.INVALID_TIMESTAMP
@@ -224,7 +224,7 @@ def test_compaction_keeps_the_last_record_of_a_key() -> None:
 
 def test_tiered_reads_may_be_empty(kafka: SimulatedKafka) -> None:
     """
-    A read of tiered storage may find nothing although the high watermark is further.
+    A read of tiered storage may return nothing although the high watermark is higher.
     """
     kafka.produce(b"a")
     kafka.cluster.tiered("t", 1.0)

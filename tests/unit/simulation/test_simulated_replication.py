@@ -240,7 +240,7 @@ def test_a_short_crash_costs_the_leadership(kafka: SimulatedKafka) -> None:
 
 def test_an_unclean_election_loses_records(kafka: SimulatedKafka) -> None:
     """
-    A leader that was not in sync truncates the logs of the others, and offsets are used again.
+    A leader that was not in sync truncates the logs of the others, and offsets are reused.
     """
     behind = followers(kafka)[0]
     kafka.produce(b"a")
@@ -260,7 +260,7 @@ def test_an_unclean_election_loses_records(kafka: SimulatedKafka) -> None:
 
 def test_no_replica_is_left(kafka: SimulatedKafka) -> None:
     """
-    Without a live in-sync replica a partition has no leader, and gets one when it returns.
+    A partition has no leader while none of its in-sync replicas is alive.
     """
     kafka.produce(b"a")
     last, others = kafka.leader, followers(kafka)

@@ -1,5 +1,5 @@
 """
-Topics of the simulated cluster that change: partitions that are added, brokers that lack topics.
+Changes of topics in the simulated cluster: added partitions, and brokers that lack topics.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def test_committed_records_become_visible(kafka: SimulatedKafka) -> None:
 
 def test_aborted_transactions_are_named(kafka: SimulatedKafka) -> None:
     """
-    A reader of committed records gets all records, and which transactions to leave out.
+    A read_committed reader gets all records, and the aborted transactions to filter out.
     """
     kafka.produce(b"plain")
     identity = kafka.begin("x")
@@ -101,7 +101,7 @@ def test_markers_come_later() -> None:
 
 def test_a_new_producer_fences_the_old_one(kafka: SimulatedKafka) -> None:
     """
-    InitProducerId aborts the open transaction with a higher epoch, and then gives the next one.
+    InitProducerId aborts the open transaction with a higher epoch, and its retry gets the next one.
     """
     old = kafka.begin("x")
     kafka.write("x", old, b"a")
@@ -194,7 +194,7 @@ def test_newer_producers_get_an_epoch_for_each_transaction(kafka: SimulatedKafka
 
 def test_a_newer_end_can_be_repeated() -> None:
     """
-    EndTxn of version 5 may come again with the former epoch, and is answered with the new one.
+    EndTxn of version 5 may be repeated with the previous epoch, and is answered with the new one.
     """
     kafka = simulated_kafka(markers=Delay(5, 5))
     old = kafka.begin("x")
