@@ -1,5 +1,5 @@
 """
-Arrow arrays that are equal, and different in memory.
+Arrow arrays with equal values but different layouts in memory.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ def any_form(
     array: pa.Array, generator: random.Random, *, wide: bool = True, dictionaries: bool = True
 ) -> pa.Array:
     """
-    Return an equal array with offsets of its own, and with content where it is null.
+    Return an equal array that is sliced at an offset, and has junk values under its nulls.
 
-    Each nested array has another offset. With ``wide`` lengths may have 64 bits, and with
-    ``dictionaries`` strings may be dictionary-encoded.
+    Each nested array has an offset of its own. With ``wide``, strings, binaries and lists may have
+    64-bit offsets, and with ``dictionaries``, strings and binaries may be dictionary-encoded.
     """
     before = generator.randrange(4)
     array = pa.concat_arrays([_junk(array.type, before), array, _junk(array.type, 1)])

@@ -27,7 +27,7 @@ SIMPLE = {
 
 def arrow_type(kind: AvroType) -> pa.DataType:
     """
-    Return the type of a column for a schema.
+    Return the Arrow type of a column with this Avro schema.
     """
     if kind.logical == "decimal":
         return pa.decimal128(kind.precision, kind.scale)

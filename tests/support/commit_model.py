@@ -2,7 +2,7 @@
 A model: ledger and coordinators in memory, and processes that make one call at a time in any order.
 
 The code is the connector's own, and only Kafka is modelled: a transaction ends once, in one way,
-by the first request with its id and epoch, and a request may take effect after its sender's end.
+by the first request with its id and epoch, and a request may take effect after its sender died.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class KilledError(BaseException):
 @dataclass
 class Open:
     """
-    The transaction of an id: its producer, its rows and its state.
+    The latest transaction of a transactional id: its producer, its rows and its state.
     """
 
     prepared: PreparedTransaction
@@ -94,7 +94,7 @@ class World:
 
     def begin(self, name: str) -> PreparedTransaction:
         """
-        Begin a task's transaction; an open one of the id is aborted.
+        Begin a task's transaction; an open transaction of the same id is aborted.
         """
         before = self.names.get(name)
         self.excused |= before is not None and before.state is TransactionState.ONGOING
@@ -102,7 +102,7 @@ class World:
 
     def abort(self, name: str, seen: PreparedTransaction | None) -> PreparedTransaction:
         """
-        Abort the open transaction of a name, whether or not it was the one seen there.
+        Abort the open transaction of an id, even if it is not the one that the caller has seen.
         """
         before = self.names.get(name)
         is_open = before is not None and before.state is TransactionState.ONGOING
@@ -136,7 +136,7 @@ class World:
 
     def end(self, prepared: PreparedTransaction, *, commit: bool) -> None:
         """
-        End a transaction, or find it ended in this way.
+        End a transaction; does nothing if it has already ended in the same way.
         """
         end_state = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
         transaction = self._transaction_of(prepared)
@@ -146,7 +146,7 @@ class World:
 
     def append(self, entries: Sequence[Entry]) -> int:
         """
-        Add entries outside of transactions, and return the end.
+        Append entries outside transactions, and return the log end offset.
         """
         self.log += [(None, entry) for entry in entries]
         return len(self.log)
@@ -156,12 +156,12 @@ class World:
         """
         Return the last stable offset.
         """
-        still = (
+        open_indexes = (
             index
             for index, (transaction, _) in enumerate(self.log)
             if transaction and transaction.state is TransactionState.ONGOING
         )
-        return next(still, len(self.log))
+        return next(open_indexes, len(self.log))
 
     def read(self, start: int, end: int, *, committed: bool) -> list[tuple[int, Entry]]:
         """
@@ -300,7 +300,7 @@ class Process(threading.Thread):
 @dataclass
 class MemoryTransactions:
     """
-    Stands for :class:`Transactions` in a process.
+    A process's replacement for the connector's :class:`Transactions`.
     """
 
     process: Process
@@ -378,7 +378,7 @@ class MemoryTransactions:
 
     def describe_reachable(self, names: Sequence[str]) -> dict[str, TransactionDescription | None]:
         """
-        Return the same, or nothing without a response.
+        Return the states of ids, or nothing if there is no response.
         """
         try:
             return self.describe_all(names)
@@ -409,7 +409,7 @@ class MemoryTransactions:
         """
         assert max_seconds is None
 
-        def done() -> list[str]:
+        def list_committed() -> list[str]:
             names = self.world.names.items()
             ids = [
                 name
@@ -418,7 +418,7 @@ class MemoryTransactions:
             ]
             return [name for name in ids if family.matches(name)]
 
-        ids: list[str] = self.process.call(f"list committed {family.prefix}", done)
+        ids: list[str] = self.process.call(f"list committed {family.prefix}", list_committed)
         return ids
 
     def list_reachable_ids(
@@ -498,7 +498,7 @@ def content(rows: str) -> str:
 
 def writes(division: Division, batch: int = 0, *, fails: bool = False) -> Callable[[Process], None]:
     """
-    Return the program that writes a batch, commits it, and aborts it if that or a task fails.
+    Return a program that writes a batch and commits it, or aborts it if the commit or a task fails.
     """
 
     def program(process: Process) -> None:
@@ -508,9 +508,11 @@ def writes(division: Division, batch: int = 0, *, fails: bool = False) -> Callab
             for task, rows in enumerate(division)
             if rows
         ]
-        whose = (PREFIX, QUERY, process.name, written)
+        abort_arguments = (PREFIX, QUERY, process.name, written)
         if fails:
-            micro_batch_committer.abort_micro_batch(transactions, *whose, maybe_committing=False)
+            micro_batch_committer.abort_micro_batch(
+                transactions, *abort_arguments, maybe_committing=False
+            )
             return
         committable_batch = CommittableBatch(
             PREFIX, QUERY, batch, process.name, len(division), tuple(written)
@@ -518,7 +520,7 @@ def writes(division: Division, batch: int = 0, *, fails: bool = False) -> Callab
         try:
             micro_batch_committer.commit_micro_batch(transactions, committable_batch)
         except PykafkaError:
-            micro_batch_committer.abort_micro_batch(transactions, *whose)
+            micro_batch_committer.abort_micro_batch(transactions, *abort_arguments)
             raise
 
     return program
@@ -538,7 +540,7 @@ def _write(process: Process, transactions: Any, batch: int, task: int, rows: str
 
 def check_once(world: World, expected: Mapping[int, str]) -> None:
     """
-    Fail if a row is visible twice, or one that does not belong to its batch.
+    Fail if a row is visible more often than expected, or in a batch to which it does not belong.
     """
     for batch, rows in expected.items():
         extra = world.visible(batch) - Counter(rows)

@@ -1,5 +1,5 @@
 """
-Reads a range with an engine, in tests.
+The settings and columns of tests that read a range with an engine.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def settings(bootstrap: str, engine: str, **changes: Any) -> FetchSettings:
     """
     Return the settings of a read, with the defaults of the options.
     """
-    usual = FetchSettings(
+    defaults = FetchSettings(
         engine=engine,
         kafka=KafkaSettings.of({"bootstrap.servers": bootstrap}),
         schema=SCHEMA,
@@ -34,4 +34,4 @@ def settings(bootstrap: str, engine: str, **changes: Any) -> FetchSettings:
         end_retry_ms=100,
         memory_bytes=64 << 20,
     )
-    return replace(usual, **changes)
+    return replace(defaults, **changes)

@@ -165,7 +165,7 @@ class KafkaRequests(ABC):
 
     def begin(self, name: str, timeout_ms: int = 60_000) -> tuple[int, int]:
         """
-        Return the producer id and epoch of a transaction that the partition has joined.
+        Begin a transaction, add the partition to it, and return the producer id and epoch.
         """
         response = self.init(name, timeout_ms)
         assert response.error_code == 0, response
@@ -207,7 +207,7 @@ class KafkaRequests(ABC):
 
     def end_and_raise(self, name: str, identity: tuple[int, int], *, commit: bool) -> Any:
         """
-        Return the response of EndTxn version 5, which raises the epoch (KIP-890).
+        Return the response to EndTxn version 5, which bumps the epoch (KIP-890).
         """
         request = EndTxnRequest(
             transactional_id=name,

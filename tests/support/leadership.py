@@ -1,5 +1,5 @@
 """
-Which broker leads a partition, and how to move the leadership in order.
+Finds the leader of a partition, and moves the leadership without a failure.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def leader(cluster: KafkaCluster, topic: str, partition: int = 0) -> int:
 
 def move_leader(cluster: KafkaCluster, topic: str, partition: int, node: int) -> None:
     """
-    Make another of three brokers the preferred replica, and return when it is elected.
+    Make one of three brokers the partition's preferred replica, and wait until it is elected.
     """
     topic_type = AlterPartitionReassignmentsRequest.ReassignableTopic
     replicas = [node, *sorted(NODES - {node})]

@@ -52,7 +52,7 @@ def _start(processes: Processes, zookeeper: str, broker: OldBroker) -> None:
         "offsets.topic.replication.factor=1\noffsets.topic.num.partitions=1\n"
         "transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n"
         "transaction.state.log.num.partitions=1\n"
-        # Records of tests are older than a week; retention would delete them 30 s after the start.
+        # Test records are older than a week; retention would delete them 30 s after the start.
         "log.retention.ms=-1\n"
     )
     processes.start(NAME, [*java_command(VERSION), "kafka.Kafka", str(settings)])

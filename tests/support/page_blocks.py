@@ -70,7 +70,7 @@ class PageReader:
 
     def _run(self, line: str) -> str:
         """
-        Run a line if it sets a variable or is a command of ours; the latter must succeed.
+        Run a line that sets a variable or calls pykafka, which must succeed; skip any other line.
         """
         words = shlex.split(_ADDRESS.sub(self.bootstrap, line), comments=True)
         if not words or words[0] not in {"export", "pykafka"}:

@@ -32,7 +32,7 @@ def partitions(topic: str, lags: list[int | None]) -> tuple[PagePartition, ...]:
 
 def full_page(now: float, lag: int = 340) -> PageData:
     """
-    Return the data at a time; the first query's lag in its first partition is given.
+    Return the page's data at the time ``now``; ``lag`` is that of the first query's partition 0.
     """
     running = PageQuery(
         "q1",

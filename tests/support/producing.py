@@ -46,7 +46,7 @@ def write(
     **kafka: str | int,
 ) -> int:
     """
-    Write batches with one call of an engine, and return the number that it reports as written.
+    Write batches with one call of an engine, and return the number of rows that it reports.
     """
     return produce(batches, settings(bootstrap, **kafka), topic, engine)
 

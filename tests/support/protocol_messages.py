@@ -1,5 +1,5 @@
 """
-Hypothesis strategies for messages, which our code and kafka-python encode and decode.
+Hypothesis strategies for protocol messages, and the bytes of messages from us and kafka-python.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
     from typing import Self
 
-    #: Takes the API key and a frame without its size; returns the frame to send, None for none.
+    #: Takes the API key and a frame without its size; returns the frame to send, None to drop it.
     Rewrite = Callable[[int, bytes], bytes | None]
 
 _SIZE = struct.Struct(">i")
@@ -138,7 +138,7 @@ class Proxy:
 
     def forget_connections(self) -> None:
         """
-        Forward nothing on the existing connections, as a firewall that forgot them; new ones work.
+        Forward nothing on existing connections, like a firewall that forgot them; new ones work.
         """
         self._forgotten = self.accepted
 
@@ -150,7 +150,7 @@ class Proxy:
 
     def drop_syns(self) -> None:
         """
-        Ignore connection attempts, and forward nothing: as a host without power.
+        Ignore connection attempts, and forward nothing, like a host without power.
         """
         self._black_hole = True
         self._stop_listening()

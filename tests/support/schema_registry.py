@@ -86,7 +86,7 @@ class FakeRegistry:
         text = schema if isinstance(schema, str) else json.dumps(schema)
         entry = {"schema": text, "schemaType": kind, "references": list(references)}
         with self._lock:
-            equal_ids = [number for number, other in self.schemas.items() if other == entry]
+            equal_ids = [number for number, known in self.schemas.items() if known == entry]
             number = at or (equal_ids[0] if equal_ids else self.next_id)
             self.next_id = max(self.next_id, number + 1)
             self.schemas[number] = entry
@@ -149,7 +149,7 @@ class FakeRegistry:
 
     def _apicurio(self, parts: list[str]) -> StatusAndBody:
         """
-        Respond as Apicurio's own API, in which an artifact corresponds to a subject.
+        Respond like Apicurio's own API, in which an artifact corresponds to a subject.
         """
         if parts[0] != "ids" or parts[1] not in {"globalIds", "contentIds"}:
             return 404, {"error_code": 404, "message": "RESTEASY003210"}

@@ -1,5 +1,5 @@
 """
-Real connections to clusters: a simulated one that is served on loopback ports, and raw requests.
+Real connections: to a simulated cluster served on loopback ports, and for raw requests to brokers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _NOT_READY = {14, 15, 16}
 
 class SimulatedAccess(ServedCluster, KafkaAccess):
     """
-    A simulated cluster with those methods of a real cluster that tests use.
+    A simulated cluster with the methods of a real cluster that tests use.
     """
 
     client_config: Mapping[str, Any] = {}
@@ -125,14 +125,14 @@ def _read(connection: socket.socket, size: int) -> bytes:
 
 def values(cluster: KafkaAccess, topic: str, **config: str) -> list[bytes | None]:
     """
-    Return the values that librdkafka reads.
+    Return the values that librdkafka reads from a topic.
     """
     return [record.value for record in cluster.consume(topic, config)]
 
 
 def wire_values(cluster: KafkaAccess, topic: str, isolation: str = "read_committed") -> list[bytes]:
     """
-    Return the records that the wire engine reads.
+    Return the values that the wire engine reads from partition 0.
     """
     settings = fetching.settings(
         cluster.bootstrap, "wire", schema=fetching.VALUES, isolation_level=isolation

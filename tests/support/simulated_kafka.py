@@ -55,7 +55,7 @@ class EventQueue:
 
 class Pending:
     """
-    A request that has been sent; ``response`` is None until its response has come.
+    A request that has been sent; ``response`` is None until it has arrived.
     """
 
     def __init__(self, kind: Any, version: int) -> None:
@@ -102,13 +102,13 @@ class SimulatedKafka(KafkaRequests):
 
     def request(self, node: int, request: Any, version: int) -> Any:
         """
-        Return the response, as soon as it comes.
+        Send a request, and return its response.
         """
         return self.response(self.send(node, request, version))
 
     def response(self, pending: Pending) -> Any:
         """
-        Return the response once it has come.
+        Run events until the response has arrived, and return it.
 
         Raises :class:`ConnectionResetError` if the broker closes the connection instead.
         """

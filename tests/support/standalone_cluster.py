@@ -50,7 +50,7 @@ class StandaloneCluster:
         folder: Path,
     ) -> subprocess.CompletedProcess[str]:
         """
-        Run a job by ``spark-submit`` in a folder, with a core and 512 MB for each executor.
+        Run a job with ``spark-submit`` in a folder, with one core and 512 MB for each executor.
         """
         settings = {"spark.driver.host": HOST, "spark.ui.enabled": "false"}
         confs = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]

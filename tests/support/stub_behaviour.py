@@ -149,7 +149,7 @@ class Behaviour:
         #: The port of each node, set by the process.
         self.ports: list[int] = []
         self.requests: Counter[int] = Counter()
-        #: How long to delay the last response because there is nothing to fetch.
+        #: How long to delay the current Fetch response because there is nothing to fetch.
         self.wait_seconds = 0.0
         self._next_producer_id = 1000
         self._metadata: dict[tuple[Any, ...], Any] = {}
@@ -454,7 +454,7 @@ class Behaviour:
         return first
 
     def _on_10(self, node: int, request: Any) -> Any:  # noqa: ARG002
-        many = request.coordinator_keys or []
+        names = request.coordinator_keys or []
         coordinators = [
             FindCoordinatorResponse.Coordinator(
                 key=name,
@@ -464,7 +464,7 @@ class Behaviour:
                 error_code=0,
                 error_message=None,
             )
-            for name in many
+            for name in names
         ]
         coordinator = self.coordinator(request.key or "")
         return FindCoordinatorResponse(

@@ -77,7 +77,7 @@ class StubCluster:
             cwd=_ROOT,
         )
         self._pipe.write(_pickled(self._behaviour))
-        # Ports of this process, which gives out none twice.
+        # The ports come from this process, which hands out no port twice.
         write_value(free_ports(self._behaviour.brokers), self._pipe)
         self.ports = self._receive()
         return self
@@ -104,7 +104,7 @@ class StubCluster:
 
 def _pickled(behaviour: Behaviour) -> bytes:
     """
-    Return a pickled behaviour with its length, with its class by value if a test defines it.
+    Return a pickled behaviour preceded by its length; a class that a test defines goes by value.
     """
     module = sys.modules[type(behaviour).__module__]
     by_value = type(behaviour) is not Behaviour

@@ -2,8 +2,8 @@
 Stub transaction coordinators in a process of their own, with Kafka's states but without records.
 
 A cluster of brokers that handle ApiVersions, Metadata and the transaction APIs. :func:`home` is the
-first coordinator of a transactional id. A connection's requests are handled in order, as brokers
-do; those that change a transaction take ``replication`` seconds each.
+first coordinator of a transactional id. A connection's requests are handled in order, as by real
+brokers; those that change a transaction take ``replication`` seconds each.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Known:
 @dataclass
 class Coordination:
     """
-    The state of all coordinators; a test sets attributes, also while they run.
+    The state of all coordinators; a test may set attributes while they run.
     """
 
     brokers: int = 1
@@ -145,7 +145,7 @@ class Coordination:
         return code if self._failed[key, name] <= times else 0
 
 
-# --- The part of the protocol that is needed ------------------------------------------------------
+# --- The part of the protocol that tests need -----------------------------------------------------
 
 
 def _string(text: str | None) -> bytes:
@@ -169,23 +169,23 @@ def _compact(text: str) -> bytes:
 
 class _Body:
     def __init__(self, body: bytes) -> None:
-        self._body, self._at = body, 0
+        self._body, self._position = body, 0
 
     def number(self, form: str) -> int:
-        (value,) = struct.unpack_from(f">{form}", self._body, self._at)
-        self._at += struct.calcsize(f">{form}")
+        (value,) = struct.unpack_from(f">{form}", self._body, self._position)
+        self._position += struct.calcsize(f">{form}")
         return int(value)
 
     def text(self) -> str:
         size = self.number("h")
-        self._at += max(size, 0)
-        return self._body[self._at - max(size, 0) : self._at].decode()
+        self._position += max(size, 0)
+        return self._body[self._position - max(size, 0) : self._position].decode()
 
     def varint(self) -> int:
         value = shift = 0
         while True:
-            byte = self._body[self._at]
-            self._at += 1
+            byte = self._body[self._position]
+            self._position += 1
             value |= (byte & 0x7F) << shift
             if byte < 0x80:
                 return value
@@ -193,8 +193,8 @@ class _Body:
 
     def compact(self) -> str:
         size = self.varint() - 1
-        self._at += size
-        return self._body[self._at - size : self._at].decode()
+        self._position += size
+        return self._body[self._position - size : self._position].decode()
 
     def compacts(self) -> list[str]:
         return [self.compact() for _ in range(self.varint() - 1)]

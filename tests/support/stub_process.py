@@ -71,7 +71,7 @@ class _Server:
             return
         seconds, behaviour.wait_seconds = behaviour.wait_seconds, 0.0
         if seconds:
-            # As a broker at the end of a log; otherwise the client would fetch in a tight loop.
+            # Like a broker at the end of a log; otherwise the client would fetch in a tight loop.
             await asyncio.sleep(seconds)
         response = _SIZE.pack(correlation) + bytes(flexible) + body
         writer.write(_SIZE.pack(len(response)) + response)
