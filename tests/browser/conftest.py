@@ -27,7 +27,7 @@ SECONDS = 60
 @dataclass
 class Browser:
     """
-    A browser with a window of some size, in a light or dark colour scheme.
+    A browser with a window of a given size, in a light or dark colour scheme.
     """
 
     driver: Chrome
@@ -112,7 +112,7 @@ class Site:
 @pytest.fixture
 def site() -> Iterator[Site]:
     """
-    Return a page that is read anew each second.
+    Serve a page whose data is read again every second.
     """
     opened = Site()
     yield opened

@@ -3,8 +3,8 @@ Makes the pictures of the documentation: the page of `pykafka ui`, and the demo 
 
     make screenshots
 
-The page shows the made-up queries below. The demo runs as by `make demo`, and its picture is what
-it printed.
+The page shows the made-up queries below. The demo runs as in `make demo`, and its picture shows
+what it printed.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ PAGES = {
     "page-dark": (1100, 820, True),
     "page-phone": (390, 820, False),
 }
-LOOKS = 120
-SECONDS_BETWEEN_LOOKS = 10.0
+REFRESHES = 120
+SECONDS_BETWEEN_REFRESHES = 10.0
 PAGE_SECONDS = 60.0
 TERMINAL_COLUMNS = 88
 
 
 def main() -> None:
     """
-    Make all pictures, or those that are named.
+    Make all pictures, or only those that ``--only`` names.
     """
     parser = argparse.ArgumentParser(description="Make the pictures of the documentation.")
     parser.add_argument("--only", choices=["page", "demo"], help="default: both")
@@ -66,17 +66,17 @@ def photograph_page() -> None:
     """
     Photograph the page after 20 minutes of its own time, on each kind of screen.
     """
-    looks = count()
-    began = time.time() - LOOKS * SECONDS_BETWEEN_LOOKS
+    refreshes = count()
+    began = time.time() - REFRESHES * SECONDS_BETWEEN_REFRESHES
     clock = {"now": began}
 
     def data() -> PageData:
-        clock["now"] = began + next(looks) * SECONDS_BETWEEN_LOOKS
+        clock["now"] = began + next(refreshes) * SECONDS_BETWEEN_REFRESHES
         return page_data(clock["now"] - began, clock["now"])
 
     server = PageServer(data, "127.0.0.1", 0, seconds=3600, now=lambda: clock["now"])
     with closing(server), headless_chrome() as driver:
-        for _ in range(LOOKS):
+        for _ in range(REFRESHES):
             server.refresh()
         for name, (width, height, dark) in PAGES.items():
             set_window(driver, width=width, height=height, dark=dark, scale=1)
@@ -91,7 +91,7 @@ def has_queries(driver: Chrome) -> bool:
 
 def page_data(seconds: float, now: float) -> PageData:
     """
-    Return what two queries look like some seconds after the first look: one has just caught up
+    Return the data of two queries some seconds after the first refresh: one has just caught up
     after a slow micro-batch, and the other has a failing record.
     """
     backlog = max(0, round(9_000 * math.sin(seconds / 420) - 2_000))
@@ -150,7 +150,7 @@ def record_demo() -> None:
     # Not a terminal: a live display is recorded once, as it was at its end.
     console = Console(record=True, force_terminal=False, width=TERMINAL_COLUMNS)
     demo_screen.console = console
-    # It takes the console from there while it is imported.
+    # The demo takes the console from demo_screen when it is imported.
     import demo
 
     sys.argv = ["make demo"]

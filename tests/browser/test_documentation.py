@@ -25,7 +25,7 @@ SITE = Path(__file__).parents[2] / "site"
 PAGES = ("", "architecture/exactly-once/", "proof/", "tutorial/", "guarantees/")
 
 
-class Quiet(SimpleHTTPRequestHandler):
+class QuietHandler(SimpleHTTPRequestHandler):
     """
     Serves files without a line in the log for each.
     """
@@ -40,7 +40,9 @@ def url() -> Iterator[str]:
     Serve the site, and return its address.
     """
     assert (SITE / "index.html").is_file(), "build the site with: make docs"
-    with ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(SITE))) as server:
+    with ThreadingHTTPServer(
+        ("127.0.0.1", 0), partial(QuietHandler, directory=str(SITE))
+    ) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield f"http://127.0.0.1:{server.server_port}/"
         server.shutdown()

@@ -74,7 +74,7 @@ def test_low_contrast_is_found(browser: Browser, site: Site) -> None:
     assert [text for text, _ in browser.run(LOW_CONTRASTS)] == ["flights-to-lake"]
 
 
-def test_what_the_page_shows(browser: Browser, site: Site) -> None:
+def test_page_shows_queries_totals_errors_and_dead_letters(browser: Browser, site: Site) -> None:
     """
     The page shows queries with their state, lag and partitions, totals, errors and dead letters.
     """
@@ -98,7 +98,7 @@ def test_what_the_page_shows(browser: Browser, site: Site) -> None:
 
 def test_markup_in_names_is_text(browser: Browser, site: Site) -> None:
     """
-    A query's name or an error that looks like markup is shown as it is, and runs nothing.
+    A query's name or an error that looks like markup is shown as text, and creates no element.
     """
     browser.open(site.url)
 
@@ -109,7 +109,7 @@ def test_markup_in_names_is_text(browser: Browser, site: Site) -> None:
 
 def test_page_follows_the_data(browser: Browser, site: Site) -> None:
     """
-    A new lag is shown without a reload; tables that were opened stay open.
+    A new lag is shown without a reload, opened tables stay open, and the curve gets longer.
     """
     browser.open(site.url)
     browser.run("document.querySelector('summary').click()")
@@ -170,7 +170,7 @@ def test_structure_for_screen_readers(browser: Browser, site: Site) -> None:
     assert browser.run(unnamed) == 0
 
 
-def test_keyboard(browser: Browser, site: Site) -> None:
+def test_page_can_be_used_by_keyboard(browser: Browser, site: Site) -> None:
     """
     The skip link comes first and leads to the main part; from there the keyboard changes the unit
     of the charts and opens the partitions, and the focus is visible and survives a refresh.

@@ -1,3 +1,3 @@
 """
-The soak: all workloads at once on real brokers and Spark executors, while nemeses strike.
+The soak test: all workloads at once on real brokers and Spark executors, while nemeses strike.
 """

@@ -32,14 +32,14 @@ _IS_INSIDE = "SOAK_MOUNT_NAMESPACE"
 
 def main() -> int:
     """
-    Make rounds until the time is over, write the results after each, and return 1 for an anomaly.
+    Run rounds until the time is up, write the results after each, and return 1 for an anomaly.
     """
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--minutes", type=float, default=60.0)
     parser.add_argument("--round-seconds", type=float, default=ROUND_SECONDS)
     parser.add_argument("--rate", type=float, default=RATE, help="records a second, of each topic")
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--faults", type=_kinds, help="only these, separated by commas")
+    parser.add_argument("--faults", type=_kinds, help="cause only these, separated by commas")
     parser.add_argument("--results", type=Path, default=Path("soak.json"))
     parser.add_argument("--keep", action="store_true", help="leave logs and checkpoints in place")
     arguments = parser.parse_args()
@@ -110,7 +110,7 @@ class Soak:
 
     def run(self) -> None:
         """
-        Make rounds until the time is over.
+        Run rounds until the time is up.
         """
         possible = possible_kinds(self.rig)
         kinds = tuple(kind for kind in self.arguments.faults or possible if kind in possible)
@@ -165,7 +165,7 @@ class Soak:
 
     def summary(self) -> str:
         """
-        Return the totals in a line.
+        Return the totals in one line.
         """
         return totals(self.to_json())
 

@@ -69,13 +69,13 @@ def _timeline(runs: Sequence[dict[str, Any]]) -> Figure:
 
 def _rounds(runs: Sequence[dict[str, Any]]) -> Iterator[tuple[float, dict[str, Any]]]:
     """
-    Yield each round with the moment that is 0 on the axis: a run follows the one before it.
+    Yield each round with the time that is 0 on the axis; each run starts where the last one ended.
     """
-    before = 0.0
+    earlier_seconds = 0.0
     for run in runs:
         for each in run["rounds"]:
-            yield run["start"] - before, each
-        before += run["end"] - run["start"]
+            yield run["start"] - earlier_seconds, each
+        earlier_seconds += run["end"] - run["start"]
 
 
 def _rates(samples: Sequence[dict[str, Any]], start: float) -> tuple[list[float], list[float]]:

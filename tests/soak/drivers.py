@@ -1,5 +1,5 @@
 """
-Driver programs in processes of their own, which are killed and started again.
+Driver programs in processes of their own, which can be killed and restarted.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ JOB = Path(__file__).with_name("job.py")
 READY_SECONDS = 180.0
 STOP_SECONDS = 30.0
 EXECUTOR, WORKER = "CoarseGrainedExecutorBackend", "pyspark.daemon"
-#: The process that plans a Python source, and the one that commits a Python sink's batches.
+#: The module of the driver-side process that plans a Python source.
 PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"
 
 CONF = {
@@ -65,7 +65,7 @@ class Driver:
 
     name: str
     folder: Path
-    #: The environment of its Python processes, beside that of this process.
+    #: The environment variables of its processes, in addition to those of this process.
     environment: Mapping[str, str]
     starts: int = 0
     query_starts: int = 0
@@ -78,7 +78,7 @@ class Driver:
 
     def start(self) -> None:
         """
-        Start a process and, once Spark is ready, the queries of the last one.
+        Start a process and, once Spark is ready, the queries of the previous one.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         self.starts += 1
@@ -113,7 +113,7 @@ class Driver:
     @property
     def is_alive(self) -> bool:
         """
-        Whether the process runs.
+        Whether the process is running.
         """
         return self._process is not None and self._process.poll() is None
 
@@ -144,7 +144,7 @@ class Driver:
         number = self._measurements
         self._send(do="measure", id=number)
 
-        def found() -> dict[str, Any] | None:
+        def measurement() -> dict[str, Any] | None:
             self.poll()
             events = [
                 event
@@ -156,8 +156,8 @@ class Driver:
         result: dict[str, Any] = {}
 
         def missing() -> str | None:
-            result.update(found() or {})
-            return None if result else f"the driver {self.name} does not measure"
+            result.update(measurement() or {})
+            return None if result else f"the driver {self.name} has sent no measurement"
 
         wait_until(missing, seconds)
         return {name: value for name, value in result.items() if name not in {"event", "at", "id"}}
@@ -222,7 +222,7 @@ class Driver:
 
     def resume(self) -> None:
         """
-        Let it go on.
+        Let the driver continue.
         """
         self._signal(signal.SIGCONT)
 

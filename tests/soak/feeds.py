@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 PARTITIONS = 3
 SECONDS = 120.0
 COMMITTED_ONLY = {"isolation.level": "read_committed"}
-#: The replicas that a changing topic has; the third broker keeps the rest of the cluster alive.
+#: The replicas of a changing topic; the third broker keeps the rest of the cluster alive.
 FIRST_LEADER, FOLLOWER = 1, 2
 _FALL_BEHIND_SECONDS = 8.0
 _ELECTION_SECONDS = 60.0
@@ -73,7 +73,7 @@ class Feed:
     @property
     def is_running(self) -> bool:
         """
-        Whether it writes.
+        Whether a producer is writing.
         """
         return self._is_running
 
@@ -108,9 +108,10 @@ class Feed:
 
     def truth(self, records: list[SourceRecord], brokers: Verdict) -> Truth:
         """
-        Return the outcome of each record, by label and partition; the topic decides the open ones.
+        Return the outcome of each record, by label and partition.
 
-        An acknowledged record that is not in the topic was lost by the brokers.
+        If the producer does not know the outcome, the topic decides. An acknowledged record that is
+        not in the topic was lost by the brokers.
         """
         present = {record.value for record in records}
         truth: Truth = {}
@@ -146,7 +147,7 @@ class Feed:
 @dataclass
 class ChangingFeed(Feed):
     """
-    The input of a query that reads on while its topic is changed under it.
+    The input of a query that keeps reading while its topic is changed.
 
     ``is_read`` says whether the query has read all records.
     """
@@ -167,7 +168,7 @@ class ChangingFeed(Feed):
 
     def recreate(self) -> None:
         """
-        Delete the topic and create it again, with one partition less than it may have by then.
+        Delete the topic, and create it again with its original number of partitions.
         """
         self._settle()
         self.gone |= set(self._writers)

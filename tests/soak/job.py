@@ -1,7 +1,7 @@
 """
 A driver in its own process: it runs the queries that standard input asks for, until it is killed.
 
-Commands are lines of JSON; events are written to a file of JSON lines. Nothing here knows of
+Commands are lines of JSON; events are written to a file of JSON lines. Nothing here knows about
 faults: they come from outside. A query that fails is restarted, as a user would with `supervise`.
 """
 
@@ -37,7 +37,7 @@ POLL_SECONDS = 1.0
 #: Spark drops events that are not newer than its first watermark, the start of 1970.
 FIRST_SECOND = 1_000_000_000
 MEGABYTE = 1 << 20
-#: Spark gives a Python process ten seconds to start, too few for many at once.
+#: Spark gives a Python process ten seconds to start, which is too short for many at once.
 STARTING = threading.Lock()
 START_SECONDS, START_POLL_SECONDS = 30.0, 0.2
 
@@ -114,9 +114,9 @@ def complete(spark: SparkSession, query: Query) -> DataFrame:
 
 
 def joined(spark: SparkSession, query: Query) -> DataFrame:
-    late = f"{query['delay']} seconds"
-    left_side = records(spark, query).withWatermark("at", late).alias("left")
-    right_side = records(spark, query, 1).withWatermark("at", late).alias("right")
+    delay = f"{query['delay']} seconds"
+    left_side = records(spark, query).withWatermark("at", delay).alias("left")
+    right_side = records(spark, query, 1).withWatermark("at", delay).alias("right")
     same = F.expr(
         "left.of = right.of AND left.number = right.number "
         "AND right.at BETWEEN left.at AND left.at + INTERVAL 1 HOUR"
@@ -126,12 +126,12 @@ def joined(spark: SparkSession, query: Query) -> DataFrame:
 
 
 def rate(spark: SparkSession, query: Query) -> DataFrame:
-    windows = (
+    rows = (
         spark.readStream.format("rate-micro-batch")
         .options(rowsPerBatch=query["rows_per_batch"], numPartitions=2)
         .load()
     )
-    return windows.select(
+    return rows.select(
         F.format_string("rate/0/%d", "value").alias("text"),
         F.col("value").cast("string").alias("key"),
     )
@@ -185,17 +185,17 @@ class Progress(StreamingQueryListener):
 
     def onQueryStarted(self, event: Any) -> None:  # noqa: N802 (Spark's name)
         """
-        Nothing: the query's own thread says so.
+        Ignore the event: the query's own thread reports the start.
         """
 
     def onQueryIdle(self, event: Any) -> None:  # noqa: N802 (likewise)
         """
-        Nothing.
+        Ignore the event.
         """
 
     def onQueryTerminated(self, event: Any) -> None:  # noqa: N802 (likewise)
         """
-        Nothing: the query's own thread says so.
+        Ignore the event: the query's own thread reports the end.
         """
 
     def onQueryProgress(self, event: Any) -> None:  # noqa: N802 (likewise)
@@ -228,8 +228,8 @@ class RunningQuery:
 
     def finish(self) -> None:
         """
-        Process all available records, also results that need a further micro-batch, and stop; retry
-        after a failure.
+        Process all available records, including results that need another micro-batch, and stop;
+        retry after a failure.
         """
         while self._thread.is_alive() and not self._finished():
             time.sleep(POLL_SECONDS)
@@ -253,7 +253,7 @@ class RunningQuery:
 
     def _run(self) -> None:
         try:
-            # Spark looks Python's formats up in the active session of the thread; this sets it.
+            # Spark looks up Python data sources in the thread's active session; this sets it.
             self._spark.createDataFrame([], "value binary")
             supervise(self._start, POLICY, self._report)
         except Exception as error:  # noqa: BLE001 (part of the verdict)
@@ -297,7 +297,7 @@ class RunningQuery:
 
 def await_sources(query: StreamingQuery) -> None:
     """
-    Return once the sources are initialised, or the query has failed, or the time is over.
+    Return once the sources are initialised, the query has failed, or the time is up.
     """
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end and query.isActive:
@@ -343,7 +343,7 @@ def measured(spark: SparkSession) -> dict[str, int]:
 
 def serve(spark: SparkSession, events: Events) -> None:
     """
-    Execute the commands of the standard input until it ends.
+    Execute the commands from standard input until it ends.
     """
     running: dict[str, RunningQuery] = {}
     for line in sys.stdin:
@@ -361,7 +361,7 @@ def serve(spark: SparkSession, events: Events) -> None:
 
 def main() -> None:
     """
-    Start Spark, say so, and serve.
+    Start Spark, report ``ready``, and execute commands.
     """
     arguments = json.loads(sys.argv[1])
     builder = SparkSession.builder

@@ -1,5 +1,5 @@
 """
-The faults of a round; each is made, lasts, and is healed before the next one.
+The faults of a round; each is injected, and healed before the next one.
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ _CLOCK_JUMPS = (-7200, -30, 45, 7200)
 
 class ChangingTopic(Protocol):
     """
-    The topic that is changed while it is read.
+    The topic that is changed while a query reads it.
     """
 
     def recreate(self) -> None:
         """
-        Delete it and create it again.
+        Delete the topic and create it again.
         """
 
     def add_partition(self) -> None:
@@ -58,7 +58,7 @@ class ChangingTopic(Protocol):
 
     def elect_uncleanly(self) -> None:
         """
-        Let a replica lead that lacks the last records.
+        Elect a leader that lacks the last records.
         """
 
 
@@ -126,7 +126,7 @@ def full_disk(scene: Scene, random: Random) -> Iterator[str]:  # noqa: ARG001 (t
     disk.fill()
     yield f"broker {SMALL_DISK_BROKER}"
     disk.free()
-    # Kafka gives up a disk for good, and a broker without a disk ends.
+    # Kafka takes a failed disk offline for good, and a broker without a disk shuts down.
     scene.rig.cluster.kafka.restart(SMALL_DISK_BROKER)
 
 
@@ -209,7 +209,7 @@ def elected_leaders(scene: Scene, random: Random) -> Iterator[str]:
     for topic in topics:
         nodes = sorted(scene.rig.cluster.proxies, key=lambda _: random.random())
         _reassign(scene.rig, topic, 0, nodes)
-        # Where the preferred replica leads already, there is no election.
+        # If the preferred replica already leads, there is no election.
         with suppress(KafkaException):
             admin.elect_leaders(ElectionType.PREFERRED, [Position(topic, 0)]).result(
                 _REQUEST_SECONDS
@@ -341,7 +341,7 @@ KINDS: dict[str, FaultKind] = {
 
 def possible_kinds(rig: Rig) -> tuple[str, ...]:
     """
-    Return the faults that can be made on this machine.
+    Return the faults that can be injected on this machine.
     """
     return tuple(kind for kind in KINDS if rig.disk is not None or kind != "disk full")
 
@@ -349,7 +349,7 @@ def possible_kinds(rig: Rig) -> tuple[str, ...]:
 @dataclass(frozen=True, slots=True)
 class Fault:
     """
-    A fault that was made: when, on what, and until when it lasted.
+    A fault that was injected: its kind, its target, and when it started and ended.
     """
 
     kind: str
@@ -359,7 +359,7 @@ class Fault:
 
     def to_json(self) -> dict[str, Any]:
         """
-        Return it as a document.
+        Return the fault as a document.
         """
         return asdict(self)
 
@@ -367,7 +367,7 @@ class Fault:
 @dataclass
 class Nemesis:
     """
-    Strikes as planned until the time is over; an error of the rig ends it.
+    Strikes as planned until the time is up; an error of the rig ends it.
     """
 
     scene: Scene
@@ -404,7 +404,7 @@ def _broker(random: Random) -> int:
 def _kill_one(victim: str, groups: Sequence[Sequence[psutil.Process]], random: Random) -> str:
     processes = [process for group in groups for process in group]
     if not processes:
-        return f"{victim}, of which there was none"
+        return f"{victim}, but there was none"
     with suppress(psutil.NoSuchProcess):
         random.choice(processes).kill()
     return victim
@@ -438,10 +438,10 @@ def _reassign(rig: Rig, topic: str, partition: int, nodes: Sequence[int]) -> Non
             topics=[topic_type(name=topic, partitions=[assignment])],
             version=connection.version(AlterPartitionReassignmentsRequest, 0),
         )
-        answer = connection.request(request, deadline)
+        response = connection.request(request, deadline)
     finally:
         connection.close()
-    codes = [each.error_code for topic in answer.responses for each in topic.partitions]
+    codes = [each.error_code for topic in response.responses for each in topic.partitions]
     if codes != [0]:
         msg = f"moving {topic}-{partition} to {list(nodes)}: error codes {codes}"
         raise ServerError(msg)

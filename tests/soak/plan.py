@@ -28,7 +28,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
 #: One driver lives as long as the run, so that its resources can be compared; the other is killed.
 STEADY, MORTAL = "steady", "mortal"
 
-#: The share of a round in which nothing is broken, before everything is healed and drained.
+#: The share of a round, at its end, in which no fault is injected before everything is drained.
 QUIET_SHARE = 0.25
 
 _FIRST_STRIKE_SECONDS = (3.0, 8.0)
@@ -51,7 +51,7 @@ class Strike:
 @dataclass(frozen=True, slots=True)
 class RoundPlan:
     """
-    One round: a shape and a driver for each workload, and faults until the time is over.
+    One round: a shape and a driver for each workload, and more faults than the time allows.
     """
 
     number: int
@@ -65,7 +65,7 @@ def plan_round(seed: int, number: int, kinds: tuple[str, ...], seconds: float) -
     """
     Draw a round; the same seed and number give the same round.
 
-    The kinds are shuffled like cards, so that a run of some rounds has all of them.
+    The kinds are shuffled like cards, so that a run of several rounds uses all of them.
     """
     random = Random(f"{seed}/{number}")
     shapes = {name: random.choice(choices) for name, choices in SHAPES.items()}
@@ -81,7 +81,7 @@ def _strikes(
     strikes: list[Strike] = []
     pause = random.uniform(*_FIRST_STRIKE_SECONDS)
     # As many as would fit if each were as short as possible; the time decides how many are used.
-    for kind in _deck(seed, number, kinds, most=int(budget / _STRIKE_SECONDS[0])):
+    for kind in _deck(seed, number, kinds, count=int(budget / _STRIKE_SECONDS[0])):
         strikes.append(
             Strike(kind, pause, random.uniform(*_STRIKE_SECONDS), random.getrandbits(32))
         )
@@ -89,18 +89,17 @@ def _strikes(
     return tuple(strikes)
 
 
-def _deck(seed: int, number: int, kinds: tuple[str, ...], most: int) -> list[str]:
+def _deck(seed: int, number: int, kinds: tuple[str, ...], count: int) -> list[str]:
     """
     Return the kinds of a round, from a shuffled deck that the rounds go through one after another.
     """
-    start = number * CARDS_PER_ROUND
     cards: list[str] = []
-    second = start
-    while len(cards) < most:
+    index = number * CARDS_PER_ROUND
+    while len(cards) < count:
         deck = list(kinds)
-        Random(f"{seed}/deck/{second // len(kinds)}").shuffle(deck)
-        cards.append(deck[second % len(kinds)])
-        second += 1
+        Random(f"{seed}/deck/{index // len(kinds)}").shuffle(deck)
+        cards.append(deck[index % len(kinds)])
+        index += 1
     return cards
 
 

@@ -1,5 +1,5 @@
 """
-Writes docs/proof.md from recorded results, to which it adds ``SOAK.json``:
+Writes docs/proof.md from the recorded results, after adding those in ``SOAK.json``:
 ``python -m tests.soak.report SOAK.json``.
 """
 
@@ -296,7 +296,7 @@ def _simulation_row(summary: Summary) -> tuple[object, ...]:
 
 def main() -> None:
     """
-    Record the results in the named file, if there is one, and write the page from all results.
+    Record the results of the named file, if there is one, and write the page from all results.
     """
     parser = argparse.ArgumentParser(prog="python -m tests.soak.report", description=__doc__)
     parser.add_argument("results", nargs="?", type=Path, help="a new file of results")

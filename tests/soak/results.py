@@ -20,7 +20,7 @@ def environment() -> dict[str, Any]:
 
 def totals(document: dict[str, Any]) -> str:
     """
-    Return the totals of a run in a line.
+    Return the totals of a run in one line.
     """
     workloads = [workload for each in document["rounds"] for workload in each["workloads"]]
     outcomes = Counter(workload["outcome"] for workload in workloads)

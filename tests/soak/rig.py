@@ -31,7 +31,7 @@ _COMMAND_SECONDS = 30
 _CLOCK = Path(__file__).with_name("clock")
 
 CONFIG = {
-    # Groups of dead drivers free their members soon.
+    # The transactions of dead drivers are aborted soon after they time out.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": 2_000,
     "offsets.topic.num.partitions": 3,
 }
@@ -93,7 +93,7 @@ class SmallDisk:
 
     def mount(self) -> None:
         """
-        Move the broker's data there.
+        Mount the file system, and move the broker's data to it.
         """
         self._kafka.stop(SMALL_DISK_BROKER)
         aside = self._data.with_name("aside")
@@ -114,7 +114,7 @@ class SmallDisk:
 
     def fill(self) -> None:
         """
-        Leave no byte free.
+        Fill the disk until no byte is free.
         """
         block = b"\0" * (1 << 20)
         with self._ballast.open("wb", buffering=0) as file:
@@ -126,7 +126,7 @@ class SmallDisk:
 
     def free(self) -> None:
         """
-        Give the space back.
+        Free the space again.
         """
         self._ballast.unlink(missing_ok=True)
 
@@ -188,7 +188,7 @@ class Rig:
 
     def heal(self) -> None:
         """
-        End all faults that a nemesis may have left.
+        End all faults that a nemesis may have left behind.
         """
         for proxy in self.cluster.proxies.values():
             proxy.delay, proxy.rate = 0.0, 0

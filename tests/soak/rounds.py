@@ -189,9 +189,9 @@ class Round:
         inputs = [self.feeds["a"].topic, self.feeds["b"].topic]
         scene = Scene(self.rig, inputs, self._outputs(), changing)
         nemesis = Nemesis(scene, self.plan.strikes, self.say)
-        loud = Deadline.after(self.seconds * (1 - plan.QUIET_SHARE))
+        last_strike = Deadline.after(self.seconds * (1 - plan.QUIET_SHARE))
         try:
-            nemesis.run(loud)
+            nemesis.run(last_strike)
         except Exception as error:  # noqa: BLE001 (healed below; the round says so)
             self.trouble.append(f"a fault could not be made or healed: {error!r}"[:500])
         self.rig.heal()
@@ -212,8 +212,8 @@ class Round:
         Finish the queries that have read everything; return whether all workloads have finished.
         """
         for workload in self.workloads:
-            for query, before in zip(workload.queries, [None, *workload.queries], strict=False):
-                is_due = before is None or before.is_finished
+            for query, previous in zip(workload.queries, [None, *workload.queries], strict=False):
+                is_due = previous is None or previous.is_finished
                 if query.name in self._finishing or not is_due or not self._has_caught_up(workload):
                     continue
                 self._finishing.add(query.name)
@@ -224,7 +224,7 @@ class Round:
 
     def _has_caught_up(self, workload: Workload) -> bool:
         """
-        Whether recorded progress has reached Spark's: a background thread writes it.
+        Return whether the recorded progress, which a background thread writes, has reached Spark's.
         """
         if workload.watch is None:
             return True
@@ -263,7 +263,7 @@ class Round:
         self.close()
         for query in (query for workload in self.workloads for query in workload.queries):
             query.driver.forget(query.name)
-        # A query that hangs would go on through all further rounds.
+        # A query that hangs would continue through all further rounds.
         for driver in {
             query.driver.name: query.driver
             for w in self.workloads
@@ -289,7 +289,7 @@ class Round:
                 self._watch_progress()
                 self._add_sample()
         except Exception as error:
-            # Without samples a progress store is never seen to be through.
+            # Without samples, a progress store is never seen to have caught up.
             self.trouble.append(f"sampling ended: {error!r}")
             raise
 
@@ -313,7 +313,7 @@ class Round:
             try:
                 recorded = workload.store.read()
             except _STORE_ERRORS:
-                # The store is down, as the nemesis wants it.
+                # The store is down, as the nemesis intends.
                 continue
             (query,) = workload.queries
             committed = query.committed_ends()
@@ -321,7 +321,7 @@ class Round:
 
     def _poll(self) -> None:
         """
-        Take the new events of all drivers; this thread and the sampler call it.
+        Process the new events of all drivers; called by the round's own thread and by the sampler.
         """
         by_name = {query.name: query for w in self.workloads for query in w.queries}
         with self._polling:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KEYS = 12
-#: A number is also the time of its event, in seconds.
+#: The number of a record is also its event time, in seconds.
 WINDOW, DELAY = 500, 2_000
 ROWS_PER_BATCH = 200
 
@@ -65,17 +65,17 @@ def output_row(partition: int, offset: int, value: bytes | None) -> OutputRow:
     return OutputRow(partition, offset, _row(text, offset, number), number, attempt)
 
 
-def kept_row(value: bytes, where: int, batch: int) -> ReadRow:
+def kept_row(value: bytes, index: int, batch: int) -> ReadRow:
     """
     Parse a row of the sink that keeps each micro-batch.
     """
-    return _row(value, where, batch)
+    return _row(value, index, batch)
 
 
-def _row(text: bytes, where: int, batch: int) -> ReadRow:
+def _row(text: bytes, index: int, batch: int) -> ReadRow:
     match = _VALUE.fullmatch(text)
     if match is None:
-        return ReadRow("", _NOWHERE, where, text)
+        return ReadRow("", _NOWHERE, index, text)
     # All keys of a complete result are written in each micro-batch.
     number = batch if match["number"] is None else int(match["number"])
     return ReadRow(match["label"].decode(), int(match["place"]), number, text)
@@ -90,7 +90,7 @@ def forwarded(inputs: Iterable[Truth]) -> Truth:
 
 def windowed(records: Iterable[SourceRecord]) -> Truth:
     """
-    Return the counts by key and window in append mode; windows still open may be written, or not.
+    Return the counts by key and window in append mode; open windows may or may not be written.
     """
     all_records = list(records)
     counts = Counter((r.number % KEYS, r.number - r.number % WINDOW) for r in all_records)
@@ -105,7 +105,7 @@ def windowed(records: Iterable[SourceRecord]) -> Truth:
 
 def complete(records: Sequence[SourceRecord], ends: Mapping[int, Mapping[int, int]]) -> Truth:
     """
-    Return the counts by key after each micro-batch, given where each ended.
+    Return the counts by key after each micro-batch; ``ends`` are the end offsets of each.
     """
     truth: Truth = {("complete", key): [] for key in range(KEYS)}
     for batch, end in sorted(ends.items()):
@@ -130,7 +130,7 @@ def joined(left: Iterable[SourceRecord], right: Iterable[SourceRecord]) -> Truth
 
 def rated(committed: int, planned: int) -> Truth:
     """
-    Return the rows of one of Spark's own sources, given the committed and planned micro-batches.
+    Return the rows of Spark's rate source after these numbers of committed and planned batches.
     """
     done = committed * ROWS_PER_BATCH
     return {

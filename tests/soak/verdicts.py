@@ -77,8 +77,9 @@ def check_output(
     is_through: bool,
 ) -> Verdict:
     """
-    Compare an output topic, read committed, with the truth; at least once, each duplicate needs a
-    reason.
+    Compare the committed rows of an output topic with the truth.
+
+    Unless the write was ``exactly_once``, duplicates are allowed, but each must be explained.
     """
     verdict = Verdict()
     read_rows = [each.row for each in rows]
@@ -103,9 +104,9 @@ def unexplained(rows: Iterable[OutputRow]) -> list[tuple[str, int, int]]:
         copies[each.row.topic, each.row.partition, each.row.offset].append(each)
     return [
         position
-        for position, same in copies.items()
-        if len({each.attempt for each in same}) < len(same)
-        or len({each.batch for each in same}) > 1
+        for position, rows_there in copies.items()
+        if len({each.attempt for each in rows_there}) < len(rows_there)
+        or len({each.batch for each in rows_there}) > 1
     ]
 
 
@@ -113,7 +114,7 @@ def check_kept(
     truth: Truth, batches: Sequence[Sequence[ReadRow]], *, is_ordered: bool, is_through: bool
 ) -> Verdict:
     """
-    Compare micro-batches that a sink has kept once with the truth.
+    Compare the micro-batches that a sink has kept, each once, with the truth.
     """
     verdict = Verdict()
     checked_batches = batches if is_ordered else [[row for rows in batches for row in rows]]
@@ -129,7 +130,7 @@ Offsets = dict[int, int]
 @dataclass
 class ProgressWatch:
     """
-    Samples of recorded progress, each with Spark's committed offsets, which are read after it.
+    Samples of recorded progress, each with Spark's committed offsets, which are read afterwards.
     """
 
     recorded: Offsets = field(default_factory=dict)
@@ -138,7 +139,7 @@ class ProgressWatch:
 
     def add(self, recorded: Offsets, committed: Mapping[int, int]) -> None:
         """
-        Add a sample: recorded offsets never move back, and are never ahead.
+        Add a sample: recorded offsets must never move back, or be ahead of Spark's committed ones.
         """
         self.samples += 1
         for partition, offset in recorded.items():
@@ -186,7 +187,7 @@ def check_footprint(samples: Sequence[Sample], starts: Sequence[int]) -> dict[st
     """
     Return the resources that have grown beyond their limits, from the first sample to the last.
 
-    ``starts`` are the starts of queries until each sample.
+    ``starts`` are the numbers of query starts up to each sample.
     """
     if len(samples) < ENOUGH_SAMPLES:
         return {}

@@ -86,14 +86,14 @@ class SoakQuery:
 
     def start(self) -> None:
         """
-        Start it in its driver.
+        Start the query in its driver.
         """
         self.kept.mkdir(parents=True)
         self.driver.run(self.name, self.document())
 
     def document(self) -> dict[str, Any]:
         """
-        Return the query in the form that the driver takes.
+        Return the query in the form that the driver expects.
         """
         sink = self.sink
         if sink is not None:
@@ -115,7 +115,7 @@ class SoakQuery:
 
     def take(self, event: Mapping[str, Any]) -> None:
         """
-        Take in an event of the driver.
+        Process an event from the driver.
         """
         kind = event["event"]
         if kind == "progress":
@@ -132,7 +132,7 @@ class SoakQuery:
 
     def has_read(self, ends: Mapping[str, Mapping[int, int] | None]) -> bool:
         """
-        Whether Spark has committed all micro-batches up to these ends of its topics.
+        Return whether Spark has committed all micro-batches up to these ends of the query's topics.
         """
         committed = self.committed_ends()
         if len(committed) < len(self.topics):
@@ -145,14 +145,14 @@ class SoakQuery:
 
     def committed_ends(self) -> list[dict[int, int]]:
         """
-        Return the ends of the last committed micro-batch, of each source.
+        Return the end offsets of the last committed micro-batch, for each source.
         """
         last = truth.committed_batch(self.checkpoint)
         return truth.batch_ends(self.checkpoint, last) if last >= 0 else []
 
     def kept_batches(self) -> list[list[ReadRow]]:
         """
-        Return the micro-batches that the sink has kept, in their order.
+        Return the micro-batches that the sink has kept, in order.
         """
         files = sorted(self.kept.glob("[0-9]*.json"), key=lambda file: int(file.stem))
         return [
@@ -167,7 +167,7 @@ class SoakQuery:
 @dataclass
 class Workload:
     """
-    A workload in one round: its queries in their order, and the store of its progress.
+    A workload in one round: its queries in the order of the data, and the store of its progress.
     """
 
     name: str
@@ -216,14 +216,14 @@ class Workload:
             )
         result.add(verdict)
         if result.rows < MIN_ROWS or not result.records:
-            result.void = f"only {result.rows} rows were read, {result.records} were due"
+            result.void = f"only {result.rows} rows were read, {result.records} were expected"
         return result
 
     def _check_queries(self, result: WorkloadResult) -> None:
         for query in self.queries:
             if not query.is_finished:
-                last = query.failures[-1:] or ["no error"]
-                result.anomaly("hung", f"{query.name} was not through at the deadline: {last[0]}")
+                (last_error,) = query.failures[-1:] or ["no error"]
+                result.anomaly("hung", f"{query.name} had not finished in time: {last_error}")
             if query.ended is not None:
                 result.anomaly("ended", f"{query.name}: {query.ended[:2_000]}")
             if query.differs:
@@ -254,12 +254,12 @@ class Workload:
             return truth.joined(inputs.records[labels[0]], inputs.records[labels[1]])
         if shape == "complete":
             ends = truth.committed_ends(first.checkpoint)
-            (only,) = labels
-            return truth.complete(inputs.records[only], {n: end[0] for n, end in ends.items()})
+            (label,) = labels
+            return truth.complete(inputs.records[label], {n: end[0] for n, end in ends.items()})
         return truth.forwarded(inputs.truths[label] for label in labels)
 
 
-# --- Progress stores, looked at by plain clients --------------------------------------------------
+# --- Progress stores, read by plain clients -------------------------------------------------------
 
 
 @dataclass
@@ -304,7 +304,7 @@ class GroupStore(Store):
 
 class ZooKeeperStore(Store):
     """
-    Nodes of ZooKeeper.
+    ZooKeeper's nodes.
     """
 
     def __init__(self, hosts: str, name: str, topic: str) -> None:
@@ -330,7 +330,7 @@ class ZooKeeperStore(Store):
         self._client.close()
 
 
-# --- Making them ----------------------------------------------------------------------------------
+# --- Making the workloads -------------------------------------------------------------------------
 
 
 def make_workloads(

@@ -18,7 +18,7 @@ _time, _time_ns, _monotonic = time.time, time.time_ns, time.monotonic
 
 class _Offset:
     """
-    The seconds in the file, which is read again after half a second.
+    The seconds in the file, which is read again at most every half second.
     """
 
     def __init__(self) -> None:
