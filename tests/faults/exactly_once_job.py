@@ -1,7 +1,7 @@
 """
 A job in its own process that writes numbers exactly once to a topic, with one fault.
 
-Arguments: bootstrap servers, topic, the fault's name, a file that says that it has happened, and
+Arguments: bootstrap servers, topic, the fault's name, a file that is created when it happens, and
 the options of the write as JSON.
 """
 
@@ -31,9 +31,9 @@ TASKS = 4
 bootstrap, topic, fault, flag, options = sys.argv[1:]
 
 
-def first(task: TaskContext) -> bool:
+def is_hit(task: TaskContext) -> bool:
     """
-    Return whether this is the task attempt that the fault hits.
+    Return whether the fault hits this task attempt.
     """
     return task.partitionId() == 1 and task.attemptNumber() == 0
 
@@ -50,7 +50,7 @@ def kill_workers() -> None:
 
 def fail() -> None:
     """
-    Raise as a user's function does.
+    Raise an error, as a user's function may.
     """
     msg = "planted"
     raise RuntimeError(msg)
@@ -78,7 +78,7 @@ def with_fault(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     task = TaskContext.get()
     assert task is not None
     for index, batch in enumerate(batches):
-        if index == 8 and first(task):
+        if index == 8 and is_hit(task):
             Path(flag).touch()
             FAULTS[fault]()
         yield batch
@@ -90,7 +90,7 @@ spark = (
     .config("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
     .getOrCreate()
 )
-# Long rows and small batches, so that those before the fault have been sent.
+# Long rows and small batches, so that the rows before the fault have been sent.
 value = sf.rpad(sf.col("id").cast("string"), 300, " ").alias("value")
 numbers = spark.range(0, COUNT, 1, TASKS).select(value)
 writer = numbers.mapInArrow(with_fault, "value string").write.format("pykafka").mode("append")

@@ -45,7 +45,7 @@ Query = dict[str, Any]
 
 def numbers(query: Query, topic: int = 0) -> DataFrame:
     """
-    Return the stream of a topic's numbers; the event time of each follows from it.
+    Return the stream of a topic's numbers, each with an event time that is derived from it.
     """
     read = (
         spark.readStream.format("pykafka")
@@ -163,7 +163,7 @@ def started(query: Query) -> StreamingQuery:
     """
     Start a query, and return it once its sources are initialised, or it has failed.
 
-    Spark gives a Python worker ten seconds to start, too few for many at once on a loaded machine.
+    Spark gives a Python worker ten seconds to start, too short for many at once on a busy machine.
     """
     running = write(query)
 
@@ -177,7 +177,7 @@ def started(query: Query) -> StreamingQuery:
 
 def finish(query: Query, running: StreamingQuery) -> bool | None:
     """
-    Wait until a query has written everything; return whether it succeeded, None to run it again.
+    Wait until a query has written everything; return whether it succeeded, or None to rerun it.
     """
     try:
         if is_endless(query):

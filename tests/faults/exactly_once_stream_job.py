@@ -1,10 +1,10 @@
 """
-A job in its own process that copies a topic by a stream, in small micro-batches, to its end.
+A job in its own process: a stream that copies a topic to its end, in small micro-batches.
 
 Arguments: bootstrap servers, checkpoint, the options of the sink, the faults, and Spark's settings;
-the last three as JSON. A fault has a ``point``, the ``batch`` that it happens in, the ``task`` that
-it happens to or the ``count`` of committed tasks, and ``flag``, a file that exists once it has
-happened; it happens once.
+the last three as JSON. A fault has a ``point``, the ``batch`` in which it happens, the ``task`` it
+hits or the ``count`` of committed tasks, and ``flag``, a file that exists once it has happened; it
+happens once.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class FaultySource(DefaultSource):
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> Any:  # noqa: ARG002, N802 (Spark's name)
         """
-        Return the writer that the faults happen to.
+        Return the writer with the planted faults.
         """
         options = dict(self.options)
         planted = json.loads(options.pop("planted"))
@@ -66,7 +66,7 @@ class FaultySource(DefaultSource):
 
 class FaultyWriter(KafkaStreamWriter):
     """
-    A writer in which each fault happens at its point.
+    A writer in which each planted fault happens at its point.
     """
 
     def __init__(self, planted: dict[str, Any], *options: Any) -> None:
@@ -76,7 +76,7 @@ class FaultyWriter(KafkaStreamWriter):
 
     def write(self, iterator: Iterator[Any]) -> KafkaWriterCommitMessage:
         """
-        Write the rows, with the fault if it belongs to this task.
+        Write the rows, with the fault if it hits this task.
         """
         task = TaskContext.get()
         assert task is not None
@@ -173,7 +173,7 @@ source = (
     spark.readStream.format("pykafka")
     .options(**servers, subscribe=sink.pop("source"), startingOffsets="earliest")
     .option("maxOffsetsPerTrigger", sink.pop("rows"))
-    # Else one task would read batches as small as these.
+    # Otherwise the driver would read such small batches itself, and one task would write them.
     .option("minPartitions", 1)
     .load()
 )

@@ -20,7 +20,7 @@ from pyspark_pykafka.progress.store_session import StoreSession
 
 def main() -> None:
     """
-    Record the offsets from the standard input, retrying as the recorder does.
+    Record the offsets from standard input, retrying as the recorder does.
     """
     options = parse_stream_source(json.loads(sys.argv[1]))
     assert isinstance(options.strategy, Subscribe)

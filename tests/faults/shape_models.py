@@ -1,8 +1,8 @@
 """
 Models in plain Python of the rows that each shape of query must write.
 
-The numbers of a topic are dealt out to its partitions in turn. What a stateful query writes depends
-on its micro-batches, which Spark's checkpoint records.
+The numbers of a topic are distributed to its partitions in turn. The output of a stateful query
+depends on its micro-batches, which Spark's checkpoint records.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 PARTITIONS = 2
 KEYS = 12
-#: A number is also the time of its event, in seconds.
+#: A number is also its event time, in seconds.
 WINDOW_SECONDS = 40
-#: Where the numbers of a union's second topic begin.
+#: The first number of a union's second topic.
 SECOND = 10_000
-#: Each run of a batch writes other values there.
+#: Columns in which each run of a batch writes different values.
 RANDOM_COLUMNS = frozenset({"random", "uuid"})
 
 Rows = list[str]
@@ -57,7 +57,7 @@ def each_once(numbers: Iterable[int]) -> Rows:
 
 def windowed(numbers: Iterable[int]) -> Rows:
     """
-    Return the counts by window and key in append mode: each once, when its window is over.
+    Return the counts by window and key in append mode: each once, when its window has closed.
 
     No record is late: the numbers arrive in order, batch by batch.
     """

@@ -66,7 +66,7 @@ class GatedCluster(ProxiedCluster):
 
     def transactions(self) -> Any:
         """
-        Return a client for the transactions that bypasses the proxies.
+        Return a transaction client that bypasses the proxies.
         """
         return transaction_client(KafkaSettings.of({"bootstrap.servers": self.direct}))
 
@@ -237,7 +237,7 @@ class ShapedStream:
 
     def job_argument(self) -> dict[str, Any]:
         """
-        Return the query in the form that the job takes.
+        Return the query in the form that the job expects.
         """
         servers = {"kafka.bootstrap.servers": self.cluster.bootstrap}
         exactly_once = {
@@ -262,7 +262,7 @@ class ShapedStream:
 
     @property
     def _silent(self) -> int:
-        # No window is over in the first batch.
+        # No window has closed in the first batch.
         return 1 if self.shape == "windowed" else 0
 
     @property
@@ -282,7 +282,7 @@ class ShapedStream:
             rows = shape_models.each_once(self.numbers[number * size : (number + 1) * size])
             file = self._files / f"{number:04}.json"
             file.write_text("\n".join(rows))
-            # Spark reads them in the order of their times.
+            # Spark reads files in the order of their modification times.
             os.utime(file, (number + 1, number + 1))
 
 
@@ -309,13 +309,13 @@ class Drivers:
 
     def run(self) -> int:
         """
-        Return how a driver ended, once it has.
+        Run a driver to its end, and return its exit code.
         """
         return self.wait(self.start())
 
     def wait(self, job: subprocess.Popen[str]) -> int:
         """
-        Return how a driver ended, once it has.
+        Wait until a driver has ended, and return its exit code.
         """
         try:
             return job.wait(SECONDS)
@@ -341,7 +341,7 @@ class Drivers:
         self, batch: int, choose: Callable[[int], int]
     ) -> tuple[subprocess.Popen[str], list[Hold]]:
         """
-        Return a driver whose commits are held, after ``choose(n)`` of n are done.
+        Start a driver; return it and its holds once ``choose(n)`` of n commits are done.
         """
         holds = {stream.shape: stream.hold(batch, choose) for stream in self._alive()}
         job = self.start()
@@ -349,7 +349,7 @@ class Drivers:
         def missing() -> str | None:
             alive = {stream.shape: stream for stream in self._alive()}
             lacking = [stream.missing(holds[shape]) for shape, stream in alive.items()]
-            assert job.poll() is None or not alive, f"it has ended: {lacking}\n{self.log()}"
+            assert job.poll() is None or not alive, f"the driver ended: {lacking}\n{self.log()}"
             return next(filter(None, lacking), None)
 
         try:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def own_cluster() -> Iterator[KafkaCluster]:
     """
-    A broker of its own, to be killed.
+    A broker for one test, which may kill it.
     """
     with KafkaCluster() as cluster:
         yield cluster

@@ -38,7 +38,7 @@ NEAR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
 @pytest.fixture(scope="module")
 def three() -> Iterator[KafkaCluster]:
     """
-    Three brokers, to be killed; each test leaves all of them running.
+    Three brokers that tests may kill; each test leaves all of them running.
     """
     with KafkaCluster(3, config={"replica.selector.class": NEAR}) as cluster:
         yield cluster
@@ -85,7 +85,7 @@ def read(
     between: Callable[[int], Any] = lambda _: None,
 ) -> list[int]:
     """
-    Return the offsets that are read; a callback runs after each batch.
+    Read a range, and return its offsets; ``between`` is called after each batch.
     """
     offsets: list[int] = []
     for number, batch in enumerate(fetch(offset_range, fetch_settings)):
@@ -183,7 +183,7 @@ def test_leader_that_hands_over(three: KafkaCluster) -> None:
 
 def test_partition_that_moves(three: KafkaCluster, engine: str, tmp_path: Path) -> None:
     """
-    A partition that is reassigned to another broker during the range is read on there.
+    If a partition is reassigned to another broker during the range, the rest is read there.
     """
     name = f"moved-{engine}"
     offset_range = filled(three, name, replication_factor=1)
@@ -269,7 +269,7 @@ def test_topic_deleted_during_a_range(three: KafkaCluster, engine: str) -> None:
     def delete(number: int) -> None:
         if number == 0:
             admin.delete_topics([offset_range.tp.topic])[offset_range.tp.topic].result(30)
-            # Before that, one broker may return all the rest.
+            # Until then, one broker might return all the rest.
             wait_until(still_known, 30)
 
     with pytest.raises(DataLossError, match="no longer exists"):

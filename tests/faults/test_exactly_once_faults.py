@@ -60,7 +60,7 @@ def start(
     )
 
 
-def met(cluster: KafkaCluster, topic: str) -> Counter[int]:
+def visible_numbers(cluster: KafkaCluster, topic: str) -> Counter[int]:
     """
     Return how often a plain read_committed reader finds each number.
     """
@@ -88,14 +88,14 @@ def test_retried_tasks_write_once(cluster: KafkaCluster, tmp_path: Path, fault: 
 
     assert job.returncode == 0, err[-3_000:]
     assert flag.exists()
-    assert met(cluster, topic) == Counter(range(COUNT))
+    assert visible_numbers(cluster, topic) == Counter(range(COUNT))
     assert open_ids(cluster, topic) == []
 
 
 @pytest.mark.soak
 def test_without_transactions_rows_are_duplicated(cluster: KafkaCluster, tmp_path: Path) -> None:
     """
-    Under at-least-once the same job duplicates rows, so the check above can fail.
+    With at-least-once delivery the same job duplicates rows, so the check above can fail.
     """
     topic = cluster.create_topic("doubled", partitions=3)
     with start(
@@ -104,7 +104,7 @@ def test_without_transactions_rows_are_duplicated(cluster: KafkaCluster, tmp_pat
         _, err = job.communicate(timeout=SECONDS)
 
     assert job.returncode == 0, err[-3_000:]
-    visible = met(cluster, topic)
+    visible = visible_numbers(cluster, topic)
     assert set(visible) == set(range(COUNT))
     assert visible.total() > COUNT
 
@@ -129,4 +129,4 @@ def test_a_killed_driver_leaves_nothing_visible(cluster: KafkaCluster, tmp_path:
 
     assert len(cluster.consume(topic)) > 0
     wait_until(lambda: ", ".join(open_ids(cluster, topic)) or None, SECONDS)
-    assert met(cluster, topic) == Counter()
+    assert visible_numbers(cluster, topic) == Counter()

@@ -1,7 +1,7 @@
 """
 Exactly-once streams of every shape, with drivers that die or pause between commits.
 
-A driver dies, sleeps or has a concurrent driver between any two of its commits, which proxies hold.
+A driver dies, is paused or gets a rival between any two of its commits, which proxies hold.
 All faults are injected outside of the connector; a plain read_committed reader checks the result.
 """
 
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.timeout(900)
 SECONDS = 120.0
 #: Without minPartitions a micro-batch as small as these is prefetched by the driver.
 READS = {"prefetched": {}, "split": {"minPartitions": "4"}}
-#: No transaction may end by itself while a driver is started anew on a loaded machine.
+#: No transaction may time out while a driver is restarted on a loaded machine.
 LONG = {"kafka.transaction.timeout.ms": "600000"}
 #: The timeout of an abandoned transaction; a loaded machine needs most of it.
 SHORT = {"kafka.transaction.timeout.ms": "15000"}
@@ -45,7 +45,7 @@ STATELESS = (
 )
 INPUTS = ("union", "union_with_an_idle_topic", "files", "rate")
 STATEFUL = ("windowed", "complete", "join")
-#: Each run of a batch gives other rows, or gives each task others.
+#: Each run of a batch produces different rows, or assigns them to different tasks.
 RANDOM = ("random", "random_repartition")
 #: The queries of one driver.
 SHAPES = {"stateless": STATELESS, "inputs": (*INPUTS, *RANDOM), "stateful": STATEFUL}
@@ -57,16 +57,16 @@ def none(_: int) -> int:
     return 0
 
 
-def one(of: int) -> int:
-    return min(1, of)
+def one(total: int) -> int:
+    return min(1, total)
 
 
-def all_but_one(of: int) -> int:
-    return max(of - 1, 0)
+def all_but_one(total: int) -> int:
+    return max(total - 1, 0)
 
 
-def everything(of: int) -> int:
-    return of
+def everything(total: int) -> int:
+    return total
 
 
 @pytest.fixture(scope="module")
@@ -137,8 +137,8 @@ def _open_ids(stream: ShapedStream) -> str | None:
 @pytest.mark.soak
 def test_a_driver_dies_between_commits(drivers: DriversFactory) -> None:
     """
-    A driver dies when one task of a prefetched batch is committed and the others are not, after a
-    shuffle and a union; the next driver completes the batch.
+    In queries with a shuffle and with a union, the driver dies when one task of a prefetched batch
+    is committed and the others are not; the next driver completes the batch.
     """
     writes = drivers(["repartition", "union"], batches=2)
     writes.killed(0, one)
@@ -327,7 +327,7 @@ def test_two_drivers_at_once(drivers: DriversFactory, choose: Choose) -> None:
 @pytest.mark.soak
 def test_late_commits(drivers: DriversFactory) -> None:
     """
-    The last requests of a dead driver arrive while the next one commits the same batch, and each
+    The last requests of a dead driver arrive while the next driver commits the same batch, and each
     row is still visible once.
     """
     writes = drivers(FEW, batches=3)

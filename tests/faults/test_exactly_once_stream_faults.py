@@ -56,14 +56,13 @@ BATCHES = RECORDS // ROWS
 DRIVER_POINTS = ("before a task prepares", "all prepared", "some committed", "all committed")
 HOSTS = ("127.0.0.1", "127.0.0.2")
 COMMITTED = {"isolation.level": "read_committed"}
-#: The timeout of an abandoned transaction: longer than a micro-batch takes on a
-#: loaded machine.
+#: The timeout of an abandoned transaction: longer than a micro-batch takes on a loaded machine.
 SHORT = {"kafka.transaction.timeout.ms": "30000"}
 #: The producer's batch size: small, so that records are sent before a task has all its rows.
 SENT_EARLY = {"kafka.batch.size": "100"}
 #: So that a task gets its rows in several pieces.
 SMALL_BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "10"}
-#: A task that takes longer than half of them gets a second attempt.
+#: A task that takes 1.5 times as long as the median of its stage gets a second attempt.
 SPECULATION = {
     "spark.speculation": "true",
     "spark.speculation.interval": "100ms",
@@ -74,7 +73,7 @@ SPECULATION = {
 
 def fault_at(point: str, batch: int, count: int = 0, task: int = 0) -> dict[str, Any]:
     """
-    Return a fault in the form that the job takes.
+    Return a fault in the form that the job expects.
     """
     return {"point": point, "batch": batch, "count": count, "task": task}
 
@@ -103,7 +102,7 @@ class Watcher:
 
     def finish(self, count: int) -> list[tuple[int, bytes, int]]:
         """
-        Return the records that were read, once there are ``count`` of them or no more arrive.
+        Return the records that were read, once there are ``count`` of them; fail after 30 seconds.
         """
 
         def missing() -> str | None:
@@ -157,13 +156,13 @@ class History:
 
     def again(self, number: int) -> bool:
         """
-        Whether a second attempt was made in the batch of a fault of the last run.
+        Return whether a second attempt was made in the batch of one of the last run's faults.
         """
         return Path(f"{self.flag(number)}-again").exists()
 
     def run(self, *faults: dict[str, Any]) -> int:
         """
-        Return how a run ended, once it has.
+        Run the job to its end, and return its exit code.
         """
         with self.start(*faults) as job:
             try:
@@ -180,7 +179,7 @@ class History:
 
     def completed(self, *faults: dict[str, Any]) -> None:
         """
-        Run to the end, with any failures of tasks.
+        Run to the end, with these faults of tasks.
         """
         assert self.run(*faults) == 0, self.log()
         assert all(self.flag(number).exists() for number in range(len(faults)))
@@ -209,7 +208,7 @@ class History:
 
 def feed(cluster: KafkaCluster, topic: str, partitions: int) -> list[Record]:
     """
-    Write numbered records to a topic; a key's are in one partition, in the order of their numbers.
+    Write numbered records to a topic; those of a key are in one partition, in numerical order.
     """
     numbered = [
         Record(str(number).encode(), b"k%d" % (number % KEYS), number % KEYS % partitions)
@@ -235,7 +234,7 @@ def check(rows: Sequence[tuple[int, bytes, int]]) -> None:
 
 def read(cluster: KafkaCluster, topic: str) -> list[tuple[int, bytes, int]]:
     """
-    Return the records that a plain read_committed reader gets in the end, by partition.
+    Return the records that a plain read_committed reader finds afterwards, by partition.
     """
     records = cluster.consume(topic, COMMITTED)
     return [(r.partition or 0, r.key or b"", int(r.value or b"")) for r in records]
@@ -349,7 +348,7 @@ def test_a_batch_loses_three_drivers(history: History) -> None:
 def test_restarts_after_the_transaction_timeout(history: History, seed: int) -> None:
     """
     One driver after another dies before or between its commits, and the next one starts after the
-    coordinator has aborted the rest; only that is written again.
+    coordinator has aborted the rest; only the rest is written again.
     """
     chance = random.Random(seed)
     history.options |= SHORT
@@ -368,7 +367,7 @@ def test_restarts_after_the_transaction_timeout(history: History, seed: int) -> 
 @pytest.mark.soak
 def test_without_transactions_records_are_duplicated(history: History) -> None:
     """
-    Under at-least-once the check of the output fails, so it can detect duplicates.
+    With at-least-once delivery the check of the output fails, so it can detect duplicates.
     """
     history.options["deliveryGuarantee"] = "at-least-once"
     history.killed(fault_at("all prepared", 3))
@@ -431,8 +430,8 @@ def test_killed_workers(history: History, seed: int) -> None:
 @pytest.mark.parametrize("seed", range(3))
 def test_paused_workers_resume(cluster: KafkaCluster, tmp_path: Path, seed: int) -> None:
     """
-    In each micro-batch its only task sleeps until its transaction has timed out; when it resumes,
-    it fails, and another attempt writes its rows.
+    In each micro-batch the only task is paused until its transaction has timed out. When it
+    resumes, it fails, and another attempt writes its rows.
     """
     history = new_history(cluster, tmp_path, f"paused-{seed}", partitions=1)
     history.options |= SHORT | SENT_EARLY
@@ -453,8 +452,8 @@ def test_paused_workers_resume(cluster: KafkaCluster, tmp_path: Path, seed: int)
 @pytest.mark.soak
 def test_a_batch_outlives_its_transactions(history: History) -> None:
     """
-    A task sleeps for so long that the others' transactions time out, too: the query fails, and its
-    next run completes.
+    A task is paused for so long that the others' transactions time out, too: the query fails, and
+    its next run completes.
     """
     history.options |= SHORT
     history.conf = SMALL_BATCHES

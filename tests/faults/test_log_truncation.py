@@ -190,7 +190,7 @@ def test_engines_record_the_same_epochs(scene: Scene) -> None:
 
 def test_driver_detects_truncation(scene: Scene) -> None:
     """
-    The driver checks the new leader before it plans a batch from offsets of other records.
+    The driver checks the leader epoch of its offsets before it plans a batch, and reports the loss.
     """
     with pytest.raises(DataLossError, match=r"offset 200 in leader epoch \d.* 100 now") as caught:
         scene.batches("wire").latest_offset(scene.seen["wire"])

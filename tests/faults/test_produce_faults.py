@@ -126,35 +126,35 @@ def write_all(cluster: KafkaCluster, topic: str, batches: Any, **kafka: str | in
 
 @contextmanager
 def on_retry(
-    act: Callable[[], object] = lambda: None, *, time: int = 1, because: str = ""
+    act: Callable[[], object] = lambda: None, *, nth: int = 1, because: str = ""
 ) -> Iterator[list[str]]:
     """
-    Call ``act`` at the n-th retry of the writer for this reason.
+    Call ``act`` at the n-th retry of the writer whose log message matches ``because``.
 
-    Returns the log messages, a list that grows.
+    Yields the list of these log messages, which grows during the block.
     """
     retries: list[str] = []
 
-    class Hearing(logging.Handler):
+    class RetryHandler(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
             message = record.getMessage()
             if re.search(f"{because}.*{AGAIN}", message):
                 retries.append(message)
-                if len(retries) == time:
+                if len(retries) == nth:
                     act()
 
     logger = logging.getLogger("pyspark_pykafka")
-    hearing, level = Hearing(), logger.level
-    logger.addHandler(hearing)
+    handler, level = RetryHandler(), logger.level
+    logger.addHandler(handler)
     logger.setLevel(logging.INFO)
     try:
         yield retries
     finally:
-        logger.removeHandler(hearing)
+        logger.removeHandler(handler)
         logger.setLevel(level)
 
 
-# --- What can be done to brokers ------------------------------------------------------------------
+# --- Faults of brokers ----------------------------------------------------------------------------
 
 
 class Victims:
@@ -183,7 +183,7 @@ class Victims:
 @pytest.fixture
 def victims(three: KafkaCluster) -> Iterator[Victims]:
     """
-    Return the way to kill brokers; they are back at the end.
+    Return an object that kills brokers; all brokers run again after the test.
     """
     victims = Victims(three)
     yield victims
@@ -253,7 +253,7 @@ def test_the_check_finds_renumbered_retries(
     three: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A writer that renumbers a batch when it retries would duplicate records, and the check finds it.
+    A writer that renumbers a batch when it retries duplicates records, and the check finds them.
     """
     send = PartitionQueue.send
 
@@ -281,16 +281,16 @@ def without_identity(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_check_finds_lost_batches(three: KafkaCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A writer that takes an error for an acknowledgement would lose records, and the check finds it.
+    A writer that takes an error for an acknowledgement loses records, and the check finds them.
     """
     without_identity(monkeypatch)
 
-    def content(
+    def acknowledge_anyway(
         self: ResponseHandler, queue: PartitionQueue, batch: ProducerBatch, _error: Any
     ) -> None:
         self._acknowledge(queue, batch)
 
-    monkeypatch.setattr(ResponseHandler, "retry", content)
+    monkeypatch.setattr(ResponseHandler, "retry", acknowledge_anyway)
     moving_leaders(three, "forgotten")
 
     assert examined(three, "forgotten").lost
@@ -300,18 +300,19 @@ def test_the_check_finds_reordered_batches(
     three: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A writer that sends other batches before failed ones would reorder records, and the check finds
-    it.
+    A writer that sends other batches before failed ones reorders records, and the check finds them.
     """
     without_identity(monkeypatch)
 
-    def last(self: PartitionQueue, batch: ProducerBatch, not_before: float, _error: Any) -> None:
+    def requeue_at_end(
+        self: PartitionQueue, batch: ProducerBatch, not_before: float, _error: Any
+    ) -> None:
         self.in_flight.remove(batch)
         self.waiting.append(batch)
         self.not_before = not_before
 
-    monkeypatch.setattr(PartitionQueue, "requeue", last)
-    # So that others wait behind the one that is refused.
+    monkeypatch.setattr(PartitionQueue, "requeue", requeue_at_end)
+    # So that other batches wait behind the one that is rejected.
     one_by_one = {"batch_size": 1000, "max_in_flight_requests_per_connection": 1}
     moving_leaders(three, "mixed", **one_by_one)
 
@@ -501,7 +502,7 @@ def test_a_commit_waits_for_the_abort_of_lost_attempts(
         expected_state = TransactionState.PREPARE_ABORT if failed else TransactionState.ONGOING
         return [f"{family.prefix}-0-0"] if expected_state in states else []
 
-    # Requests for these would go to all brokers, and the frozen one would not answer.
+    # These requests would go to all brokers, and the frozen one would not respond.
     monkeypatch.setattr(Transactions, "list_ids", list_ids)
     with transaction_client(kafka) as transactions, ThreadPoolExecutor(1) as other:
         with frozen(three, node):
@@ -552,7 +553,7 @@ def test_too_few_replicas(three: KafkaCluster, victims: Victims) -> None:
     name = three.create_topic("too-few", PARTITIONS, {"min.insync.replicas": 3})
     follower = min(NODES - {leader(three, name)})
 
-    with on_retry(victims.bring_back, time=4, because="NOT_ENOUGH_REPLICAS") as retries:
+    with on_retry(victims.bring_back, nth=4, because="NOT_ENOUGH_REPLICAS") as retries:
         source = rows({5: lambda: victims.kill(follower)})
         written = write_all(three, name, source, request_timeout_ms=2000)
 
@@ -572,7 +573,7 @@ def test_two_of_three_brokers_killed(three: KafkaCluster, victims: Victims) -> N
         for node in NODES - {last}:
             victims.kill(node)
 
-    with on_retry(victims.bring_back, time=3) as retries:
+    with on_retry(victims.bring_back, nth=3) as retries:
         written = write_all(three, name, rows({5: kill_others}), request_timeout_ms=1500)
 
     assert written == BATCHES * ROWS
@@ -656,7 +657,7 @@ def test_the_request_timeout_is_named(three: KafkaCluster) -> None:
     name = three.create_topic("unanswered")
     follower = min(NODES - {leader(three, name)})
 
-    # On a new topic other refusals would count as tries.
+    # On a new topic, other rejections would count as tries.
     write_all(three, name, rows(batches=2))
     short = {"request_timeout_ms": 500, "retries": 1}
     try:

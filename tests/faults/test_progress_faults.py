@@ -56,7 +56,7 @@ def options(store: str, bootstrap: str, topic: str, zookeeper: ZooKeeper) -> dic
 
 def stream_offset(topic: str, offset: int, query: str) -> StreamOffset:
     """
-    Return the offset of a query of one partition.
+    Return the offset of a query in partition 0.
     """
     return StreamOffset({TopicPartition(topic, 0): offset}, query=QueryIdentity(query, 0))
 
@@ -85,7 +85,7 @@ def owner(options: dict[str, str], query: str) -> Iterator[subprocess.Popen[str]
 
 def record(session: StoreSession, done: StreamOffset) -> None:
     """
-    Record, and claim again after a lost claim, as the recorder does.
+    Record an offset, and claim again after a lost claim, as the recorder does.
     """
     while True:
         try:
@@ -115,7 +115,7 @@ def test_frozen_owner_is_fenced(
     query: str,
 ) -> None:
     """
-    An owner that was replaced while it was frozen still believes in its claim, and is rejected
+    An owner that was replaced while it was frozen still believes in its claim, but is rejected
     (F14).
     """
     name = topic(1)
@@ -163,7 +163,7 @@ def test_dead_zookeeper_does_not_block_the_query(
     kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: TopicFactory
 ) -> None:
     """
-    While ZooKeeper is down, a query can go on; after the restart the store has its last offsets
+    While ZooKeeper is down, a query continues; after the restart the store gets its last offsets
     (F15).
     """
     name = topic(1)
@@ -250,7 +250,7 @@ def test_killed_coordinator_is_replaced(three: KafkaCluster, zookeeper: ZooKeepe
     still has its writer.
 
     If that takes too long for the membership, the group is claimed again. The old coordinator is
-    not asked again once it is back.
+    not used again once it is back.
     """
     three.create_topic("moves")
     config = options("consumerGroup", three.bootstrap, "moves", zookeeper)
