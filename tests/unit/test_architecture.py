@@ -1,5 +1,5 @@
 """
-The imports follow the pictures in docs/architecture.md, and the comments its invariants.
+Imports follow the pictures in docs/architecture.md, and comments name invariants that exist.
 """
 
 from __future__ import annotations
@@ -282,8 +282,8 @@ DESIGN_PAGES = [
 @pytest.mark.parametrize("page", DESIGN_PAGES, ids=lambda path: path.stem)
 def test_modules_named_in_pages_exist(page: Path) -> None:
     """
-    A page names modules and folders by their path below the package, `engines/`, `engines/wire/` or
-    the repository.
+    The modules and folders that a page names exist below the package, `engines/`, `engines/wire/`
+    or the repository.
     """
     repository = PAGE.parents[1]
     tops = (ROOT, ROOT / "engines", ROOT / "engines" / "wire", repository)

@@ -1,5 +1,5 @@
 """
-What a fresh process imports, and the public names: start-up is part of every query's first batch.
+The imports of a fresh process, a part of every query's first batch, and the public names.
 """
 
 from __future__ import annotations

@@ -97,7 +97,7 @@ for _ in range(3):
 @given(ANY_JSON)
 def test_any_offsets_of_other_sources(value: object) -> None:
     """
-    Any offset of another source, as an object or as text, is an offset of this form or an
+    Any offset of another source, as an object or as text, is parsed, ignored or rejected with
     OffsetsError.
     """
     for form in (value, json.dumps(value)):

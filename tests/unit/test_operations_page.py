@@ -1,5 +1,5 @@
 """
-The page on operations names what exists: conditions, errors, options and commands.
+The conditions, errors, options and commands that the page on operations names exist.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ def exists(text: str) -> bool:
 
 
 @pytest.mark.parametrize("text", CODE)
-def test_what_the_page_names_exists(text: str) -> None:
+def test_names_on_the_page_exist(text: str) -> None:
     """
     Each condition, error, option and command on the page is one of the connector's.
     """
     assert exists(text)
 
 
-def test_what_does_not_exist_is_found() -> None:
+def test_unknown_names_are_found() -> None:
     """
     The check fails for names that the connector does not have.
     """

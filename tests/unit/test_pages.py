@@ -19,7 +19,7 @@ NAME = "options"
 
 def uses_undefined(blocks: list[str]) -> bool:
     """
-    Whether a block uses the options before it or an earlier one has defined them.
+    Return whether a block uses `options` before it or an earlier block has defined them.
     """
     for block in blocks:
         names = [node for node in ast.walk(ast.parse(block)) if isinstance(node, ast.Name)]

@@ -103,7 +103,7 @@ def test_a_diagram_that_cannot_be_drawn(text: str, message: str) -> None:
         '<pre class="mermaid">sequenceDiagram</pre>',
     ],
 )
-def test_what_a_page_loads_from_outside_is_found(loading: str) -> None:
+def test_loads_from_outside_are_found(loading: str) -> None:
     """
     Each way in which a page makes a browser load something from another server is found.
     """

@@ -28,7 +28,7 @@ FIGURES = sorted(set(re.findall(r"\b\d+\.\d+\b", PAGE)))
 
 def is_setting(name: str) -> bool:
     """
-    Return whether the connector has the option; settings of Kafka and Spark are theirs.
+    Return whether the connector has the option; settings of Kafka and Spark are not checked.
     """
     others = ("kafka.", "spark.", "register(", "coalesce(")
     return name in KNOWN or name.startswith(others) or name == "zstd"
@@ -45,7 +45,7 @@ def test_the_page_names_options_that_exist(name: str) -> None:
 @pytest.mark.parametrize("figure", FIGURES)
 def test_each_figure_was_measured(figure: str) -> None:
     """
-    Each figure is one of the pages of measurements, which name the files in bench/results.
+    Each figure is also on a page of measurements, which names the files in bench/results.
     """
     assert re.search(rf"(?<![\d.]){re.escape(figure)}(?![\d.])", MEASURED)
 

@@ -1,5 +1,5 @@
 """
-The wheel says whether it fits one platform or all.
+The wheel's tag says whether it fits one platform or all.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def test_tag_of_a_wheel(
 @pytest.mark.soak
 def test_wheel_of_a_source_distribution(source: Path, tmp_path: Path) -> None:
     """
-    The source distribution has every file that the package needs, also where there is no compiler.
+    The source distribution has every file that the package needs where there is no compiler.
     """
     subprocess.run(
         [sys.executable, "-m", "build", "--sdist", "--outdir", tmp_path, source],

@@ -30,7 +30,7 @@ def workflow(name: str) -> dict[str, Any]:
 
 def commands(job: dict[str, Any]) -> str:
     """
-    Return the shell commands of a job, one a line.
+    Return the shell commands of a job, one per line.
     """
     return "\n".join(step["run"] for step in job["steps"] if "run" in step)
 

@@ -1,5 +1,5 @@
 """
-Comparing what entered a batch with what left it.
+Comparison of the records that entered a micro-batch with those that left it.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def test_partition_without_output_is_missing() -> None:
 @given(IDS)
 def test_records_deleted_from_the_log_may_have_entered(ids: list[int]) -> None:
     """
-    A batch with exactly the log's records is complete; other counts from theirs to the maximum are
-    unknown, and counts outside are a certain mismatch.
+    A batch with exactly the records that are still in the log is complete. With other records, a
+    count from the log's to the maximum is unknown, and a count outside is a certain mismatch.
     """
     in_log, lost = ids[:-1], ids[-1]
     max_entered = len(ids)

@@ -100,7 +100,7 @@ def test_added_partitions() -> None:
 
 def test_recreated_topic() -> None:
     """
-    A recreated topic has entered from offset 0 on.
+    The range of a recreated topic starts at offset 0.
     """
     start = {"t": {"0": 40}, "@topicIds": {"t": "one"}}
     end = {"t": {"0": 5}, "@topicIds": {"t": "two"}}

@@ -302,7 +302,7 @@ def test_full_run_measures_every_combination() -> None:
 
 def test_default_writes_are_small_records_to_two_partitions() -> None:
     """
-    By default, every writer writes values of 100 B and 1 KB.
+    By default, every writer writes values of 100 B and 1 KB, uncompressed, to two partitions.
     """
     plan = parse(["--parts", "writes"], "unnamed")
 

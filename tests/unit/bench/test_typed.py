@@ -128,7 +128,7 @@ def test_cases_name_their_format() -> None:
 
 def test_formats_can_be_chosen() -> None:
     """
-    By default both formats are measured.
+    By default both formats are measured; `--formats` selects one.
     """
     assert parse([], "unnamed").formats == ("json", "avro")
     plan = parse(["--parts", "typed", "--formats", "avro", "--records", "9"], "unnamed")

@@ -85,7 +85,7 @@ def test_precedence_of_the_sources(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """
-    Arguments come before the environment, the properties file before the cluster that is named.
+    Arguments take precedence over the environment, and a properties file over the named cluster.
     """
     monkeypatch.setenv("PYKAFKA_KAFKA_REQUEST_TIMEOUT_MS", "1")
     properties = tmp_path / "client.properties"

@@ -160,7 +160,7 @@ def test_an_unreachable_zookeeper_is_one_line() -> None:
 @pytest.mark.parametrize("arguments", [["options"], ["options", "--json"]])
 def test_a_closed_output_is_no_traceback(arguments: list[str]) -> None:
     """
-    If the program that reads the output ends, as head does, the command ends without a word.
+    If the program that reads the output ends, as head does, the command ends without a message.
     """
     command = [sys.executable, "-m", "pyspark_pykafka.cli", *arguments]
     reading, writing = os.pipe()
@@ -206,7 +206,7 @@ def test_the_page_lists_the_exit_codes() -> None:
 
 def test_options_are_searchable(capsys: pytest.CaptureFixture[str]) -> None:
     """
-    Options that mention all words are shown, in upper or lower case; without words all are.
+    Options that mention all words, in any case, are shown; without words, all options are.
     """
     assert main(["options", "GROUP", "lag", "--json"]) == ExitCode.DONE
     (option,) = json.loads(capsys.readouterr().out)

@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from pyspark_pykafka.cli.lag import LagReader
 
 
-class Growing:
+class ProgressingReader:
     """
-    A reader whose query reads two offsets from one look to the next, and then ends the watch.
+    A lag reader whose query reads two offsets between two calls; the second call ends the watch.
     """
 
     def __init__(self) -> None:
@@ -84,9 +84,9 @@ def test_sizes(count: int, text: str) -> None:
 
 def test_watch_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     """
-    Each look at the query is one line of JSON, with the totals.
+    Each reading of the lag is one line of JSON, with the totals.
     """
-    reader = Growing()
+    reader = ProgressingReader()
 
     with pytest.raises(StopIteration):
         watch_as_json(as_reader(reader), 0)
@@ -100,7 +100,7 @@ def test_watch_on_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
     """
     Without a terminal the last table is printed, with the total lag.
     """
-    reader = Growing()
+    reader = ProgressingReader()
 
     watch_on_screen(as_reader(reader), 0.01, reader.stop)
 
@@ -116,7 +116,7 @@ def test_watch_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich.live", None)
 
     with pytest.raises(OptionsError, match="pip install 'pyspark-pykafka.cli.'"):
-        watch_on_screen(as_reader(Growing()), 1)
+        watch_on_screen(as_reader(ProgressingReader()), 1)
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ def test_replay_of_nothing(
 @pytest.mark.parametrize("position", ["yesterday", "-1", "2026-01-01"])
 def test_an_unclear_position(capsys: pytest.CaptureFixture[str], position: str) -> None:
     """
-    An ambiguous position is a wrong argument, and the message names --from.
+    An unknown or ambiguous position is a wrong argument, and the message names --from.
     """
     with pytest.raises(SystemExit) as caught:
         main(["replay", "--topic", "t", f"--from={position}"])

@@ -91,11 +91,11 @@ def test_a_run_that_cannot_be_made_is_void(
     assert output.err == "pykafka verify: no Java\n"
 
 
-def test_brokers_that_do_not_answer(
+def test_unreachable_brokers(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    Without brokers nothing can be shown: the exit code is 2, and the address is named.
+    Without brokers nothing can be verified: the exit code is 2, and the address is named.
     """
     monkeypatch.setattr(first_contact, "FIRST_CONTACT_MS", 500)
 

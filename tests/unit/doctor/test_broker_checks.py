@@ -1,5 +1,5 @@
 """
-What `pykafka doctor` says of brokers; tests/broker has the checks of permissions.
+The findings of `pykafka doctor` about brokers; tests/broker has the checks of permissions.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def test_unreachable_brokers(
     text: str,
 ) -> None:
     """
-    Unreachable brokers are reported with the reason, and no further checks are made, also with a
+    Unreachable brokers are reported with the reason, and no further checks are made, even with a
     setting that only librdkafka supports.
     """
     monkeypatch.setattr(first_contact, "FIRST_CONTACT_MS", 500)
@@ -91,7 +91,7 @@ def test_settings_that_librdkafka_rejects(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     """
-    A key store that does not exist is a failure of the settings, which names it.
+    A keystore that does not exist is a failure of the settings, with its path but no password.
     """
     properties = tmp_path / "client.properties"
     store = "ssl.keystore.location=/no.p12\nssl.keystore.password=SECRET"
@@ -115,7 +115,7 @@ def test_wrong_settings(capsys: pytest.CaptureFixture[str]) -> None:
     assert "give host:port only" in by_check["kafka settings"]["text"]
 
 
-def test_the_timeout_of_transactions() -> None:
+def test_transaction_timeout_within_the_limit_of_the_brokers() -> None:
     """
     A transaction timeout beyond the maximum of the brokers is a failure.
     """
@@ -127,7 +127,7 @@ def test_the_timeout_of_transactions() -> None:
     assert (finding.status, "the brokers allow 60000" in finding.text) == (Status.FAILED, True)
 
 
-def test_how_long_transactional_ids_are_remembered() -> None:
+def test_expiration_of_transactional_ids() -> None:
     """
     An expiration of half a day is a warning; the default is long enough.
     """

@@ -1,5 +1,5 @@
 """
-What `pykafka doctor` says of a machine.
+The findings of `pykafka doctor` about a machine.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def test_missing_compiled_modules() -> None:
 
 def test_spark_settings_worth_changing() -> None:
     """
-    Settings that this Spark has are compared; those of a later one are not mentioned.
+    Settings that this Spark version has are checked; those of a later one are not mentioned.
     """
     recommended = {
         "spark.sql.python.filterPushdown.enabled": "TRUE",
@@ -181,7 +181,7 @@ def test_defaults_of_spark_are_read(tmp_path: Path) -> None:
 
 def test_every_problem_has_advice() -> None:
     """
-    A finding that is not fine says what to do.
+    A finding that is not OK says what to do.
     """
     findings: list[Finding] = [
         *check_machine({}, {"PATH": "/nowhere", "PYSPARK_PYTHON": "/no/python"}),

@@ -67,7 +67,7 @@ def run(
     full_batch: RecordSet, sink: Sink, policy: PoisonPolicy = EASY, probe_works: bool = True
 ) -> list[FailedRecord]:
     """
-    Process a batch as the caller would: as a whole, then by isolation.
+    Process a batch as the caller would: as a whole, then by bisection.
     """
 
     def probe() -> None:
@@ -155,12 +155,12 @@ def test_transient_failure_sets_nothing_aside() -> None:
 @given(st.sets(st.integers(0, 40), max_size=12), st.sets(st.integers(0, 30), max_size=2))
 def test_short_outages_set_no_good_record_aside(down: set[int], bad: set[int]) -> None:
     """
-    If single runs fail at random, no good record is set aside, or the whole batch fails.
+    If single runs fail at random, either no good record is set aside, or the whole batch fails.
     """
     poison = {(T0, offset) for offset in bad}
     # Two random failures of the same record would exhaust two attempts.
-    lonely = frozenset(n for n in down if n - 1 not in down)
-    sink = Sink(poison, down=lonely)
+    isolated = frozenset(n for n in down if n - 1 not in down)
+    sink = Sink(poison, down=isolated)
     policy = PoisonPolicy(max_records=100, max_share=1.0, attempts=4)
 
     try:

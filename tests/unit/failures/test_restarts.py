@@ -16,7 +16,7 @@ import pytest
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.failures.restarts import Attempt, RestartPolicy, is_fatal, supervise
 
-PASSING = "Traceback ... pyspark_pykafka.errors.BrokerUnavailableError: no broker answers"
+TRANSIENT = "Traceback ... pyspark_pykafka.errors.BrokerUnavailableError: no broker answers"
 FATAL = "Traceback ... pyspark_pykafka.errors.AuthenticationError: refused"
 QUICK = RestartPolicy(initial_delay=0.001, max_delay=0.01, attempts=4)
 
@@ -72,12 +72,12 @@ def test_transient_errors_restart_the_query() -> None:
     """
     A failing query is restarted until it ends by itself; each failure is reported.
     """
-    starts = Starts([Query(PASSING), RuntimeError("the session is busy"), Query(None)])
+    starts = Starts([Query(TRANSIENT), RuntimeError("the session is busy"), Query(None)])
 
     starts.run()
 
     assert [(a.number, a.fatal, str(a.error)) for a in starts.attempts] == [
-        (1, False, PASSING),
+        (1, False, TRANSIENT),
         (2, False, "the session is busy"),
     ]
 
@@ -99,9 +99,9 @@ def test_consecutive_failures_are_bounded() -> None:
     count.
     """
     no_progress, with_rows, without_rows = (
-        Query(PASSING),
-        Query(PASSING, rows=5),
-        Query(PASSING, rows=0),
+        Query(TRANSIENT),
+        Query(TRANSIENT, rows=5),
+        Query(TRANSIENT, rows=0),
     )
     starts = Starts([*[no_progress] * 3, with_rows, *[without_rows] * 9])
 
@@ -115,7 +115,7 @@ def test_pauses_grow() -> None:
     Each pause grows by the multiplier up to the maximum, plus jitter.
     """
     policy = RestartPolicy(initial_delay=0.001, multiplier=3, max_delay=0.005, attempts=4)
-    starts = Starts([*[Query(PASSING)] * 3, Query(None)])
+    starts = Starts([*[Query(TRANSIENT)] * 3, Query(None)])
 
     starts.run(policy)
 
@@ -125,7 +125,7 @@ def test_pauses_grow() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("end", [..., PASSING], ids=["running", "waiting"])
+@pytest.mark.parametrize("end", [..., TRANSIENT], ids=["running", "waiting"])
 def test_signals_stop_the_query(number: int, end: Any) -> None:
     """
     A signal stops a running query, or the pause before a restart; the former handlers are restored.
@@ -147,7 +147,7 @@ def test_supervise_works_on_other_threads() -> None:
     """
     Python handles signals on the main thread only; on other threads supervise works without them.
     """
-    starts = Starts([Query(PASSING), Query(None)])
+    starts = Starts([Query(TRANSIENT), Query(None)])
     thread = threading.Thread(target=starts.run)
     thread.start()
     thread.join(10)
@@ -158,7 +158,7 @@ def test_supervise_works_on_other_threads() -> None:
 @pytest.mark.parametrize(
     ("error", "fatal"),
     [
-        (PASSING, False),
+        (TRANSIENT, False),
         (FATAL, True),
         ("pyspark_pykafka.errors.DataLossError: [KAFKA_DATA_LOSS.X]", True),
         ("pyspark_pykafka.errors.OptionsError: Spark options", True),
@@ -179,10 +179,10 @@ def test_invalid_restart_policies() -> None:
     """
     One error names every invalid value.
     """
-    with pytest.raises(OptionsError) as refusal:
+    with pytest.raises(OptionsError) as caught:
         RestartPolicy(initial_delay=0, multiplier=0.5, max_delay=-1, attempts=0)
 
-    assert [m.split(" ", 1)[0] for m in refusal.value.mistakes] == [
+    assert [m.split(" ", 1)[0] for m in caught.value.mistakes] == [
         "initial_delay",
         "multiplier",
         "max_delay",

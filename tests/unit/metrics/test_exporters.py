@@ -84,7 +84,7 @@ def test_values_in_the_exposition(metrics: QueryMetrics) -> None:
 
 def test_series_are_unique(metrics: QueryMetrics) -> None:
     """
-    No two samples of a metric have the same labels, also if two queries have the same name.
+    No two samples of a metric have the same labels, even if two queries have the same name.
     """
     other = eventful_metrics("r", "flights")
     snapshots = [metrics.snapshot(100.0), other.snapshot(100.0)]
@@ -96,7 +96,7 @@ def test_series_are_unique(metrics: QueryMetrics) -> None:
 
 def test_ended_query_has_counters_only(metrics: QueryMetrics) -> None:
     """
-    After the end of a query its lag is not known any more; its counters and times remain.
+    After the end of a query its lag is no longer known; its counters and times remain.
     """
     metrics.end("q", None, 110.0)
     samples = prometheus_samples(metrics)
@@ -112,7 +112,7 @@ def test_ended_query_has_counters_only(metrics: QueryMetrics) -> None:
 
 def test_dead_letters_of_no_query(metrics: QueryMetrics) -> None:
     """
-    Dead letters that are written outside of a query are counted, but do not appear as a query.
+    Dead letters that are written outside a query do not appear as a query.
     """
     metrics.count_dead_letters("", [])
     samples = prometheus_samples(metrics)

@@ -70,7 +70,7 @@ def test_lag_is_unknown_without_latest_offsets() -> None:
 
 def test_ends_from_brokers_replace_those_of_the_progress() -> None:
     """
-    End offsets that the brokers returned later than the last planning are the newer ones.
+    End offsets that the brokers returned after the last planning replace those of the progress.
     """
     metrics = metrics_of(progress({"t": {"0": 7}}, latest={"t": {"0": 7}}))
     metrics.observe_ends({TP: 17}, 30.0)
@@ -95,7 +95,7 @@ def test_replay_is_the_first_batch_of_a_run_that_it_did_not_plan() -> None:
 
 def test_lost_offsets_are_counted_over_restarts() -> None:
     """
-    Spark's progress counts lost offsets from zero in each run; the metric goes on.
+    Spark's progress counts lost offsets from zero in each run; the metric adds up all runs.
     """
 
     def lost(count: int) -> str:
@@ -125,7 +125,7 @@ def test_failures_are_counted_by_a_bounded_number_of_names() -> None:
 
 def test_long_ended_queries_are_forgotten() -> None:
     """
-    A program that keeps starting queries keeps the running ones, and those that ended last.
+    Of many queries, only the running ones and those that ended last are kept.
     """
     metrics = metrics_of()
     for number in range(MAX_ENDED + 5):
@@ -147,7 +147,7 @@ def test_partitions_that_are_not_read_any_more_are_dropped() -> None:
     assert [each.topic for each in metrics.snapshot(20.0).queries[0].partitions] == ["t"]
 
 
-def test_partitions_to_date() -> None:
+def test_old_backlog_is_dated_once() -> None:
     """
     A backlog from before the first observation is dated once, by its first record's timestamp.
     """
@@ -193,7 +193,7 @@ def test_many_partitions_are_summed_by_topic() -> None:
 
 def test_dead_letters_are_summed_by_topic() -> None:
     """
-    Dead letters of too many partitions are counted by topic, too.
+    Dead letters from too many partitions are counted by topic.
     """
     metrics = metrics_of(max_partitions=3)
     metrics.count_dead_letters("q", [TopicPartition("t", p) for p in range(3)])

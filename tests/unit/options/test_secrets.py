@@ -60,8 +60,8 @@ def test_no_secret_in_any_text(
     name: str, spelling: type[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    No repr, error or log shows the value, whether the option is valid or not, in any case of its
-    name.
+    No repr, error or log shows the value, whether the option is valid or not, and whether its name
+    is in lower or upper case.
     """
     caplog.set_level(logging.DEBUG)
     options = {**SERVERS, "subscribe": "t", f"kafka.{spelling(name)}": CANARY, name: CANARY}

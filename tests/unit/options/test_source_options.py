@@ -148,7 +148,7 @@ def test_every_subscription_strategy(name: str, text: str, expected: Strategy) -
         pytest.param({"assign": '{"t":[]}'}, "assign is", id="no partition"),
         pytest.param({"assign": '{"t":[-1]}'}, "assign is", id="negative partition"),
         pytest.param({"assign": '{"t":["0"]}'}, "assign is", id="partition as text"),
-        pytest.param({"assign": '{"t":[true]}'}, "assign is", id="partition as truth"),
+        pytest.param({"assign": '{"t":[true]}'}, "assign is", id="partition as boolean"),
         pytest.param({"assign": '{"t":0}'}, "assign is", id="no list"),
         pytest.param({"assign": '{"t":[0],"t":[1]}'}, "duplicate keys: t;", id="twice"),
         pytest.param(
@@ -348,7 +348,7 @@ def test_an_unclear_position_is_rejected(text: str, reason: str) -> None:
 @pytest.mark.parametrize("text", ["-10 minutes", "-100", '{"t":"-1h"}', '{"t":{"0":"-100"}}'])
 def test_a_stream_does_not_end_at_a_moving_position(text: str) -> None:
     """
-    A stream resolves its end in each batch, so only an end that stays where it is makes sense.
+    A stream resolves its end in each batch, so only an end that does not move is accepted.
     """
     (mistake,) = mistakes_of_stream({**MINIMAL, "endingOffsets": text})
 
@@ -598,7 +598,7 @@ def test_invalid_progress_store_options_are_reported(
 
 def test_committed_reads_the_zookeeper_store() -> None:
     """
-    With ZooKeeper startingOffsets=committed needs no group, in a batch either.
+    With ZooKeeper, startingOffsets=committed needs no group, neither in a stream nor in a batch.
     """
     options = {**ZOOKEEPER, "startingOffsets": "committed"}
 
@@ -770,9 +770,9 @@ def test_mistakes_about_dead_letters(changes: dict[str, str | None], mistake: st
     assert mistake in reported
 
 
-def test_where_the_rack_is_found() -> None:
+def test_sources_of_the_rack() -> None:
     """
-    The rack is that of a variable or an entry point of each executor, or the same for all.
+    The rack comes from a variable or an entry point of each executor, or is the same for all.
     """
     assert batch(clientRackEnv="ZONE").rack_source == RackVariable("ZONE")
     assert stream(clientRackProvider=" our.zone-2 ").rack_source == RackProvider("our.zone-2")

@@ -42,7 +42,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Server:
 
 def progress_event(report: str) -> QueryProgressEvent:
     """
-    Return the event of a client of Spark Connect 4.0 or 4.1, which shows offsets as Python's text.
+    Return an event as clients of Spark Connect 4.0 and 4.1 show it, with offsets as Python's text.
     """
     document = json.loads(report)
     sources = [SimpleNamespace(endOffset=str(each["endOffset"])) for each in document["sources"]]
@@ -68,7 +68,7 @@ def end_offset(offset: int, store: str = STORE) -> dict[str, object]:
 
 def test_last_batch_is_recorded_when_the_query_ends(server: Server) -> None:
     """
-    The listener records the end offsets of the last report, whichever client delivers it.
+    The listener records the last end offsets, even if the client shows offsets as Python's text.
     """
     recording = ProgressListener(OPTIONS)
 

@@ -1,5 +1,5 @@
 """
-Progress records: their serialised forms, and the rules by which they move.
+Progress records: their serialised forms, and the rules by which they are updated.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def test_node_of_storm_is_parsed() -> None:
     """
     Storm's own record, without our fields, gives its offset and its writer.
     """
-    storms = {
+    storm_record = {
         "topology": {"id": "top-1", "name": "top"},
         "offset": 23,
         "partition": 1,
@@ -66,7 +66,7 @@ def test_node_of_storm_is_parsed() -> None:
         "topic": "t",
     }
 
-    record = from_node(T1, json.dumps(storms).encode())
+    record = from_node(T1, json.dumps(storm_record).encode())
 
     assert record == Record(23, Owner("top-1", "", 0), broker=("b", 9092))
 
@@ -105,7 +105,7 @@ def test_long_cause_is_truncated() -> None:
 
 def test_only_moved_offsets_are_written() -> None:
     """
-    Of three partitions one is unchanged, one has moved and one is new.
+    Of three partitions, the one that has moved and the new one are written.
     """
     stored = {T0: Record(3, ME, 8, "id-t"), T1: Record(5, ME, 8, "id-t")}
 

@@ -92,7 +92,7 @@ def test_completed_batch_is_recorded_in_the_background(server: Server) -> None:
 
 def test_batch_reported_twice_is_written_once(server: Server) -> None:
     """
-    Spark's next plan shows that a batch is complete, and its later commit reports the batch again.
+    A batch that is reported by Spark's next plan, and again by its later commit, is written once.
     """
     recorder = make_recorder(server)
     recorder.record_completed(stream_offset(3))

@@ -34,7 +34,7 @@ def make_session(server: Server, run: str = "a") -> StoreSession:
 
 def test_each_batch_is_written() -> None:
     """
-    Each batch moves the records; a batch without new offsets writes nothing.
+    Each batch updates the records; a batch without new offsets writes nothing.
     """
     server = Server()
     session = make_session(server)

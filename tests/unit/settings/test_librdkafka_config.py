@@ -1,5 +1,5 @@
 """
-The configuration that clients get, tried on the client itself.
+The configuration of librdkafka's clients, tested with the clients themselves.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def test_the_users_setting_takes_precedence(name: str, value: str) -> None:
 
 def test_an_alias_replaces_the_default() -> None:
     """
-    The user's setting replaces the default also under another name of the setting.
+    The user's setting replaces the default even under another name of the setting.
     """
     config = producer_config(settings(**{"message.timeout.ms": "5", "queue.buffering.max.ms": "1"}))
 
@@ -96,7 +96,7 @@ def test_the_read_sets_the_isolation_level() -> None:
 
 def test_a_long_fetch_gets_a_longer_socket_timeout() -> None:
     """
-    Librdkafka rejects a fetch wait that is longer than the socket timeout.
+    The socket timeout exceeds the fetch wait, since librdkafka rejects a shorter one.
     """
     config = consumer_config(settings(**{"fetch.max.wait.ms": "60000"}), group_id="g")
 
@@ -128,7 +128,7 @@ def test_timeouts_have_javas_defaults_and_names() -> None:
 
 def test_invalid_settings_make_no_configuration() -> None:
     """
-    An invalid setting raises OptionsError, also if it was not parsed with the options.
+    An invalid setting raises OptionsError, even if it was not parsed with the options.
     """
     with pytest.raises(OptionsError, match=r"kafka\.acks is '1'"):
         producer_config(settings(acks="1"))
@@ -136,7 +136,7 @@ def test_invalid_settings_make_no_configuration() -> None:
 
 def test_librdkafka_accepts_the_defaults() -> None:
     """
-    All three clients can be created, also with settings that are meant for another one.
+    All three clients can be created, even with settings that are meant for another one.
     """
     mixed = settings(**{"fetch.min.bytes": "1", "linger.ms": "1", "acks": "all"})
 

@@ -74,7 +74,7 @@ def test_java_names_are_understood() -> None:
 
 def test_pem_store_is_certificate_and_key() -> None:
     """
-    A PEM key store of the Java client is used as the certificate file and the key file.
+    A PEM keystore of the Java client is used as the certificate file and the key file.
     """
     config = configured(
         security_protocol="ssl", ssl_keystore_type="PEM", ssl_keystore_location="/my.pem"
@@ -141,11 +141,11 @@ def test_supported_settings_change_the_configuration(name: str) -> None:
     """
     Each setting that counts as supported changes the configuration.
     """
-    under = base(name)
+    base_settings = base(name)
     value = "200000000" if name == "receive.message.max.bytes" else another(name)
-    changed = {**under, name: value}
+    changed = {**base_settings, name: value}
 
-    assert wire_config(settings(changed)) != wire_config(settings(under))
+    assert wire_config(settings(changed)) != wire_config(settings(base_settings))
 
 
 def test_every_property_is_classified() -> None:
@@ -196,7 +196,7 @@ def test_every_property_is_classified() -> None:
 )
 def test_unsupported_settings_have_a_reason(options: dict[str, str], reason: str) -> None:
     """
-    The reason names the setting, so that the log shows why librdkafka reads.
+    The reason names the setting, so that the log shows why librdkafka is used.
     """
     actual = unsupported(options)
 
@@ -230,7 +230,7 @@ def test_settings_without_effect_keep_the_wire_engine(options: dict[str, str]) -
 
 def test_unsecured_tokens_are_read() -> None:
     """
-    Every field of librdkafka's description of unsigned tokens is read.
+    Every field of librdkafka's description of unsigned tokens is parsed.
     """
     unsecure = {**OAUTH, "enable.sasl.oauthbearer.unsecure.jwt": "true"}
     text = "principalClaimName=azp principal=me scope=a,b lifeSeconds=60 extension_trace=1"
@@ -264,7 +264,7 @@ def test_invalid_settings_are_reported() -> None:
 
 def test_configurations_are_keys() -> None:
     """
-    Equal settings share connections, another password does not, and configurations are pickled.
+    Equal settings give equal keys, another password gives another key, and keys can be pickled.
     """
     plain = {**SASL, "sasl.mechanism": "PLAIN"}
     first, same = wire_config(settings(plain)), wire_config(settings(plain))

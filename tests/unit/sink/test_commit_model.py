@@ -1,5 +1,5 @@
 """
-Writes of one micro-batch that die, sleep, wake and run at once, in every order: each row once.
+Writes of one micro-batch that die, pause, resume and overlap in any order: each row is there once.
 
 The connector's code runs over a ledger and a coordinator in memory (``commit_model``).
 """
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.sink.ledger_entries import CommittableBatch
 
 ROWS = "abcd"
-#: Another number of rows in a task, the same numbers with other rows, other tasks, none without.
+#: After the first: other counts of rows, equal counts of other rows, one task, a task without rows.
 DIVISIONS: tuple[Division, ...] = (
     ("ab", "cd"),
     ("abc", "d"),
@@ -94,7 +94,7 @@ def until(process: Process, call: str) -> Process:
 
 def killed_at(world: World, name: str, division: Division, moment: int, turn: Turn) -> bool:
     """
-    Run a process that dies at a moment; return whether it lived so long.
+    Run a process that dies at this call; return False if it ended before.
     """
     process = start(world, name, division)
     for _ in range(moment):
@@ -106,7 +106,7 @@ def killed_at(world: World, name: str, division: Division, moment: int, turn: Tu
 
 def moments() -> Iterator[tuple[int, Turn]]:
     """
-    Yield each moment and manner of a first write's death.
+    Yield each call at which the first write can die, and each way to die.
     """
     moment = 0
     while killed_at(World(), "a", FIRST, moment, Turn.DIE):
@@ -116,7 +116,7 @@ def moments() -> Iterator[tuple[int, Turn]]:
 
 def restart(world: World, name: str, division: Division, land_at: int | None = None) -> Process:
     """
-    Run another process of the query; requests sent before take effect during it, or at the end.
+    Run another process of the query; requests in flight land at call ``land_at``, or at its end.
     """
     process = start(world, name, division)
     moment = 0
@@ -131,7 +131,7 @@ def restart(world: World, name: str, division: Division, land_at: int | None = N
 
 def land(world: World) -> None:
     """
-    Let everything land that was sent by those that are gone.
+    Let all requests in flight take effect.
     """
     while world.in_flight:
         with suppress(PykafkaError):
@@ -152,7 +152,7 @@ def check_completed(world: World, process: Process, again: Division) -> None:
 
 def test_a_checkpoint_that_was_reset_by_one_batch(caplog: pytest.LogCaptureFixture) -> None:
     """
-    A committed batch is not written again, and a warning says that its rows are other ones now.
+    A committed batch is not written again, and a warning is logged if its rows differ now.
     """
     world = World()
     assert start(world, "a", FIRST).finish().outcome == "done"
@@ -191,7 +191,7 @@ def test_late_requests_of_a_dead_driver(division: Division) -> None:
             world = World()
             killed_at(world, "a", FIRST, moment, turn)
             if "begin" in world.trace[-1]:
-                # A task that is alive still may take a name over: see the next but one.
+                # A late begin acts like a task still alive: see test_a_paused_driver_resumes.
                 break
             restart(world, "b", division, land_at)
             check_once(world, {0: ROWS})
@@ -203,8 +203,7 @@ def test_late_requests_of_a_dead_driver(division: Division) -> None:
 @pytest.mark.parametrize("division", DIVISIONS[1:3], ids="|".join)
 def test_a_batch_survives_two_deaths(division: Division) -> None:
     """
-    The second driver dies at each of its moments, too, and a third one divides the rows
-    differently.
+    The second driver dies at each of its calls, too, and a third one divides the rows differently.
     """
     for moment, turn in moments():
         if turn is not Turn.DIE_AFTER:
@@ -222,8 +221,8 @@ def test_a_batch_survives_two_deaths(division: Division) -> None:
 @pytest.mark.parametrize("division", DIVISIONS, ids="|".join)
 def test_transactions_of_a_dead_driver_time_out(division: Division) -> None:
     """
-    Some of its transactions time out: the same tasks complete the batch; other tasks complete it if
-    nothing was committed, or else are refused.
+    If some transactions of a dead driver time out, the same tasks complete the batch. Other tasks
+    complete it if nothing was committed, and are refused otherwise.
     """
     for moment, turn in moments():
         for expiries in product((False, True), repeat=2):
@@ -272,11 +271,11 @@ def test_a_paused_driver_resumes(division: Division) -> None:
 @pytest.mark.parametrize("division", DIVISIONS[1:3], ids="|".join)
 def test_a_commit_without_a_response(division: Division) -> None:
     """
-    A request of the commit is not answered, and lands at any moment of the abort or of the next
+    A request of the commit gets no response, and lands at any point of the abort or of the next
     driver: nothing that was decided is aborted.
     """
     for moment in range(60):
-        for goes_on in range(16):
+        for calls_after in range(16):
             world = World()
             first = start(world, "a", FIRST)
             if not all(first.advance() for _ in range(moment)):
@@ -285,7 +284,7 @@ def test_a_commit_without_a_response(division: Division) -> None:
             if first.outcome is not None:
                 # Its tasks are not done yet.
                 break
-            for _ in range(goes_on):
+            for _ in range(calls_after):
                 if first.outcome is None:
                     first.advance()
             land(world)
@@ -350,21 +349,20 @@ def test_a_ledger_whose_leader_lags() -> None:
 
 def test_a_former_coordinator_does_not_cause_an_abort() -> None:
     """
-    A former coordinator reports a decided transaction as not open, others report it as open: it is
-    not aborted.
+    Whatever a former coordinator still reports about a decided transaction, it is not aborted.
     """
-    for of_the_past in (None, TransactionState.COMPLETE_COMMIT, TransactionState.ONGOING):
+    for stale_state in (None, TransactionState.COMPLETE_COMMIT, TransactionState.ONGOING):
         world = World()
         until(start(world, "a", FIRST), ": commit ").advance(Turn.DIE)
         (decided,) = world.ongoing
         second = until(start(world, "b", DIVISIONS[1]), ": read ")
         _, producer_id, epoch = world.names[decided].prepared
-        before = of_the_past and TransactionDescription(
-            decided, of_the_past, producer_id, epoch - 1, 0, 0, 1
+        stale = stale_state and TransactionDescription(
+            decided, stale_state, producer_id, epoch - 1, 0, 0, 1
         )
-        world.stale = {decided: before}
+        world.stale = {decided: stale}
         second.finish()
-        assert decided in world.ongoing, (of_the_past, world.trace)
+        assert decided in world.ongoing, (stale_state, world.trace)
         assert "EXACTLY_ONCE" not in str(second.failure), second.failure
         world.stale = {}
         last = start(world, "c", DIVISIONS[3]).finish()
@@ -374,8 +372,8 @@ def test_a_former_coordinator_does_not_cause_an_abort() -> None:
 
 def test_a_driver_that_aborts_by_name_too_late() -> None:
     """
-    A driver that was paused since it listed transactions aborts by name one that another driver
-    has decided to commit: a part is lost and reported, and no row is written twice.
+    A driver that pauses after listing transactions then aborts, by id, one that another driver has
+    decided to commit: the lost part is reported, and no row is duplicated.
     """
     world = World()
     first = until(start(world, "a", FIRST), "write task 1")
@@ -394,7 +392,7 @@ def test_a_driver_that_aborts_by_name_too_late() -> None:
 
 def test_partly_committed_transactions_are_found() -> None:
     """
-    The open transactions of a partly committed batch are found; otherwise none.
+    The open transactions of a partly committed batch are found, and no others.
     """
     for moment, turn in moments():
         world = World()
@@ -416,17 +414,17 @@ def test_a_commit_that_is_always_rejected_fails_in_time() -> None:
     """
     If the commit of an open transaction is always rejected, an error is raised after max.block.ms.
     """
-    open_still = PreparedTransaction("orders-0a1b2c3d-0-0-0", 1, 0)
+    open_transaction = PreparedTransaction("orders-0a1b2c3d-0-0-0", 1, 0)
     clock = Clock()
 
-    class Refusing:
+    class RejectingTransactions:
         config = SimpleNamespace(block_seconds=60.0)
         cluster = SimpleNamespace(
             new_deadline=lambda seconds: Deadline.after(seconds, clock.now, clock.sleep)
         )
 
         def describe_all(self, _: Any) -> dict[str, TransactionDescription]:
-            name, producer, epoch = open_still
+            name, producer, epoch = open_transaction
             ongoing = TransactionState.ONGOING
             return {name: TransactionDescription(name, ongoing, producer, epoch, 0, 0, 1)}
 
@@ -435,12 +433,12 @@ def test_a_commit_that_is_always_rejected_fails_in_time() -> None:
             raise FencedError("of another")
 
     with pytest.raises(TimeoutExceededError, match="orders-0a1b2c3d-0-0-0"):
-        decided_commits.commit_open(Refusing(), [open_still])  # type: ignore[arg-type]
+        decided_commits.commit_open(RejectingTransactions(), [open_transaction])  # type: ignore[arg-type]
 
 
 def test_a_release_while_coordinators_do_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A release repeats only visible rows, although it cannot abort the decided transactions.
+    After a release that finds no transactions to abort, only the rows visible then are repeated.
     """
     for moment, turn in moments():
         world = World()
@@ -465,7 +463,7 @@ def test_a_release_while_coordinators_do_not_respond(monkeypatch: pytest.MonkeyP
 
 def give_up_or_repeat(world: World, *, repeat: bool) -> None:
     """
-    Finish a refused batch with the command line's release or complete.
+    Finish a refused batch with the command `release` or `complete`.
     """
     before = world.visible(0)
     assert before
@@ -504,7 +502,7 @@ class History:
 
     def run(self) -> World:
         """
-        Let up to three processes write the batch in any order, and one at last alone.
+        Let three processes write the batch in any order, and a last one alone.
         """
         chance, world = random.Random(self.seed), World()
         alive = [start(world, name, chance.choice(DIVISIONS)) for name in "abc"]
@@ -542,7 +540,7 @@ class History:
 
 def test_histories_of_three_processes() -> None:
     """
-    Whatever dies, sleeps, times out or lands late: no row is duplicated, and a write that succeeds
+    Whatever dies, pauses, times out or lands late: no row is duplicated, and a write that succeeds
     has committed all of its rows.
     """
     run_histories(400)
@@ -574,7 +572,7 @@ def test_more_histories_of_three_processes() -> None:
 
 def compares_counts_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Let equal counts pass for equal rows.
+    Treat equal counts of rows as equal rows.
     """
     committed_tasks = replay.committed_tasks
 
@@ -681,7 +679,7 @@ def test_a_planted_fault_is_found(
 
 def test_lost_attempts_are_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A broker that did not answer when open transactions were listed delays a commit, no more.
+    A broker that did not respond when open transactions were listed only delays a commit.
     """
     world = World()
     lost_attempt = world.begin(stream_task_id(PREFIX, QUERY, 0, 0, 0))

@@ -60,7 +60,7 @@ if TYPE_CHECKING:
 
 BROKERS = 6
 MARK = "w-ended-1"
-#: The next transaction of the name may have started, to abort the previous one.
+#: The next transaction of the id may have been started to abort the previous one.
 ENDED = {"CompleteAbort", "Empty"}
 
 
@@ -85,7 +85,7 @@ def names_on(node: int, count: int, brokers: int = BROKERS) -> list[str]:
 @contextmanager
 def connected(stubs: StubCoordinators, **settings: object) -> Iterator[Transactions]:
     """
-    Lend a client of the coordinators.
+    Yield a client of the coordinators.
     """
     options = {name.replace("_", "."): str(value) for name, value in settings.items()}
     kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap, **options})
@@ -119,20 +119,20 @@ def test_coordinators_commit_concurrently() -> None:
     A client that waited for one broker before it sent to the next would never finish.
     """
     names = [task_id("w", task, 0) for task in range(480)]
-    least = min(Counter(home(name, BROKERS) for name in names).values())
-    coordination = Coordination(brokers=BROKERS, lockstep={END: least})
+    min_count = min(Counter(home(name, BROKERS) for name in names).values())
+    coordination = Coordination(brokers=BROKERS, lockstep={END: min_count})
     waiting = [prepared(coordination, name) for name in names]
-    patience = {"request_timeout_ms": 15_000, "max_block_ms": 20_000}
-    with StubCoordinators(coordination) as stubs, connected(stubs, **patience) as transactions:
+    timeouts = {"request_timeout_ms": 15_000, "max_block_ms": 20_000}
+    with StubCoordinators(coordination) as stubs, connected(stubs, **timeouts) as transactions:
         commit_write(transactions, waiting, write_pattern("w"), MARK)
 
         assert states(stubs, waiting) == Counter(CompleteCommit=480)
         # One request per transaction to end it; one per broker to describe them.
         assert requested(stubs, END) == 480
         assert requested(stubs, DESCRIBE) <= 4 * BROKERS
-        # One connection to each coordinator, and one more to look for them with.
+        # One connection to each coordinator, and one more to find them.
         assert stubs.now.connections.total() <= BROKERS + 1
-    assert least > 480 / BROKERS / 2
+    assert min_count > 480 / BROKERS / 2
 
 
 @pytest.mark.soak
@@ -185,8 +185,8 @@ def test_a_dead_coordinator_is_connected_to_once() -> None:
     coordination = Coordination(brokers=BROKERS)
     dead = 3
     waiting = [prepared(coordination, name) for name in (*names_on(dead, 20), *names_on(0, 20))]
-    patience = {"request_timeout_ms": 1_500, "max_block_ms": 250_000}
-    with StubCoordinators(coordination) as stubs, connected(stubs, **patience) as transactions:
+    timeouts = {"request_timeout_ms": 1_500, "max_block_ms": 250_000}
+    with StubCoordinators(coordination) as stubs, connected(stubs, **timeouts) as transactions:
         transactions.describe_all([transaction.transactional_id for transaction in waiting])
         before = stubs.set(silent=frozenset({dead})).connections[dead]
         # The others know only a little later who coordinates now.
@@ -207,8 +207,8 @@ def test_an_unneeded_silent_broker_does_not_delay_a_commit() -> None:
     waiting = [prepared(coordination, name) for name in names_on(0, 3, brokers=2)]
     mark = next(name for number in range(99) if home(name := f"w-ended-{number}", 2) == 0)
     # A request to the silent broker would end only with the time limit of the test.
-    patience = {"request_timeout_ms": 300_000, "max_block_ms": 600_000}
-    with StubCoordinators(coordination) as stubs, connected(stubs, **patience) as transactions:
+    timeouts = {"request_timeout_ms": 300_000, "max_block_ms": 600_000}
+    with StubCoordinators(coordination) as stubs, connected(stubs, **timeouts) as transactions:
         stubs.set(silent=frozenset({1}))
         commit_write(transactions, waiting, write_pattern("w"), mark)
 
@@ -468,7 +468,7 @@ def test_an_abort_of_an_ended_transaction_is_no_error() -> None:
         assert states(stubs, waiting) == Counter(CompleteAbort=2)
 
 
-def test_one_that_is_not_open_lets_none_be_committed() -> None:
+def test_one_aborted_transaction_prevents_all_commits() -> None:
     """
     If the brokers have aborted one transaction after its timeout, none is committed, and the write
     must be run again.
@@ -483,7 +483,7 @@ def test_one_that_is_not_open_lets_none_be_committed() -> None:
     assert isinstance(error, FencedError)
 
 
-# --- What it costs the brokers --------------------------------------------------------------------
+# --- Load on the brokers --------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("partitions", "warned"), [(50, False), (51, True)])
@@ -534,7 +534,7 @@ def test_partitions_that_transactions_join(caplog: pytest.LogCaptureFixture) -> 
 @pytest.mark.parametrize(("attempt", "listings"), [(0, 0), (1, 1)])
 def test_a_micro_batch_lists_only_where_a_task_ran_again(attempt: int, listings: int) -> None:
     """
-    Brokers list their transactions only if a task ran again: the ledger shows no other open one.
+    If the ledger shows no open transactions, brokers list theirs only if a task ran again.
     """
     topics = {"out": 1, "out-ledger": 1}
     with StubCluster(Behaviour(topics=topics, high_watermark=0)) as stubs:

@@ -115,7 +115,13 @@ def test_a_conflicting_entry_before_an_intent(between: Entry) -> None:
         Completion(QUERY, 6),
         Intent(QUERY, 7, "theirs", 1, 1, 90),
     ],
-    ids=["batch before", "stranger", "another's", "completed before", "an intent too late"],
+    ids=[
+        "batch before",
+        "another query",
+        "another write",
+        "completed before",
+        "an intent too late",
+    ],
 )
 def test_unrelated_entries_before_an_intent(between: Entry) -> None:
     """

@@ -27,24 +27,24 @@ _FETCH = 1
 _RELEASE = json.dumps({"kind": "release", "query": "q"}).encode()
 
 
-class Moving(Behaviour):
+class FailingLedger(Behaviour):
     """
-    A ledger of four entries that is in failure of a kind until a time.
+    A ledger of four entries that fails in one way for some seconds.
     """
 
     def __init__(self, failure: str, seconds: float) -> None:
         super().__init__(brokers=2, topics={TOPIC: 1}, high_watermark=ENTRIES)
         self.failure, self.seconds, self.began = failure, seconds, 0.0
 
-    def _in(self, failure: str) -> bool:
+    def _fails_with(self, failure: str) -> bool:
         self.began = self.began or time.time()
         return self.failure == failure and time.time() - self.began < self.seconds
 
     def topic_error(self, node: int, topic: str) -> int:  # noqa: ARG002
-        return 3 if self._in("unknown") else 0
+        return 3 if self._fails_with("unknown") else 0
 
     def topics_of(self, node: int) -> dict[str, int]:  # noqa: ARG002
-        return {} if self._in("unknown") else self.topics
+        return {} if self._fails_with("unknown") else self.topics
 
     def offsets(
         self,
@@ -53,25 +53,25 @@ class Moving(Behaviour):
         partition: int,  # noqa: ARG002
         timestamp: int,
     ) -> tuple[int, int]:
-        if self._in("not leader"):
+        if self._fails_with("not leader"):
             return 6, -1
-        low = 3 if self._in("deleted") else 0
-        return 0, low if timestamp == -2 else ENTRIES
+        log_start = 3 if self._fails_with("deleted") else 0
+        return 0, log_start if timestamp == -2 else ENTRIES
 
     def throttle_ms(self, node: int, api_key: int) -> int:  # noqa: ARG002
-        return 3_600_000 if self._in("throttled") and api_key == _FETCH else 0
+        return 3_600_000 if self._fails_with("throttled") and api_key == _FETCH else 0
 
     def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:  # noqa: ARG002
-        if self._in("not leader"):
+        if self._fails_with("not leader"):
             return FetchAnswer(6, -1)
-        if self._in("lagging"):
-            # A leader that knows of all and may show less, as it does just after it was elected.
+        if self._fails_with("lagging"):
+            # A newly elected leader has all records, but its high watermark may lag behind.
             return FetchAnswer(0, 2)
-        if self._in("out of range") or (self._in("deleted") and offset < 3):
+        if self._fails_with("out of range") or (self._fails_with("deleted") and offset < 3):
             return FetchAnswer(1, -1)
         if offset >= ENTRIES:
             return FetchAnswer(0, ENTRIES)
-        if self._in("throttled"):
+        if self._fails_with("throttled"):
             return FetchAnswer(0, ENTRIES)
         return FetchAnswer(0, ENTRIES, record_batch(offset, [_RELEASE] * (ENTRIES - offset)))
 
@@ -79,9 +79,9 @@ class Moving(Behaviour):
 @contextmanager
 def ledger(failure: str, seconds: float, block_ms: int = 30_000) -> Iterator[Ledger]:
     """
-    Lend a ledger that fails in one way for some seconds.
+    Yield a client of a ledger that fails in one way for some seconds.
     """
-    with StubCluster(Moving(failure, seconds)) as stubs:
+    with StubCluster(FailingLedger(failure, seconds)) as stubs:
         options = {"bootstrap.servers": stubs.all_brokers, "max.block.ms": str(block_ms)}
         config = wire_producer_config(KafkaSettings.of(options))
         cluster = Cluster(config.wire)

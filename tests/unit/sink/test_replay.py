@@ -346,7 +346,7 @@ def test_a_late_marker_of_an_earlier_batch_is_ignored() -> None:
 
 def test_a_release_survives_compaction() -> None:
     """
-    Markers that a next query with fewer tasks does not replace stay after compaction, but precede
+    Markers that the next query, with fewer tasks, does not replace survive compaction, but precede
     the release, so they do not count.
     """
     log: list[Entry] = [

@@ -128,7 +128,7 @@ def test_patterns_do_not_match_foreign_ids(pattern: TransactionalIdPattern, name
 )
 def test_other_attempts_of_a_task(won: str, expected: list[str], were_retried: bool) -> None:
     """
-    Earlier attempts and the next one are derived, and the notice id of fallbacks.
+    The ids of earlier attempts, of the next one and of the fallback notice are derived.
     """
     attempts = other_attempt_ids([won])
 

@@ -1,5 +1,5 @@
 """
-The fate of an input topic's records, by its producers' reports and by the topic's content.
+The outcome of an input topic's records, from its producers' reports and the topic's content.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LABEL = "a0"
 
 
-class Wrote:
+class FinishedWriter:
     """
     A producer that has written one record.
     """
@@ -37,7 +37,7 @@ def outcome(
     Return the feed's verdict on the record, and whether the brokers have lost it.
     """
     feed = Feed(cast("KafkaCluster", None), "topic", "a", 1.0)
-    feed._writers[LABEL] = cast("Writer", Wrote(state))
+    feed._writers[LABEL] = cast("Writer", FinishedWriter(state))
     feed.risky |= {LABEL} if risky else set()
     feed.gone |= {LABEL} if gone else set()
     brokers = Verdict()
@@ -56,16 +56,16 @@ def outcome(
         (ABORTED, False, ABORTED, False),
     ],
 )
-def test_topic_settles_what_is_unknown(
+def test_topic_decides_unknown_outcomes(
     state: str, is_there: bool, result: str, is_lost: bool
 ) -> None:
     """
-    An unanswered commit is decided by the topic; an acknowledged record that is missing is lost.
+    The topic decides a commit without a response; a missing acknowledged record is lost.
     """
     assert outcome(state, is_there=is_there) == (result, is_lost)
 
 
-def test_records_of_a_deleted_topic_are_still_due() -> None:
+def test_records_of_a_deleted_topic_are_still_expected() -> None:
     """
     Records that were read before their topic was deleted must be in the output, although the new
     topic does not have them.
@@ -73,7 +73,7 @@ def test_records_of_a_deleted_topic_are_still_due() -> None:
     assert outcome(COMMITTED, is_there=False, gone=True) == (COMMITTED, False)
 
 
-def test_records_written_to_a_replica_that_lost_the_election_are_not_due() -> None:
+def test_records_on_a_replica_that_lost_the_election_may_be_missing() -> None:
     """
     Records on a replica that lost the election may be missing in the output.
     """

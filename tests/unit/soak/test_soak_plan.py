@@ -1,5 +1,5 @@
 """
-What a seed decides in a round of the soak.
+The shapes, drivers and faults of a round of the soak, which the seed determines.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def test_rounds_go_through_all_faults() -> None:
 
 def test_every_shape_is_drawn() -> None:
     """
-    Within a hundred rounds each workload has run each of its shapes, in both drivers.
+    Within a hundred rounds, each workload has run each of its shapes, and run on both drivers.
     """
     plans = [plan_round(1, number, ALL, SECONDS) for number in range(100)]
 

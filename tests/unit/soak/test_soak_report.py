@@ -82,7 +82,7 @@ def soak() -> dict[str, Any]:
 
 def test_page_shows_verdicts_and_faults(soak: dict[str, Any]) -> None:
     """
-    Rounds, verdicts, faults, and what could not be done are on the page.
+    The page shows the verdicts, the faults, and the faults that were not possible.
     """
     page = render([soak], [])
 

@@ -74,7 +74,7 @@ def test_each_row_once_is_clean() -> None:
 )
 def test_planted_row_is_found(rows: list[OutputRow], is_through: bool, anomaly: str) -> None:
     """
-    Under exactly once, a row that is missing, repeated, out of order or never written is an
+    With exactly-once delivery, a row that is missing, repeated, out of order or never written is an
     anomaly.
     """
     assert list(check(forwarded(0, 1), rows, is_through=is_through).anomalies) == [anomaly]
@@ -82,7 +82,7 @@ def test_planted_row_is_found(rows: list[OutputRow], is_through: bool, anomaly: 
 
 def test_repeated_row_of_another_attempt_is_explained() -> None:
     """
-    Under at least once, a row may come again from another attempt of the same micro-batch.
+    With at-least-once delivery, another attempt of the same micro-batch may repeat a row.
     """
     rows = [row(0, "3.0.0.x"), row(1, "3.0.0.x"), row(1, "3.0.1.y")]
 
@@ -94,8 +94,8 @@ def test_repeated_row_of_another_attempt_is_explained() -> None:
 @pytest.mark.parametrize("tag", ["3.0.0.x", "4.0.0.y"])
 def test_repeated_row_without_a_reason_is_found(tag: str) -> None:
     """
-    Under at least once, a row that one attempt repeats, or that is in two micro-batches, is an
-    anomaly.
+    With at-least-once delivery, a row that one attempt repeats, or that is in two micro-batches, is
+    an anomaly.
     """
     rows = [row(0, "3.0.0.x"), row(1, "3.0.0.x"), row(1, tag)]
 
@@ -106,7 +106,7 @@ def test_repeated_row_without_a_reason_is_found(tag: str) -> None:
 
 def test_kept_micro_batch_that_is_read_again_is_found() -> None:
     """
-    A sink that keeps micro-batches has a row in one of them only.
+    A row that is in two kept micro-batches is a duplicate.
     """
     batches = [[truth.kept_row(b"a/0/0", 0, 0)], [truth.kept_row(b"a/0/0", 0, 1)]]
 
@@ -134,16 +134,16 @@ def test_wrong_count_is_found() -> None:
     assert list(wrong.anomalies) == ["corrupt"]
 
 
-def test_open_window_is_not_demanded() -> None:
+def test_open_window_is_not_required() -> None:
     """
-    A window is only due once the watermark has passed its end.
+    A window is required only once the watermark has passed its end.
     """
     expected = truth.windowed([SourceRecord(0, 0, 0, b""), SourceRecord(0, 1, truth.DELAY, b"")])
 
     assert [record.state for record in expected["windowed", 0]] == [UNKNOWN]
 
 
-def test_complete_result_is_demanded_after_each_micro_batch() -> None:
+def test_complete_result_is_required_after_each_micro_batch() -> None:
     """
     Each micro-batch writes the counts up to its own end.
     """
@@ -158,7 +158,7 @@ def test_complete_result_is_demanded_after_each_micro_batch() -> None:
 
 def test_join_needs_both_sides() -> None:
     """
-    A pair is due for each number that is in both topics.
+    A pair is expected for each number that is in both topics.
     """
     left_records = [SourceRecord(0, 0, 1, b""), SourceRecord(0, 1, 2, b"")]
 
@@ -229,7 +229,7 @@ def test_round_without_records_is_void(
     tmp_path: Path, driver: Driver, nothing: Inputs, no_rig: Rig
 ) -> None:
     """
-    A workload that has moved no record is void: it shows nothing.
+    A workload that has moved no record is void: it proves nothing.
     """
     assert workload(tmp_path, driver, is_finished=True).result(no_rig, nothing).outcome == VOID
 
@@ -244,7 +244,7 @@ def no_rig() -> Rig:
 
 def test_outcome_of_a_result() -> None:
     """
-    An anomaly counts more than a void round.
+    An anomaly takes precedence over a void round.
     """
     result = WorkloadResult("source", "plain", "exactly-once", "steady")
 

@@ -192,7 +192,7 @@ def test_byte_limit_samples_only_the_longest_partitions() -> None:
 
 def test_byte_limit_without_a_sample_assumes_a_size() -> None:
     """
-    If no record can be sampled, as between transaction markers, records count 1 KiB.
+    If no record can be sampled, as among transaction markers, each record counts as 1 KiB.
     """
     policy = AdmissionPolicy(max_bytes=1 << 20)
 

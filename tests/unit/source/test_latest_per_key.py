@@ -95,7 +95,9 @@ def test_each_key_has_its_latest_record(
 
 
 @given(st.lists(st.binary(max_size=1), max_size=60), st.integers(0, 40))
-def test_keys_are_grouped_as_often_as_their_memory_asks(keys: list[bytes], memory: int) -> None:
+def test_offsets_do_not_depend_on_how_often_keys_are_grouped(
+    keys: list[bytes], memory: int
+) -> None:
     """
     The offsets are the same if keys are grouped after each batch, now and then, or at the end.
     """

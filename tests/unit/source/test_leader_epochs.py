@@ -388,7 +388,7 @@ def test_malformed_epochs_are_refused(cluster: Cluster, malformed: object) -> No
 )
 def test_epochs_survive_the_checkpoint(epochs: Offsets) -> None:
     """
-    Epochs are read back from the JSON, also those of a first batch's start.
+    Epochs are read back from the JSON, including those of a first batch's start.
     """
     start = StreamOffset(dict.fromkeys(epochs, 7), {"t": "id"}, epochs=epochs)
     original = replace(start, initial=start)

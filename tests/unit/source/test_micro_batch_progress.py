@@ -1,5 +1,5 @@
 """
-What a stream records in its progress sink, batch after batch, on a cluster in memory.
+The progress that a stream records, batch after batch, on a cluster in memory.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Process:
 @pytest.fixture
 def cluster() -> Cluster:
     """
-    Return a cluster with the topic t of one partition, three records in it.
+    Return a cluster with a topic t, whose only partition has three records.
     """
     new_cluster = Cluster()
     new_cluster.create_topic("t", 3)

@@ -96,7 +96,7 @@ def test_batches_follow_each_other(cluster: Cluster) -> None:
 def test_no_new_records_is_the_same_document(cluster: Cluster) -> None:
     """
     Spark compares documents to detect new data, so without new data the given document is returned,
-    also one of the JVM connector without topic ids.
+    even one of the JVM connector without topic ids.
     """
     process = query(cluster)
     jvm_offset = {"t": {"0": 3, "1": 5}}
@@ -112,7 +112,7 @@ def test_no_new_records_is_the_same_document(cluster: Cluster) -> None:
 @pytest.mark.parametrize("word", ["-2 offsets", '{"t":"-2 offsets"}'])
 def test_last_offsets_are_counted_once(cluster: Cluster, word: str) -> None:
     """
-    A query from the last offsets keeps the start that it had first, also in another process.
+    A query that starts at the last offsets keeps its first start, even in another process.
     """
     process = query(cluster, startingOffsets=word)
     end = _stored(process.stream.latest_offset(start := process.stream.initial_offset()))

@@ -120,8 +120,8 @@ def test_fallback_is_for_partitions_without_a_start(limit: object, expected: Off
 )
 def test_positions_in_everyday_words(limit: object, start: Offsets, end: Offsets) -> None:
     """
-    Times ago are counted from now, last offsets from the end, but not before the log's start; a
-    partition whose records are all earlier starts at its end.
+    Durations count back from now, and numbers of offsets from the end, but not beyond the log's
+    start; a partition whose records are all earlier starts at its end.
     """
 
     def now() -> float:

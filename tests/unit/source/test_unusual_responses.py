@@ -99,14 +99,20 @@ class Restarting(Behaviour):
     """
 
     began = 0.0
-    none_seconds = 1.2
+    not_leader_seconds = 1.2
     unknown_seconds = 1.4
 
     def _error(self) -> int:
         if not self.began:
             return 0
         passed = time.monotonic() - self.began
-        return 6 if passed < self.none_seconds else 3 if passed < self.unknown_seconds + 1.2 else 0
+        return (
+            6
+            if passed < self.not_leader_seconds
+            else 3
+            if passed < self.unknown_seconds + 1.2
+            else 0
+        )
 
     def topic_error(self, node: int, topic: str) -> int:  # noqa: ARG002
         return 3 if self._error() == 3 else 0
@@ -167,7 +173,7 @@ class SharedAddress(Behaviour):
 
 def test_brokers_advertised_at_one_address() -> None:
     """
-    No partition is missing in a response because its leader advertises another broker's address.
+    If two brokers advertise one address, the error says so, or all partitions have an offset.
     """
     with StubCluster(SharedAddress(brokers=2, topics={"t": 2})) as stubs:
         kafka = {"bootstrap.servers": stubs.bootstrap, "default.api.timeout.ms": "2000"}
@@ -204,7 +210,7 @@ def test_record_sizes_from_the_near_replica() -> None:
 
 def test_record_sizes_of_old_formats() -> None:
     """
-    A message of the old formats takes one offset: where a batch has its last offset, it has data.
+    A message of the old formats takes one offset: it has data where a batch has its offset delta.
     """
     message = struct.pack(">qi", 7, 50) + b"\x00\x00\x00\x00\x01\x00" + b"\x7f" * 44
 
@@ -280,7 +286,7 @@ class Starting(Behaviour):
 
 def test_a_broker_that_knows_no_brokers_yet() -> None:
     """
-    Metadata of a broker that knows no brokers yet do not show that a topic is missing: the driver
+    Metadata of a broker that knows no brokers yet does not show that a topic is missing: the driver
     requests them again.
     """
     with StubCluster(Starting()) as stubs:
@@ -304,7 +310,7 @@ def test_end_offset_of_minus_one_is_retried(sentinel: int) -> None:
 
 def test_a_time_without_a_record_has_no_offset() -> None:
     """
-    For a timestamp -1 means that all records are earlier.
+    For a timestamp, -1 means that all records are earlier.
     """
     response = ListOffsetsResponse(0, [("t", [ListOffsetsPartitionResponse(0, 0, -1)])])
 

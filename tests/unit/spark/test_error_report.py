@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @reports_errors
 class Adapter:
     """
-    Stands for a class that Spark calls.
+    A stand-in for a class that Spark calls.
     """
 
     def fail(self, error: Exception) -> None:
@@ -94,7 +94,7 @@ def test_only_own_errors_in_a_worker_hide_the_traceback(
 )
 def test_a_reported_error_begins_with_its_condition(error: PykafkaError, text: str) -> None:
     """
-    The text is one line that begins with the condition, also after a copy to another process.
+    The text is one line that begins with the condition, even after a copy to another process.
     """
     with pytest.raises(PykafkaError):
         Adapter().fail(error)

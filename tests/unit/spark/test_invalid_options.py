@@ -1,5 +1,5 @@
 """
-When wrong options are reported: as early as Spark allows it, and by their own error.
+Wrong options are reported as early as Spark allows, by the connector's own error.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ READ = {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
         {"includeheaders": "yes"},
     ],
 )
-def test_load_reports_what_is_wrong_in_batches_and_streams(wrong: dict[str, str]) -> None:
+def test_load_reports_mistakes_of_batches_and_streams(wrong: dict[str, str]) -> None:
     """
     schema(), which Spark calls at load(), raises the mistakes that a batch and a stream share.
     """
@@ -45,7 +45,7 @@ def test_load_reports_what_is_wrong_in_batches_and_streams(wrong: dict[str, str]
 )
 def test_load_accepts_options_of_either_kind_of_read(right: dict[str, str]) -> None:
     """
-    At load() a read may still become a batch or a stream.
+    At load() a read may still become a batch or a stream, so the options of both are accepted.
     """
     schema = DefaultSource({**READ, **right}).schema()
 

@@ -22,8 +22,8 @@ VALUE = StructType([StructField("value", StringType())])
 @pytest.fixture
 def cluster() -> Iterator[StubCluster]:
     """
-    A broker with the topic ``t``, for one test: librdkafka goes on asking one for a missing topic
-    while its client ends, and other tests count requests.
+    A broker with the topic ``t``, for one test: librdkafka keeps requesting a missing topic while
+    its client closes, and other tests count requests.
     """
     with StubCluster(Behaviour()) as cluster:
         yield cluster

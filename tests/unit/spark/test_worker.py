@@ -71,7 +71,7 @@ def test_stopped_task(ends: tuple[socket.socket, IO[bytes]], unread: bytes) -> N
 
 def test_reset_connection() -> None:
     """
-    A connection closed with unread data of the worker's is reset, and stops the task.
+    A connection that is closed before the worker's data are read is reset, and stops the task.
     """
     with listen() as server:
         worker = socket.create_connection(server.getsockname())

@@ -106,7 +106,7 @@ def test_requests_are_parsed(version: int, length: int, *, commit: bool) -> None
 
 def test_the_first_commits_pass_and_the_others_wait(gate: EndTxnGate, proxy: FakeProxy) -> None:
     """
-    One of three commits passes, also when it is retried; aborts and other requests pass as well.
+    One of three commits passes, even when it is retried; aborts and other requests pass as well.
     """
     hold = gate.hold("", lambda: True, lambda: 1)
     passing = [end_txn("a"), end_txn("a"), end_txn("b", commit=False)]

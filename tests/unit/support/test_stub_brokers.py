@@ -44,7 +44,7 @@ def consumed(stubs: StubCluster, count: int, seconds: float = 5.0) -> list[bytes
 
 def test_librdkafka_reads_a_stub() -> None:
     """
-    All records arrive with all their fields, from one or several brokers.
+    An independent client gets all values of a partition of a stub cluster, in order.
     """
     with StubCluster(Behaviour(brokers=3, high_watermark=250)) as stubs:
         values = consumed(stubs, 250)
@@ -54,7 +54,7 @@ def test_librdkafka_reads_a_stub() -> None:
     assert stats["connections"] >= 1
 
 
-def test_librdkafka_reads_what_was_produced() -> None:
+def test_librdkafka_reads_produced_records() -> None:
     """
     A stub keeps the records that are written to it.
     """
@@ -78,7 +78,7 @@ def test_a_behaviour_of_a_test_module_is_used() -> None:
 
 class Misspelt(Behaviour):
     """
-    Means to change the offsets.
+    Misspells the name of the method ``offsets``.
     """
 
     def list_offset(self, node: int) -> int:

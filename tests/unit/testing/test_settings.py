@@ -1,4 +1,6 @@
-"""Settings and selection of test servers, tested without a server."""
+"""
+Settings and selection of test servers, tested without a server.
+"""
 
 from __future__ import annotations
 
@@ -129,7 +131,7 @@ def test_free_ports_avoid_the_ephemeral_range() -> None:
 
 def test_free_ports_do_not_come_again() -> None:
     """
-    A client that remembers a stopped broker does not take a new one for it.
+    No port is returned twice, so a client of a stopped broker cannot reach a new one.
     """
     ports = [port for _ in range(300) for port in free_ports(3)]
     assert len(set(ports)) == len(ports)
@@ -137,7 +139,7 @@ def test_free_ports_do_not_come_again() -> None:
 
 def test_processes_have_ports_of_their_own() -> None:
     """
-    A broker that is stopped for a while finds its port free: no other process has taken it.
+    No two processes get the same port, so a broker that is stopped for a while keeps its port.
     """
     # With the same seed, all would have the same ports if they did not know of each other.
     code = (

@@ -1,5 +1,5 @@
 """
-What the page's server answers, and to whom.
+The responses of the page's server, and the clients that it rejects.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def test_metrics_are_served(serve: Callable[..., PageServer]) -> None:
     assert (response.getheader("Content-Type"), body) == ("text/plain; version=1.0.0", b"x 1\n")
 
 
-def test_only_the_own_script_and_style_are_allowed(serve: Callable[..., PageServer]) -> None:
+def test_only_the_pages_own_script_and_style_are_allowed(serve: Callable[..., PageServer]) -> None:
     """
     The policy has the hashes of the page's script and style, and lets it fetch from its own server
     only.
@@ -122,7 +122,7 @@ def test_only_the_own_script_and_style_are_allowed(serve: Callable[..., PageServ
 
 def test_page_names_no_other_address() -> None:
     """
-    The page loads nothing: the only address in it is the name of the SVG vocabulary.
+    The page loads nothing from elsewhere: its only address is the name of the SVG namespace.
     """
     assert re.findall(r"\w+://[^\"' ]*", PAGE) == ["http://www.w3.org/2000/svg"]
     assert re.findall(r"(?:src|href)=\"([^\"]*)\"", PAGE) == ["data:,", "#main", "data.json"]
@@ -130,7 +130,9 @@ def test_page_names_no_other_address() -> None:
 
 
 @pytest.mark.parametrize("name", ["evil.example", "127.0.0.1.evil.example:80", ""])
-def test_loopback_is_called_by_its_own_names(serve: Callable[..., PageServer], name: str) -> None:
+def test_foreign_host_names_of_loopback_are_rejected(
+    serve: Callable[..., PageServer], name: str
+) -> None:
     """
     A page from elsewhere whose name resolves to 127.0.0.1 cannot read the data.
     """
@@ -155,8 +157,8 @@ def test_other_addresses_may_have_any_name() -> None:
 
 def test_outage_is_shown_beside_the_last_data(serve: Callable[..., PageServer]) -> None:
     """
-    When the brokers do not answer, the page has the error in one line and the last data; both are
-    as usual afterwards.
+    When the brokers do not respond, the page has the error in one line and the last data;
+    afterwards, the error is gone.
     """
     failing = [False]
 

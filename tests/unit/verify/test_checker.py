@@ -81,14 +81,14 @@ def test_record_that_the_query_has_not_reached_is_stuck() -> None:
 @pytest.mark.parametrize("rows", [[row(0)], [row(0), row(1)]])
 def test_an_unanswered_commit_may_have_succeeded_or_not(rows: list[ReadRow]) -> None:
     """
-    Records whose commit was never answered may be read, and need not be.
+    Records whose commit got no response may be read, but need not be.
     """
     assert check(written(COMMITTED, UNKNOWN), rows).is_clean
 
 
 def test_an_unanswered_commit_is_no_reason_for_a_duplicate() -> None:
     """
-    A record whose commit was never answered must not be read twice.
+    A record whose commit got no response must not be read twice.
     """
     verdict = check(written(UNKNOWN), [row(0), row(0)])
 
@@ -97,8 +97,8 @@ def test_an_unanswered_commit_is_no_reason_for_a_duplicate() -> None:
 
 def test_at_least_once_duplicates_are_only_counted() -> None:
     """
-    Under at least once, repeated rows are counted, but they are neither duplicates nor out of
-    order.
+    With at-least-once delivery, repeated rows are counted, but they are neither duplicates nor out
+    of order.
     """
     rows = [row(0), row(1), row(0), row(1)]
 

@@ -93,7 +93,7 @@ def interrupted(times: int) -> list[str]:
 
 def test_interrupt_is_handled_after_the_block() -> None:
     """
-    Ctrl-C while Spark's Java process starts is remembered: it would be left behind otherwise.
+    Ctrl-C while Spark's Java process starts is deferred: the process would be left behind.
     """
     assert interrupted(1) == ["the end of the block", "the interrupt"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler

@@ -81,7 +81,7 @@ def test_json_has_the_same_figures() -> None:
 
 def test_pace_counts_pauses_with_lag_only() -> None:
     """
-    A pause needs records to wait for, and counts from the first record on.
+    A pause counts only while records are unread, and only after the first record was read.
     """
     clock = [0.0]
     pace = Pace(lambda: clock[0])
