@@ -1,5 +1,5 @@
 """
-Runs the recipe of one lakehouse, its first micro-batch twice, and prints the ids of its rows.
+Runs the recipe of one lakehouse, writes its first micro-batch twice, and prints its rows' ids.
 
 It is a separate process, since the jars and extensions are settings of a new session.
 """

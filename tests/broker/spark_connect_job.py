@@ -39,7 +39,7 @@ REMOTE = "local[2]"
 
 class Job:
     """
-    The steps of one session; each returns what the test compares.
+    The steps of one session; each returns a result that the test compares.
     """
 
     def __init__(self, spark: SparkSession, servers: str, names: dict[str, str]) -> None:

@@ -217,7 +217,7 @@ def test_timeout_of_a_batch_that_never_completes(
     spark: SparkSession, kafka_cluster: KafkaCluster, topic: TopicFactory, checkpoint: str
 ) -> None:
     """
-    on_timeout gets the query's id after the timeout, and nothing after the query's end.
+    on_timeout gets the query's id once, after the timeout.
     """
     name = topic(1)
     kafka_cluster.produce(name, values(0, 3))

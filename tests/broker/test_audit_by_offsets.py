@@ -1,5 +1,6 @@
 """
-The audit with the source's options: it computes what entered, and reads the log only for gaps.
+The audit with the source's options: it computes from offsets which records entered, and reads the
+log only where it has gaps.
 """
 
 from __future__ import annotations
@@ -195,7 +196,7 @@ def test_batches_of_a_restarted_query(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """
-    Each run counts from its first record in the log; without gaps the audit reads no offsets.
+    Each run counts from its first record still in the log; without gaps the log is not read.
     """
     name = topic(2)
     kafka_cluster.produce(name, values(0, 30))

@@ -1,4 +1,6 @@
-"""A KafkaCluster starts, survives kills, pauses and restarts, and cleans up."""
+"""
+A KafkaCluster starts, survives kills, pauses and restarts, and cleans up.
+"""
 
 from __future__ import annotations
 

@@ -67,7 +67,7 @@ def test_each_key_that_is_not_deleted_has_one_row(
     load: Load, accounts: str, state: dict[bytes, bytes], engine: str
 ) -> None:
     """
-    Both engines return the rows that a dictionary would hold, also through a shuffle and a join.
+    Both engines return the rows that a dictionary would hold, even through a shuffle and a join.
     """
     frame = load(subscribe=accounts, latestPerKey="true", engine=engine)
 
@@ -80,7 +80,7 @@ def test_values_are_decoded_after_the_choice(
     load: Load, accounts: str, state: dict[bytes, bytes]
 ) -> None:
     """
-    Typed columns are those of the latest records; the key, which is not read, still decides.
+    Typed columns are those of the latest records by key, although the key is not selected.
     """
     frame = load(
         subscribe=accounts,
@@ -101,7 +101,7 @@ def test_a_filter_does_not_choose_older_records(
     spark: SparkSession, load: Load, accounts: str
 ) -> None:
     """
-    A filter selects rows among the latest records: pushed down, it would make others the latest.
+    A filter selects among the latest records: pushed down, it would make older ones the latest.
     """
     frame = load(subscribe=accounts, latestPerKey="true")
     expected = frame.collect()

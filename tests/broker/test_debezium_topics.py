@@ -92,7 +92,7 @@ def test_changes_are_applied_after_a_shuffle_and_a_restart(
     checkpoint: str,
 ) -> None:
     """
-    The latest change of each key, found by a stateful query, is right when the query goes on in
+    The latest change of each key, found by a stateful query, is right after the query continues in
     another run: a shuffle and a restart keep rows, their operations and their order by offset.
     """
     options = customers | {

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 JOB = Path(__file__).with_name("deployed_job.py")
 PACKAGE = Path(pyspark_pykafka.__file__).parent
-#: What Spark itself needs on each node for Python data sources.
+#: The packages that Spark itself needs on each node for Python data sources.
 SPARK_NEEDS = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "python-dateutil", "pytz", "tzdata")
-#: What docs/deploying.md packs beside the connector.
+#: The packages that docs/deploying.md packs with the connector.
 PACKED = ("confluent-kafka", "kafka-python", "crc32c", "cramjam", "kazoo")
 RECORDS = 900
 
@@ -53,7 +53,7 @@ class Deployment:
 
 class Nodes:
     """
-    What the nodes and the driver's machine have: Pythons and packed files in a folder.
+    The files of the nodes and of the driver's machine: Pythons and packages in a folder.
     """
 
     def __init__(self, folder: Path) -> None:

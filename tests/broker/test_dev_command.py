@@ -1,4 +1,6 @@
-"""`pykafka dev` runs a broker in the foreground until it is interrupted."""
+"""
+`pykafka dev` runs a broker in the foreground until it is interrupted.
+"""
 
 from __future__ import annotations
 

@@ -89,7 +89,7 @@ def forget_blocks(spark: SparkSession) -> int:
     """
     jvm: Any = spark._jvm
     storage = jvm.org.apache.spark.storage
-    # By its field: to call a method py4j inspects all methods, and in 4.3 one of them refers to a
+    # Through its field: to call a method, py4j inspects all methods, and in 4.3 one refers to a
     # library that Spark does not ship.
     environment = jvm.java.lang.Class.forName("org.apache.spark.SparkEnv")
     field = environment.getDeclaredField("blockManager")

@@ -125,7 +125,7 @@ def test_only_requested_columns_are_read(
     read: Callable[..., list[dict[str, Any]]],
 ) -> None:
     """
-    A schema has columns in its own order; key and value can be text.
+    Columns are returned in the order of the schema; keys and values can be text.
     """
     name = topic()
     kafka_cluster.produce(name, [Record("ä".encode(), b"k")])
@@ -311,7 +311,7 @@ def age_out(cluster: KafkaCluster, topic: str, before: int) -> None:
     """
     Delete the records before an offset.
     """
-    # Kept in a name: its requests end with it.
+    # Without a reference, the client would be closed with its requests.
     admin = cluster.admin()
     for future in admin.delete_records([Position(topic, 0, before)]).values():
         future.result(30)

@@ -1,4 +1,6 @@
-"""Jars are downloaded once and completely, or raise an error with advice."""
+"""
+Jars are downloaded once and completely, or an error with advice is raised.
+"""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from pyspark_pykafka.spark.compat import arrow_schema
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: That of the session, as tests/conftest.py sets it.
+#: The session's time zone, as tests/conftest.py sets it.
 ZONE = "America/St_Johns"
 DDL = (
     "t TINYINT, s SMALLINT, i INT, l BIGINT, d DOUBLE, f FLOAT, b BOOLEAN, x STRING, n BINARY, "
@@ -106,7 +106,7 @@ def is_count_of_days(value: object) -> bool:
 
 # Mostly values that fit the type, or nearly.
 LIKELY: dict[str, st.SearchStrategy[Any]] = {
-    # Spark writes the text of other values anew.
+    # Spark reformats the text of other values.
     "x": st.none() | st.booleans() | WHOLE | WORDS | MOMENTS,
     "a": st.lists(st.none() | WHOLE, max_size=3),
     "o": st.fixed_dictionaries({}, optional={"i": WHOLE, "x": WORDS}),
@@ -144,7 +144,7 @@ def ours(texts: list[str]) -> list[Any]:
 
 def theirs(spark: SparkSession, texts: list[str], *, strict: bool = True) -> list[Any]:
     """
-    Return the values that Spark returns for texts, through Arrow, so that types and zones stay.
+    Return the values that Spark returns for texts, through Arrow, which keeps types and zones.
     """
     spark.conf.set("spark.sql.session.timeZone", "UTC")
     frame = spark.createDataFrame(list(enumerate(texts)), "at INT, text STRING")
@@ -222,7 +222,7 @@ WRITTEN = (
 
 def random_row(generator: random.Random) -> tuple[Any, ...]:
     """
-    Return any values of the columns above, some of them null.
+    Return random values for the columns above, some of them null.
     """
     text = "".join(map(chr, generator.choices([0, 9, 10, 31, 34, 47, 92, 127, 233, 0x2028], k=6)))
     double = struct.unpack("<d", generator.randbytes(8))[0]
@@ -241,7 +241,7 @@ def random_row(generator: random.Random) -> tuple[Any, ...]:
 
 def document_of(text: bytes | str) -> dict[str, Any]:
     """
-    Return a document with numbers of its types: Java before 19 wrote too many digits of some.
+    Return a document with numbers in their columns' types: Java before 19 wrote too many digits.
     """
     document: dict[str, Any] = json.loads(text, parse_float=Decimal)
     if isinstance(document.get("d"), Decimal):

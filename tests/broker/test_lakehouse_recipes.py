@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 JOB = Path(__file__).with_name("lakehouse_job.py")
 SECONDS = 300
 TOPIC = "flights"
-#: A jar beside the one that the page names, which `--packages` finds by itself.
+#: Jars that the page does not name, since `--packages` finds them by itself.
 DEPENDENCIES = {"delta": ["io.delta:delta-storage:4.4.0"], "iceberg": []}
 
 #: The versions of Spark that the jars are for.

@@ -113,7 +113,7 @@ def stream(kafka_cluster: KafkaCluster, topic: TopicFactory) -> Stream:
 
 def test_rows_for_the_ledger_are_refused(stream: Stream) -> None:
     """
-    Rows for the ledger fail the task, also through the topic column; the stream then continues.
+    Rows for the ledger in the topic column fail the task; the stream then continues.
     """
     stream.run(0)
     options = replace(stream.options, topic=None)
@@ -129,7 +129,7 @@ def test_rows_for_the_ledger_are_refused(stream: Stream) -> None:
 
 class DiedError(Exception):
     """
-    Stands for the death of the driver.
+    Simulates the death of the driver.
     """
 
 

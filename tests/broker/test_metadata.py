@@ -63,7 +63,7 @@ def backend(kafka_cluster: KafkaCluster, engine: str) -> MetadataBackend:
 
 
 @pytest.fixture
-def broker(backend: MetadataBackend) -> MetadataClient:
+def client(backend: MetadataBackend) -> MetadataClient:
     """
     Return a MetadataClient for the shared broker, without retries.
     """
@@ -104,7 +104,7 @@ def test_engines_return_the_same_topic_ids(
     kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
-    Both engines return the same topic ids, so that a checkpoint suits either of them.
+    Both engines return the same topic ids, so that a checkpoint works with either of them.
     """
     names = {topic() for _ in range(12)}
     wire, librdkafka = (
@@ -140,7 +140,7 @@ def with_offsets(kafka: KafkaCluster, topic: str) -> None:
 
 
 def test_subscription_strategies(
-    broker: MetadataClient, kafka_cluster: KafkaCluster, topic: Callable[..., str]
+    client: MetadataClient, kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
     A subscription selects whole topics, some partitions, or topics by a pattern, which never
@@ -149,15 +149,15 @@ def test_subscription_strategies(
     name = topic(3)
     with_offsets(kafka_cluster, name)
 
-    assert broker.assignment(Subscribe((name,))).partitions == tuple(partitions_of(name, 0, 1, 2))
-    assert broker.assignment(Assign(tuple(partitions_of(name, 2, 7)))).partitions == tuple(
+    assert client.assignment(Subscribe((name,))).partitions == tuple(partitions_of(name, 0, 1, 2))
+    assert client.assignment(Assign(tuple(partitions_of(name, 2, 7)))).partitions == tuple(
         partitions_of(name, 2)
     )
-    selected = broker.assignment(SubscribePattern(f"{name}|__consumer_offsets"))
+    selected = client.assignment(SubscribePattern(f"{name}|__consumer_offsets"))
     assert selected.partitions == tuple(partitions_of(name, 0, 1, 2))
     assert list(selected.topic_ids) == [name]
     with pytest.raises(UnknownTopicError, match="do not have the topic 'no-such-topic'"):
-        broker.assignment(Subscribe((name, "no-such-topic")))
+        client.assignment(Subscribe((name, "no-such-topic")))
 
 
 def test_offsets_of_many_partitions(
@@ -205,7 +205,7 @@ def test_end_offsets_depend_on_the_isolation_level(
     transaction: Callable[[], AbstractContextManager[Producer]],
 ) -> None:
     """
-    With an open transaction, read_committed ends before it and read_uncommitted behind it.
+    With an open transaction, read_committed ends before it and read_uncommitted after it.
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"x")] * 2)
@@ -256,7 +256,7 @@ def test_added_partition_has_an_offset(
     kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
-    Cached metadata of the topic are not used for a partition that they lack.
+    Cached metadata of the topic is not used for a partition that it lacks.
     """
     name = topic()
     backend = metadata(kafka_cluster.bootstrap, "wire")
@@ -273,7 +273,7 @@ def test_recreated_topic_has_new_offsets(
     backend: MetadataBackend, kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
     """
-    Cached metadata are used neither for a recreated topic, nor while the topic is deleted.
+    Cached metadata is used neither for a recreated topic, nor while the topic is deleted.
     """
     name = topic()
     positions = {TopicPartition(name, 0): LATEST}

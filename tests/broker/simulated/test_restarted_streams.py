@@ -1,5 +1,5 @@
 """
-Streams of typed values that are started again: the calls of Spark, against a simulated broker.
+Restarted streams of typed values: Spark's calls of the reader, against a simulated broker.
 """
 
 from __future__ import annotations

@@ -33,7 +33,7 @@ SECONDS = 30.0
 
 def test_offsets_are_committed(cluster: KafkaAccess, topic: str) -> None:
     """
-    A committed offset comes back with its metadata, also to another client.
+    A committed offset is returned with its metadata, even to another client.
     """
     config = group_config(cluster, topic)
     with closing(Consumer(config)) as first:
@@ -75,7 +75,7 @@ def poll_until(consumer: Consumer, blocker: Callable[[list[bytes]], str | None])
 
 def test_members_share_partitions(cluster: KafkaAccess, request: pytest.FixtureRequest) -> None:
     """
-    A second member gets half of the partitions, and the first one all again when it has left.
+    A second member gets half of the partitions; when it has left, the first one gets all again.
     """
     name = cluster.create_topic(unique_name(request.node.name), 2)
     config = group_config(cluster, name)
@@ -117,7 +117,7 @@ def test_a_member_continues_at_the_committed_offset(cluster: KafkaAccess, topic:
 
 def test_groups_are_described_and_deleted(cluster: KafkaAccess, topic: str) -> None:
     """
-    A group with a member cannot be deleted, and one without can; its offsets go with it.
+    A group with a static member is described, cannot be deleted, and rejects others' commits.
     """
     admin = cluster.admin()
     position = TopicPartition(topic, 0, 5)
@@ -161,7 +161,7 @@ def test_a_dead_member_is_missed(cluster: KafkaAccess, topic: str) -> None:
 def test_the_progress_store_works(cluster: KafkaAccess, topic: str) -> None:
     """
     The connector's group store takes a group over from a process that is still alive, which loses
-    its claim, and deletes it at last.
+    its claim, and deletes the group at the end.
     """
     kafka = KafkaSettings.of({"bootstrap.servers": cluster.bootstrap, "session.timeout.ms": "1500"})
     metadata = MetadataClient(

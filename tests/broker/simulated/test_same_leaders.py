@@ -49,7 +49,7 @@ def replicated(
 
 def test_followers_answer_alike(replicated: RawKafka) -> None:
     """
-    A follower refuses what only leaders do, and serves reads of clients that may read from it.
+    A follower rejects requests that only leaders handle, and serves Fetch requests of version 11+.
     """
     kafka = replicated
     assert kafka.produce(b"a").error_code == Code.NONE
@@ -119,7 +119,7 @@ def test_too_few_replicas_are_alike(
     three: SimulatedAccess | KafkaCluster, request: pytest.FixtureRequest
 ) -> None:
     """
-    With a dead broker, a topic that requires three in-sync replicas refuses acks=all only.
+    With a dead broker, a topic that requires three in-sync replicas rejects only acks=all.
     """
     name = unique_name(request.node.name)
     topic = three.create_topic(name, config={"min.insync.replicas": 3})

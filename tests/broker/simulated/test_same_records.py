@@ -46,7 +46,7 @@ def test_the_wire_engine_writes(cluster: KafkaAccess, topic: str, codec: str) ->
     assert values(cluster, topic) == rows["value"].to_pylist()
 
 
-# Kafka reads no LZ4 frames as those of `record_batches`; what clients send is tested above.
+# Kafka cannot read the LZ4 frames of `record_batches`; those of the clients are tested above.
 @pytest.mark.parametrize("codec", sorted({*CODECS} - {LZ4}))
 def test_a_batch_is_returned_byte_by_byte(raw: RawKafka, codec: int) -> None:
     """
@@ -62,7 +62,7 @@ def test_a_batch_is_returned_byte_by_byte(raw: RawKafka, codec: int) -> None:
 
 def test_batches_are_refused_alike(raw: RawKafka) -> None:
     """
-    A wrong checksum, two batches in a request, and a missing topic have their own errors.
+    A wrong checksum, two batches at once, a future timestamp and a missing topic have own errors.
     """
     damaged = bytearray(batch(b"a", now=raw.now()))
     damaged[-1] ^= 1
@@ -116,7 +116,7 @@ def test_old_duplicates_are_refused_alike(raw: RawKafka) -> None:
 
 def test_reads_are_limited_alike(raw: RawKafka) -> None:
     """
-    The first batch is whole and a later one cut; offsets may be out of range.
+    The first batch is whole and a later one is cut; wrong offsets, epochs and topics are errors.
     """
     raw.produce(b"a" * 100)
     raw.produce(b"b" * 100)
@@ -138,7 +138,7 @@ def test_deleted_records_are_out_of_range_alike(
     raw: RawKafka, cluster: KafkaAccess, topic: str
 ) -> None:
     """
-    DeleteRecords moves the start of the log, also into a batch.
+    DeleteRecords moves the start of the log, even into a batch.
     """
     raw.produce(b"a", b"b", b"c")
     admin = cluster.admin()

@@ -85,7 +85,7 @@ def test_a_second_producer_fences_the_first(
     cluster: KafkaAccess, topic: str, raw: RawKafka
 ) -> None:
     """
-    A producer that starts with the same transactional id ends the first one's transaction.
+    A producer that starts with the same transactional id aborts the first one's transaction.
     """
     with producer(cluster, topic) as first:
         first.begin_transaction()
@@ -133,7 +133,7 @@ def test_prepared_transactions_end(cluster: KafkaAccess, topic: str, raw: RawKaf
 
 def test_states_are_refused_alike(raw: RawKafka, topic: str) -> None:
     """
-    EndTxn and AddPartitionsToTxn answer alike in each state.
+    EndTxn and AddPartitionsToTxn respond in the same way in each state.
     """
     assert raw.end(topic, (999_999, 0), commit=True) == Code.INVALID_PRODUCER_ID_MAPPING
     first = raw.init(topic)
@@ -191,7 +191,7 @@ def test_joining_by_writing_is_alike(raw: RawKafka, topic: str) -> None:
     fields: dict[str, Any] = {"producer_id": identity[0], "epoch": identity[1]}
     sent = {"transactional_id": topic, "transactional": True, **fields}
 
-    # The leader asks the coordinator, and returns a retriable error if that takes too long.
+    # The leader verifies this with the coordinator, and returns a retriable error in the meantime.
     def blocker() -> str | None:
         code = raw.produce(b"a", version=11, **sent).error_code
         return None if code == Code.TRANSACTION_ABORTABLE else f"the leader returns {code}"
@@ -204,7 +204,7 @@ def test_joining_by_writing_is_alike(raw: RawKafka, topic: str) -> None:
 
 def test_raising_the_epoch_is_alike(raw: RawKafka, topic: str) -> None:
     """
-    EndTxn of version 5 raises the epoch; its repetition gets the same answer (KIP-890).
+    EndTxn of version 5 bumps the epoch; its repetition gets the same response (KIP-890).
     """
     response = raw.init(topic)
     old = (response.producer_id, response.producer_epoch)
@@ -225,7 +225,7 @@ def test_raising_the_epoch_is_alike(raw: RawKafka, topic: str) -> None:
 
 def test_ending_nothing_is_alike(raw: RawKafka, topic: str) -> None:
     """
-    Without a transaction, EndTxn of version 5 aborts with the next epoch, and commits nothing.
+    Without a transaction, EndTxn of version 5 rejects a commit; an abort bumps the epoch.
     """
     response = raw.init(topic)
     identity = (response.producer_id, response.producer_epoch)
@@ -237,7 +237,7 @@ def test_ending_nothing_is_alike(raw: RawKafka, topic: str) -> None:
 
 def test_unknown_ids_are_described_alike(raw: RawKafka, topic: str) -> None:
     """
-    DescribeTransactions answers TRANSACTIONAL_ID_NOT_FOUND.
+    DescribeTransactions returns TRANSACTIONAL_ID_NOT_FOUND for an id without a transaction.
     """
     raw.init(f"{topic}-another")
     assert raw.describe(topic).error_code == Code.TRANSACTIONAL_ID_NOT_FOUND
