@@ -83,7 +83,7 @@ def test_expected_errors_are_one_line(spark: SparkSession) -> None:
 
 class Refusing(Behaviour):
     """
-    Lets the driver plan, and refuses what the tasks send.
+    Lets the driver plan, and rejects the requests with which tasks read and write.
     """
 
     def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:  # noqa: ARG002
@@ -151,8 +151,7 @@ def test_errors_of_users_keep_their_traceback(spark: SparkSession) -> None:
 )
 def test_a_table_is_refused_when_it_is_created(spark: SparkSession, text: str) -> None:
     """
-    CREATE TABLE is an error, since Spark would not pass the options on; it names what works
-    instead.
+    CREATE TABLE is an error, since Spark would not pass the options on; it names the alternative.
     """
     with pytest.raises(Exception, match="use CREATE TEMPORARY VIEW name USING pykafka"):
         spark.sql(text.format(name="refused"))

@@ -1,4 +1,6 @@
-"""However the Python process that started a cluster ends, no process and no folder remains."""
+"""
+However the Python process that started a cluster ends, no process and no folder remains.
+"""
 
 from __future__ import annotations
 

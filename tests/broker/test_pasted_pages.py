@@ -67,7 +67,7 @@ def reader(
 
 def delete_topics(kafka_cluster: KafkaCluster) -> None:
     """
-    Delete the topics of the pages, and wait until the broker does not know them any more.
+    Delete the topics of the pages, and wait until the broker no longer knows them.
     """
     admin = kafka_cluster.admin()
 
@@ -100,8 +100,8 @@ def unread(group: str) -> str | None:
 
 def read_through(reader: PageReader, spark: SparkSession, page: str, group: str) -> list[str]:
     """
-    Paste all blocks, and return what each printed; the lag of a running query is looked at when
-    its last micro-batch is recorded, which happens in the background.
+    Paste all blocks, and return their outputs; the lag of a running query is checked once its last
+    micro-batch is recorded, which happens in the background.
     """
     outputs = []
     for block in blocks_of(page):
@@ -117,8 +117,8 @@ def totals(outputs: list[str]) -> list[str]:
 
 def test_the_tutorial(reader: PageReader, spark: SparkSession, kafka_cluster: KafkaCluster) -> None:
     """
-    Each block runs as it stands: the lag is 2 while the query is stopped, and 0 when it has gone on
-    from its checkpoint, and what each of the two micro-batches wrote is in the result once.
+    Each block runs as it stands: the lag is 2 while the query is stopped, and 0 when it has
+    continued from its checkpoint; the rows of both micro-batches are in the result once.
     """
     outputs = read_through(reader, spark, "docs/tutorial.md", "flight-delays")
 
@@ -191,7 +191,7 @@ def test_the_recipes(
     prepared: PageReader, spark: SparkSession, kafka_cluster: KafkaCluster
 ) -> None:
     """
-    Each block runs as it stands; each record is there once, in a database also if Spark repeats a
+    Each block runs as it stands; each record is there once, in a database even if Spark repeats a
     micro-batch, and one that cannot be decoded is replayed.
     """
     statement = jvm_of(spark).java.sql.DriverManager.getConnection(DATABASE).createStatement()

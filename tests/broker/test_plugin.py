@@ -1,4 +1,6 @@
-"""The pytest plugin starts servers for users' tests, and skips or fails if it cannot."""
+"""
+The pytest plugin starts servers for users' tests, and skips or fails if it cannot.
+"""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def test_a_stream_counts_its_last_offsets_once(
     spark: SparkSession, topic: TopicFactory, kafka_cluster: KafkaCluster, checkpoint: str
 ) -> None:
     """
-    A restarted stream continues behind its last batch, and does not count from the end again.
+    A restarted stream continues after its last batch, and does not count from the end again.
     """
     name = topic()
     kafka_cluster.produce(name, at_minutes_ago(30, 20, 10))

@@ -77,7 +77,7 @@ def any_version(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
 
 def all_kinds(codec: str, partitions: int = 3) -> list[Record]:
     """
-    Return records with everything that can be null, empty, long or repeated, in some order of time.
+    Return records whose parts are null, empty, long or repeated, with descending timestamps.
     """
     chance = random.Random(codec)
     contents = [None, b"", b"x", "schön".encode(), chance.randbytes(300), b"long" * 3000]
@@ -383,7 +383,7 @@ def test_buffer_smaller_than_the_data(
     assert len({r.partition for r in records}) > partitions * 0.9
 
 
-# --- Refusals -------------------------------------------------------------------------------------
+# --- Rejections -----------------------------------------------------------------------------------
 
 
 @at_once
@@ -496,7 +496,7 @@ def test_nothing_to_write(kafka_cluster: KafkaCluster) -> None:
     assert write(kafka_cluster.bootstrap, [batch_of([])] * 2, "nowhere") == 0
 
 
-# --- Who may write --------------------------------------------------------------------------------
+# --- Permissions ----------------------------------------------------------------------------------
 
 
 class Guarded(NamedTuple):
@@ -578,7 +578,7 @@ def test_tls_and_scram(guarded: Guarded) -> None:
 @pytest.mark.parametrize("topic", ["seen", "hidden"])
 def test_a_forbidden_topic_fails_at_once(guarded: Guarded, topic: str) -> None:
     """
-    Missing permission to write or to see the topic is reported as that, and not retried.
+    Missing permission to write or to see the topic is reported as such, and not retried.
     """
     with pytest.raises(AuthorizationError, match=rf"{topic}.*TOPIC_AUTHORIZATION_FAILED") as caught:
         guarded.write(topic, **PATIENT)
@@ -645,7 +645,7 @@ def test_doctor_names_missing_permissions(
 def test_committed_offsets_need_permission_to_read_the_group(guarded: Guarded) -> None:
     """
     Without permission to read the group, the error names the group at once; librdkafka would retry
-    without end.
+    forever.
     """
     options = {f"kafka.{name.replace('_', '.')}": text for name, text in guarded.settings.items()}
     committed = {

@@ -122,7 +122,7 @@ def test_lag(
     location: tuple[str, list[str]], run: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    The lag equals that of Kafka's own tool, where that can show it.
+    The lag equals that of Kafka's own tool, where the tool can show it.
     """
     name, arguments = location
 
@@ -142,7 +142,7 @@ def test_lag(
 
 def test_set_needs_execute(location: tuple[str, list[str]], run: Callable[..., str]) -> None:
     """
-    Offsets only change with --execute, also backwards; keywords are resolved.
+    Offsets only change with --execute, even backwards; keywords are resolved.
     """
     name, arguments = location
     positions = [f"{name}:0=1", f"{name}:1=latest"]
@@ -165,7 +165,7 @@ def test_import_restores_an_export(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """
-    An export is imported from a file, and from the standard input.
+    An export is imported from a file and from standard input.
     """
     name, arguments = location
     file = tmp_path / "offsets.json"
@@ -278,7 +278,7 @@ def test_replay_moves_the_store_back(
     location: tuple[str, list[str]], run: Callable[..., str]
 ) -> None:
     """
-    The estimate shows what is read again; only --execute moves the recorded offsets.
+    The estimate shows the records to read again; only --execute moves the recorded offsets.
     """
     name, arguments = location
     run("progress", "set", *arguments, f"{name}=latest", "--execute")

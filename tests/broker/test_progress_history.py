@@ -213,7 +213,7 @@ def test_history_of_a_group(
             schedule.step()
             if step % STEPS_RECORDED == 0:
                 schedule.follow()
-                # Restarts in a row may leave the recorder no time; a query that goes on does.
+                # Restarts in a row may leave the recorder no time; a query that continues does.
                 watch.wait_for(query.completed[-1][1])
     finally:
         query.stop()

@@ -1,5 +1,5 @@
 """
-The contract of every progress store, on real servers: its owner may write, and others are refused.
+The contract of every progress store, on real servers: its owner may write, and others may not.
 """
 
 from __future__ import annotations

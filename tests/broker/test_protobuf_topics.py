@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-# The kinds of fields without parts.
+# The numbers of the scalar types in a field descriptor.
 KINDS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 13, 15, 16, 17, 18)
 
 
@@ -58,7 +58,7 @@ def described() -> Any:
 
 def messages() -> list[bytes]:
     """
-    Return messages with some fields each, and one that is two in one.
+    Return messages with some fields each, and one that consists of two concatenated ones.
     """
     pool = descriptor_pool.DescriptorPool()
     for file in described().file:
@@ -159,8 +159,8 @@ def test_messages_are_written(
     tmp_path: Path,
 ) -> None:
     """
-    Rows that were read are written again as messages, and a third read has the same rows; what does
-    not fit is an error of the task that names the field.
+    Rows that were read are written again as messages, and a second read has the same rows; a value
+    out of range fails the write with an error that names the field.
     """
     # Numbers without a symbol have a name that cannot be written.
     frame = orders(**typed(tmp_path)).where("value.state IS NULL OR value.state LIKE 'S%'")

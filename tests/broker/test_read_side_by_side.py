@@ -259,7 +259,7 @@ def test_compacted_topic(
     topic: Callable[..., str], kafka_cluster: KafkaCluster, agreed: Callable[..., list[Row]]
 ) -> None:
     """
-    Gaps of compaction are skipped without an error, also at the ends of a range (F22).
+    Gaps of compaction are skipped without an error, even at the ends of a range (F22).
     """
     name = topic(
         **{
@@ -359,7 +359,7 @@ def test_both_connectors_refuse(
     filled: str, load: Callable[..., Any], options: dict[str, str]
 ) -> None:
     """
-    Options that the JVM connector refuses are refused by pykafka as well (R16, S37, M30, O07).
+    Options that the JVM connector rejects are rejected by pykafka as well (R16, S37, M30, O07).
     """
     refused = {k: v.replace("%s", filled) for k, v in options.items()}
     if options and "assign" not in refused:

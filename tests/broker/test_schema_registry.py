@@ -84,7 +84,7 @@ class Orders:
 
     def avro(self, schema: Any, value: Any, *, in_header: bool = False) -> Record:
         """
-        Return a record as Confluent's serializer makes it, with the id before or beside it.
+        Return a record as Confluent's serializer makes it, with the id in a prefix or in a header.
         """
         number = header_schema_id_serializer if in_header else prefix_schema_id_serializer
         serializer = AvroSerializer(

@@ -104,7 +104,8 @@ def test_tables_take_the_options_of_a_query(
     kafka_cluster: KafkaCluster,
 ) -> None:
     """
-    The API's ways to read and write a table with options, and saveAsTable, move each row once.
+    A table is written with options by writeTo and saveAsTable, and read with options; reading it
+    without them is an error.
     """
     name = topic()
     source_options = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "subscribe": name}
@@ -144,7 +145,7 @@ def test_writes_from_another_thread(
     spark: SparkSession, topic: Callable[..., str], kafka_cluster: KafkaCluster, checkpoint: str
 ) -> None:
     """
-    A thread that did not create the session writes rows and a stream, and an error reaches it.
+    A thread that did not create the session can write rows and a stream, and it gets errors.
     """
     names = {"batch": topic(), "stream": topic(), "mistake": topic()}
     brokers = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}

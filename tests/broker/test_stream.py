@@ -16,7 +16,7 @@ from pyspark_pykafka.testing import KafkaCluster, Record
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: A small batch is read on the driver, or by tasks if the options set how it is split.
+#: A small batch is read by the driver, or by tasks if the options set how it is split.
 driver_and_tasks = pytest.mark.parametrize(
     "reading", [{}, {"minPartitions": "1"}], ids=["driver", "tasks"]
 )
@@ -119,7 +119,7 @@ def test_failed_first_batch_keeps_its_start(
     reading: dict[str, str],
 ) -> None:
     """
-    A query from latest whose first batch failed does not move its start to a later offset.
+    A query that starts at latest keeps its start when its first batch has failed.
     """
     name = topic()
     kafka_cluster.produce(name, values(0, 10))
@@ -142,7 +142,8 @@ def test_lost_commit_log_entry_replays_the_batch(
     reading: dict[str, str],
 ) -> None:
     """
-    If the driver dies between the sink and the commit log, the same batch is replayed.
+    If the driver dies after the sink's write and before the entry in the commit log, the same batch
+    is replayed.
     """
     name = topic(partitions=2)
     query = stream(subscribe=name, **reading)
@@ -171,7 +172,7 @@ def test_added_partitions_are_read_from_their_start(
     running: bool,
 ) -> None:
     """
-    Added partitions are read from offset 0, also with startingOffsets=latest (S12).
+    Added partitions are read from offset 0, even with startingOffsets=latest (S12).
     """
     name = topic(partitions=2)
     query = stream(subscribe=name, startingOffsets="latest")
@@ -271,7 +272,8 @@ def test_checkpoint_has_the_jvm_format_and_reserved_keys(
     stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    Offsets have the JVM connector's format with reserved keys; the first batch's has its start.
+    Logged offsets have the JVM connector's format with reserved keys; those of the first batch also
+    hold its start.
     """
     name = topic()
     query = stream(subscribe=name)

@@ -1,5 +1,5 @@
 """
-Exactly-once micro-batches: each row visible once, and which replays are refused.
+Exactly-once micro-batches: each row is visible once, and replays with different rows are refused.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ class Copy:
 
     def run(self, *, change: Any = None, **options: str) -> None:
         """
-        Copy all that is there.
+        Copy all records that the source has.
         """
         servers = {"kafka.bootstrap.servers": self.cluster.bootstrap}
         source = self.spark.readStream.format("pykafka").options(**servers)
-        # With a minimum number of tasks, small batches are not read in one task.
+        # With minPartitions, even small batches are not read in one task.
         source = source.options(subscribe=self.source, startingOffsets="earliest", minPartitions=1)
         rows = source.load()
         written: DataFrame = rows.select("value")
@@ -122,7 +122,7 @@ def open_ids(cluster: KafkaCluster, prefix: str) -> list[str]:
 
 def await_ended(copy: Copy) -> None:
     """
-    Return once no transaction is open; Spark does not wait for tasks that it cancels.
+    Wait until no transaction is open; Spark does not wait for tasks that it cancels.
     """
     wait_until(lambda: ", ".join(open_ids(copy.cluster, copy.sink)) or None, SECONDS)
 
@@ -187,7 +187,8 @@ def test_the_query_id_replaces_a_missing_prefix(copy: Copy) -> None:
 
 def test_a_failed_batch_leaves_nothing_visible(copy: Copy) -> None:
     """
-    Finished tasks are aborted, and the next run writes the batch whole.
+    If a task fails, the transactions of finished tasks are aborted, and the next run writes the
+    whole batch.
     """
     copy.feed(range(300))
 
@@ -242,13 +243,13 @@ def test_a_cancelled_task_leaves_nothing_visible(copy: Copy) -> None:
     assert copy.seen() == [0, 1, 2]
 
 
-# --- What the driver does in the end, by itself ---------------------------------------------------
+# --- The driver's commits and aborts, without Spark -----------------------------------------------
 
 
 @dataclass
 class Sink:
     """
-    One execution of a micro-batch, task by task, as Spark calls for it.
+    One execution of micro-batches, task by task, with the calls that Spark makes.
     """
 
     cluster: KafkaCluster
@@ -353,7 +354,7 @@ def expected(batch: int, *rows: int) -> list[str]:
 
 def test_committed_tasks_are_not_repeated(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A partly committed batch is completed by two more drivers that die as well.
+    Two drivers die after one commit each; the next one completes the batch and repeats no row.
     """
     sink.run(0, 5, 5)
     for died_after in (1, 1):
@@ -454,7 +455,7 @@ def test_a_late_intent(sink: Sink) -> None:
     )
     with transaction_client(settings(sink.cluster, sink.topic).kafka) as transactions:
         ledger = Ledger(transactions.cluster, transactions.config, ledger_topic(sink.topic))
-        # As a version would that did not read the ledger again before it committed.
+        # As in a version that did not read the ledger again before it committed.
         ledger.append(make_intent(committable, committable.committables))
         transactions.end(committable.committables[1].prepared, commit=True)
     theirs.append(other.write(0, 1, 3, attempt=1))
@@ -546,8 +547,8 @@ def test_a_foreign_query_does_not_block_the_owner(sink: Sink) -> None:
 
 def test_another_query_with_the_prefix_is_refused(sink: Sink) -> None:
     """
-    The error names the owner; nothing is harmed, and after a release the other query may use the
-    prefix.
+    The error names the owner, whose rows are not affected; after a release the other query may use
+    the prefix.
     """
     sink.run(0, 2)
     replay = sink.again()
@@ -581,8 +582,8 @@ def test_lost_attempts_are_aborted(sink: Sink) -> None:
 
 def test_an_attempt_of_a_retried_stage(sink: Sink) -> None:
     """
-    An attempt with the number of an attempt that has finished and wins does not abort it
-    (SPARK-24552).
+    An attempt of a retried stage does not abort the committed attempt that had the same attempt
+    number (SPARK-24552).
     """
     messages = sink.write_all(0, 2, 3)
     sink.write(0, 1, 3, attempt_id=417)
@@ -632,8 +633,8 @@ def test_the_command_spares_a_partly_committed_batch(
     sink: Sink, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    The driver died between its commits: the command says why it leaves the rest open, and aborts a
-    transaction that no intent names.
+    If the driver died between two commits, the command says why it leaves the rest open, and aborts
+    a transaction that no intent names.
     """
     sink.run(0, 2)
     messages = sink.write_all(1, 3, 4, 5)
@@ -669,8 +670,8 @@ def test_equal_counts_of_different_rows_are_refused(
     sink: Sink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    If a part is committed and the rest has timed out, a replay with equal counts of different rows
-    is refused.
+    If one task is committed and the rest have timed out, a replay with different rows is refused,
+    even if their counts are equal.
     """
     die_after(monkeypatch, 1)
     with pytest.raises(DiedError):

@@ -37,8 +37,8 @@ def test_moves_from_the_jvm_connector_and_back(
     spark: SparkSession, topic: Callable[..., str], kafka_cluster: KafkaCluster, checkpoint: str
 ) -> None:
     """
-    A stateful query continues from the JVM connector's checkpoint as `pykafka`, and back after the
-    checkpoint was converted; each record counts exactly once.
+    A stateful query moves from the JVM connector to `pykafka` with its checkpoint, and back after
+    the checkpoint was converted; each record counts exactly once.
     """
     name = topic(3)
     counts: dict[str, int] = {}
@@ -114,7 +114,7 @@ def test_batch_from_committed_offsets(
     commit: Callable[[str, str, dict[int, int]], None],
 ) -> None:
     """
-    A batch starts at a consumer group's committed offsets.
+    A batch query starts at a consumer group's committed offsets.
     """
     name = topic(2)
     kafka_cluster.produce(name, numbered(0, 0, 5) + numbered(1, 5, 10))
@@ -155,7 +155,7 @@ def test_new_partitions_from_their_end(
     stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    newPartitionOffsets=latest skips the records of a partition from before it was discovered.
+    newPartitionOffsets=latest skips records that a partition had before it was discovered.
     """
     name = topic(1)
     query = stream(subscribe=name, newPartitionOffsets="latest")
@@ -185,7 +185,7 @@ def test_ending_offsets(
     end_options: Callable[[str], dict[str, Any]],
 ) -> None:
     """
-    A stream reads up to its ending offsets, also over several runs.
+    A stream reads up to its ending offsets, even over several runs.
     """
     name = topic(2)
     kafka_cluster.produce(name, numbered(0, 0, 3))

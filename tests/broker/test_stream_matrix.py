@@ -2,7 +2,7 @@
 The semantics matrix of streaming reads, row by row, for both connectors.
 
 If Spark's JVM connector can run, each test runs it on the same topics as pykafka, and expects the
-same of both, or names the difference.
+same results of both, or names the difference.
 """
 
 from __future__ import annotations
@@ -220,8 +220,8 @@ def test_times_without_a_match(
     is_global: bool,
 ) -> None:
     """
-    S32-S35: a partition without a record at or after the starting time fails the query, or starts
-    at its end with the strategy latest.
+    S32-S35: a partition without a record at or after the starting time fails the query; with the
+    strategy latest it is read from its end.
     """
     name = topic(PARTITIONS)
     kafka_cluster.produce(name, numbered(0, 1, 2) + numbered(1, 50))
@@ -306,7 +306,7 @@ def test_restart_right_after_the_start(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    M05: a query from latest that was stopped before its first record keeps its start.
+    M05: a query that starts at latest keeps its start if it is stopped before its first record.
     """
     name = topic()
     kafka_cluster.produce(name, values(0, 5))
@@ -396,7 +396,7 @@ def test_min_offsets_or_max_delay(
     queries.run()
     queries.await_values(texts(0, 3))
     kafka_cluster.produce(name, values(3, 17))
-    # A single record reaches the minimum: several would become visible one partition at a time.
+    # A single record reaches the minimum, since several become visible one partition at a time.
     kafka_cluster.produce(name, values(17, 18))
     queries.await_values(texts(0, 18))
     # Two records are too few; the delay ends the wait.
@@ -410,7 +410,7 @@ def test_min_and_max_offsets(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    M09: with minimum and maximum, no batch exceeds the maximum.
+    M09: with a minimum and a maximum, no batch exceeds the maximum.
     """
     name = topic()
     kafka_cluster.produce(name, values(0, 50))
@@ -445,7 +445,7 @@ def test_progress_shows_the_latest_offsets(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    M32: progress has the latest offset of each partition, from which the lag follows.
+    M32: the progress has the latest offset of each partition, from which the lag follows.
     """
     name = topic(2)
     kafka_cluster.produce(name, numbered(0, *range(7)) + numbered(1, 1))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 STEPS, SOAK_STEPS = 20, 50
 MAX_TOPICS, MAX_PARTITIONS = 4, 8
-#: A seed whose steps are few, and of each kind.
+#: A seed whose few steps include each kind.
 FIRST_SEED = 1
 
 
@@ -125,7 +125,7 @@ class Schedule:
 
 def seeds() -> list[object]:
     """
-    Return one seed with some steps for every run, and more seeds with more steps for the soak.
+    Return one seed with few steps for every run, and more seeds with more steps for the soak.
     """
     soak = [pytest.param(seed, SOAK_STEPS, marks=pytest.mark.soak) for seed in range(2, 11)]
     return [(FIRST_SEED, STEPS), *soak]

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 TOPIC = "tiered"
 COUNT = 4_000
 RECORDS = [Record(b"%d." % number + b"x" * 990) for number in range(COUNT)]
-# Compared as a whole (`is True`): pytest takes minutes over the difference of such lists.
+# Compared with `is True`, since pytest takes minutes to show how two such lists differ.
 VALUES = [record.value or b"" for record in RECORDS]
 SEGMENT_BYTES = 1 << 20
 TOPIC_SETTINGS = {

@@ -57,7 +57,7 @@ def lines(output: str) -> list[Any]:
 
 def timed(kafka_cluster: KafkaCluster, name: str, count: int) -> None:
     """
-    Produce records v0, v1... a minute apart, in turn to two partitions.
+    Produce records v0, v1... a minute apart, alternately to two partitions.
     """
     records = [
         Record(
@@ -131,7 +131,7 @@ def test_lines_become_records(
     run: Run, topic: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    Each line of the standard input is a record, whose key may come first; bytes stay as they are.
+    Each line of standard input is a record, whose key may come first; bytes stay as they are.
     """
     name = topic()
     text = io.TextIOWrapper(io.BytesIO(b"a:1\nb:x:y\r\nc:\xff\n"))
@@ -170,7 +170,7 @@ def test_peek_starts_at_the_requested_position(
     run: Run, topic: TopicFactory, kafka_cluster: KafkaCluster, start: list[str], values: list[str]
 ) -> None:
     """
-    Records come in the order of their times, from an offset, a time or the end.
+    Records are printed in the order of their timestamps, from an offset, a time or the end.
     """
     name = topic(2)
     timed(kafka_cluster, name, 6)
@@ -194,7 +194,7 @@ def test_a_followed_topic_shows_new_records(
     run: Run, topic: TopicFactory, kafka_cluster: KafkaCluster
 ) -> None:
     """
-    Records that arrive later are shown, until Ctrl-C.
+    Records that arrive later are shown until a signal ends the command.
     """
     name = topic()
     run("produce", "--topic", name, "before")
@@ -300,8 +300,8 @@ def test_peek_decodes_avro(
     run: Run, kafka_cluster: KafkaCluster, topic: TopicFactory, tmp_path: Path
 ) -> None:
     """
-    Values are decoded by the registry's schemas, as in a query; a bad one is shown with the reason
-    and its bytes, and the others are decoded.
+    Values are decoded with the registry's schemas, as in a query; a bad one is shown with the
+    reason and its bytes, and the others are decoded.
     """
     name = topic()
     with running_registry() as registry:
@@ -352,7 +352,8 @@ def test_peek_decodes_keys_and_change_events(
     run: Run, kafka_cluster: KafkaCluster, topic: TopicFactory, tmp_path: Path
 ) -> None:
     """
-    A key has the format that --key-format names, and an event of Debezium its rows and operation.
+    Keys are decoded in the format that --key-format names; a Debezium event is shown with its rows
+    and operation.
     """
     name = topic()
     with running_registry() as registry:
@@ -384,8 +385,8 @@ def test_peek_decodes_protobuf(
     run: Run, kafka_cluster: KafkaCluster, topic: TopicFactory, tmp_path: Path
 ) -> None:
     """
-    Without a registry the message is that of a descriptor file; with --hex, bytes in it are
-    hexadecimal, too.
+    Without a registry, messages are decoded with a descriptor file; with --hex, their bytes fields
+    are hexadecimal, too.
     """
     name = topic()
     kafka_cluster.produce(name, [Record(messages()[1], b"\xff")])

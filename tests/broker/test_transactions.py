@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 SECONDS = 30.0
 TIMEOUT_MS = 60_000
 COMMITTED = {"isolation.level": "read_committed"}
-#: Its partitions may learn of it a moment later.
+#: The states after an abort, whose markers may reach the partitions a moment later.
 ABORTED = {TransactionState.PREPARE_ABORT, TransactionState.COMPLETE_ABORT, TransactionState.EMPTY}
 
 PREPARING = """
@@ -101,7 +101,7 @@ class Sink:
 
     def end(self, prepared: PreparedTransaction, *, commit: bool) -> None:
         """
-        End it.
+        Commit or abort a transaction.
         """
         with transaction_client(self.settings) as transactions:
             transactions.end(prepared, commit=commit)
@@ -115,7 +115,7 @@ class Sink:
 
     def epoch(self, name: str) -> int | None:
         """
-        Return the epoch that the next write of this name comes after.
+        Return the current producer epoch of this id; the next write gets a later one.
         """
         description = self._described(name)
         return None if description is None else description.epoch
@@ -158,8 +158,8 @@ def test_another_process_commits(sink: Sink, kafka_cluster: KafkaCluster) -> Non
         check=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
     )
-    fetched_id, producer_id, epoch = completed.stdout.split()
-    assert fetched_id == name
+    printed_id, producer_id, epoch = completed.stdout.split()
+    assert printed_id == name
     assert sink.written() == 3
     assert sink.visible() == []
 
@@ -196,7 +196,7 @@ def test_aborted_records_are_not_visible(sink: Sink) -> None:
 
 def test_a_transactional_id_fences_its_previous_producer(sink: Sink) -> None:
     """
-    A task that is retried takes the id over: the rows of the first attempt are aborted for good.
+    A retried task takes over the id, and the rows of the first attempt can no longer be committed.
     """
     first = sink.write_prepared("a", b"first")
     second = sink.write_prepared("a", b"second")
@@ -210,7 +210,7 @@ def test_a_transactional_id_fences_its_previous_producer(sink: Sink) -> None:
 
 def test_a_late_end_does_not_end_the_next_transaction(sink: Sink) -> None:
     """
-    Any request of the first transaction that is still in flight, even its EndTxn, is fenced.
+    A late EndTxn request of the first transaction is fenced, and the next transaction stays open.
     """
     first = sink.write_prepared("a", b"first")
     sink.end(first, commit=True)
@@ -245,7 +245,8 @@ def test_a_failed_write_is_aborted_at_once(sink: Sink) -> None:
         )
 
     assert sink.state("a") in ABORTED
-    # Records in flight are refused: a marker with the same epoch would let them in.
+    # The epoch is higher, so records in flight are rejected; after a marker with the same epoch
+    # they would be accepted.
     assert sink.epoch("a") not in {None, 0}
     assert sink.visible() == []
     assert sink.written() > 0
@@ -388,7 +389,7 @@ def test_an_abort_continues_after_an_error(sink: Sink, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("commit", [True, False])
 def test_similar_prefixes_do_not_interfere(sink: Sink, commit: bool) -> None:
     """
-    A write aborts the transactions of its own lost attempts, and none of a longer prefix.
+    A write aborts the transactions of its own lost attempts, and none with a longer prefix.
     """
     done, unreported, other = (sink.write_prepared(name, b"x") for name in ("0-1", "0-0", "2-0-0"))
 
@@ -457,8 +458,8 @@ def test_a_timeout_beyond_the_brokers_limit(sink: Sink) -> None:
 
 def test_many_records_in_one_transaction(sink: Sink, kafka_cluster: KafkaCluster) -> None:
     """
-    A transaction of several requests and batches, larger than the buffer, is visible whole or not
-    at all.
+    A transaction of several requests and batches, larger than the buffer, is invisible before its
+    commit and completely visible afterwards.
     """
     values = [b"%06d" % number + b"x" * 200 for number in range(20_000)]
     kafka = KafkaSettings.of(

@@ -200,7 +200,7 @@ def test_rescued_records(
 @dataclass
 class DeadLetters:
     """
-    A topic of dead letters.
+    A dead-letter topic.
     """
 
     cluster: KafkaCluster
@@ -208,7 +208,7 @@ class DeadLetters:
 
     def offsets(self) -> list[str]:
         """
-        Return the records' former offsets, from their headers.
+        Return the records' offsets in their source topic, from their headers.
         """
         letters = self.cluster.consume(self.topic)
         name = "pykafka.deadletter.offset"
@@ -226,7 +226,7 @@ class DeadLetters:
 @pytest.fixture
 def dead_letters(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> DeadLetters:
     """
-    Return a new topic of dead letters.
+    Return a new dead-letter topic.
     """
     return DeadLetters(kafka_cluster, topic())
 
@@ -240,8 +240,8 @@ def test_dead_letters(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """
-    Bad records of a stream, whether the driver could read its batch or not, and of a batch go to
-    the topic untouched; the command shows them and sends them back.
+    Bad records of a stream and of a batch go to the dead-letter topic unchanged; the command lists
+    them and sends them back.
     """
     options = {
         "valueFormat": "json",
@@ -298,7 +298,7 @@ def test_dead_letters_and_aborted_records(
     )
 
     assert [row.value.id for row in frame.collect()] == [1]
-    # The first one and its marker have the offsets 1 and 2.
+    # The aborted record and its marker have the offsets 1 and 2.
     assert dead_letters.offsets() == ["3"]
 
 
@@ -339,7 +339,7 @@ def test_bad_record_fails_the_query(
 
 def test_bad_records_have_a_limit(loader: Callable[..., Loader]) -> None:
     """
-    A task that reads more bad records than maxBadRecords fails; fields of others stay NULL.
+    A task that reads more bad records than maxBadRecords fails; up to then, they are NULL.
     """
     options = {"valueFormat": "json", "valueSchema": "id BIGINT", "onBadRecord": "null"}
     orders = loader(MIXED)
@@ -404,7 +404,8 @@ def avro_orders() -> list[bytes]:
 @pytest.mark.parametrize("engine", ENGINES)
 def test_avro(loader: Callable[..., Loader], checkpoint: str, engine: str) -> None:
     """
-    Avro values have the columns of their schema, in batches and streams, or some of its fields.
+    Avro values have the columns of their schema in a batch, and in a stream only those fields that
+    the user's schema names.
     """
     orders = loader([*avro_orders(), None])
     options = {"valueFormat": "avro", "valueSchema": AVRO, "engine": engine}
@@ -489,7 +490,7 @@ def test_examples_of_the_page(
 ) -> None:
     """
     The page's examples run unchanged, except for addresses, topics and files; those about bad
-    records meet one.
+    records read one.
     """
     options = loader([*ORDERS, b'{"id":"x"}']).options
     name = options["subscribe"]

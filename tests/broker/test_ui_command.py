@@ -1,5 +1,5 @@
 """
-`pykafka ui` beside queries on both stores, and its page over HTTP.
+`pykafka ui` for queries with either progress store, and its page over HTTP.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def record_progress(kafka: KafkaCluster, name: str, **zookeeper: str) -> None:
 @pytest.fixture
 def page_document(capsys: pytest.CaptureFixture[str]) -> Callable[..., dict[str, Any]]:
     """
-    Return a function that returns what `pykafka ui --json` prints.
+    Return a function that returns the document printed by `pykafka ui --json`.
     """
 
     def run(*arguments: str) -> dict[str, Any]:
@@ -120,8 +120,8 @@ def test_lag_in_seconds_is_the_age_of_the_first_unread_record(
     kafka_cluster: KafkaCluster, topic: TopicFactory
 ) -> None:
     """
-    A backlog from before the page is dated by its first unread record, once; later records by the
-    history of the end offset.
+    The age of a backlog from before the page started is that of its first unread record, and grows
+    with the clock.
     """
     name, clock = topic(2), [float(int(time.time()))]
     ages = [0, 0, DAY]
@@ -155,7 +155,7 @@ def test_groups_of_queries_are_found(
     consume_as(kafka_cluster, other)
     admin = RetryingAdmin(parse_stream_source(options_of(kafka_cluster)).kafka)
     assert name in admin.list_groups()
-    # The groups of all other tests are there, too.
+    # The cluster also has the groups of all other tests.
     monkeypatch.setattr(RetryingAdmin, "list_groups", lambda _: [name, other])
 
     document = page_document("--bootstrap-server", kafka_cluster.bootstrap)
@@ -187,7 +187,7 @@ def test_dead_letters(
     page_document: Callable[..., dict[str, Any]],
 ) -> None:
     """
-    A dead-letter topic is shown with its number of records, and the error of the last.
+    A dead-letter topic is shown with its number of records and the error of the last one.
     """
     name, letters = topic(2), topic(1)
     kafka_cluster.produce(name, [KafkaRecord(b"v", partition=0)] * 3)
@@ -207,7 +207,7 @@ def test_group_without_offsets_is_an_error(
     kafka_cluster: KafkaCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    A group without recorded offsets ends the command, instead of a page without a lag.
+    A group without recorded offsets is an error, instead of a page without a lag.
     """
     arguments = ["--bootstrap-server", kafka_cluster.bootstrap, "--group", "misspelt"]
 

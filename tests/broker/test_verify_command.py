@@ -1,5 +1,5 @@
 """
-`pykafka verify` on real brokers: a clean run, planted faults, and brokers killed meanwhile.
+`pykafka verify` on real brokers: a clean run, planted faults, and brokers killed during a run.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def test_clean_run_leaves_nothing_behind(
     spark: SparkSession, kafka_cluster: KafkaCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    Every acknowledged record is read once and no aborted one; the topics are gone afterwards.
+    Every acknowledged record is read once, and no aborted one; the topics are deleted afterwards.
     """
     assert spark.version
     code, report = verify(kafka_cluster, "verify-clean", capsys, "--seconds", "8", "--rate", "200")
@@ -152,7 +152,7 @@ def test_nemesis_starts_and_breaks_brokers(
     spark: SparkSession, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    With --nemesis the command breaks three brokers of its own, and the verdict is clean.
+    With --nemesis the command starts its own three brokers and disturbs them; the verdict is clean.
     """
     assert spark.version
     code = main(["verify", "--nemesis", "--seconds", "60", "--json"])

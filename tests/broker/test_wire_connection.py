@@ -140,35 +140,37 @@ def write_certificates(files: Path) -> None:
     # Key and certificate in one file, as in the Java client's PEM store.
     (files / "store.pem").write_bytes(private_key(client) + client.cert_chain_pems[0].bytes())
     year = timedelta(days=365)
-    for name, of, revoked, valid in (
+    for name, issuer, revoked, valid in (
         ("clean", authority, client, year),
         ("revoked", authority, broker, year),
         ("old", authority, client, -year),
         ("foreign", stranger, client, year),
     ):
-        (files / f"{name}.crl").write_bytes(revocation_list(of, revoked, valid))
+        (files / f"{name}.crl").write_bytes(revocation_list(issuer, revoked, valid))
 
 
-def revocation_list(of: trustme.CA, revoked: trustme.LeafCert, valid: timedelta) -> bytes:
+def revocation_list(authority: trustme.CA, revoked: trustme.LeafCert, valid: timedelta) -> bytes:
     """
-    Return an authority's CRL with one certificate, valid for the given time from now on.
+    Return an authority's CRL that revokes one certificate; a negative validity makes it expired.
     """
-    issuer = load_pem_x509_certificate(of.cert_pem.bytes()).subject
+    issuer = load_pem_x509_certificate(authority.cert_pem.bytes()).subject
     serial = load_pem_x509_certificate(revoked.cert_chain_pems[0].bytes()).serial_number
     now = datetime.now(UTC)
     entry = RevokedCertificateBuilder().serial_number(serial).revocation_date(now).build()
     listed = CertificateRevocationListBuilder().issuer_name(issuer).add_revoked_certificate(entry)
     listed = listed.last_update(min(now, now + 2 * valid)).next_update(now + valid)
-    key = load_pem_private_key(of.private_key_pem.bytes(), None)
+    key = load_pem_private_key(authority.private_key_pem.bytes(), None)
     assert isinstance(key, EllipticCurvePrivateKey)
     return listed.sign(key, SHA256()).public_bytes(Encoding.PEM)
 
 
-def private_key(of: trustme.LeafCert, lock: KeySerializationEncryption | None = None) -> bytes:
+def private_key(
+    certificate: trustme.LeafCert, lock: KeySerializationEncryption | None = None
+) -> bytes:
     """
-    Return a key as PKCS#8, the only form of PEM key that Kafka reads.
+    Return a certificate's private key as PKCS#8, the only form of PEM key that Kafka reads.
     """
-    key = load_pem_private_key(of.private_key_pem.bytes(), None)
+    key = load_pem_private_key(certificate.private_key_pem.bytes(), None)
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, lock or NoEncryption())
 
 
@@ -306,7 +308,7 @@ def test_tls_with_a_known_authority(secured: Secured, inline: bool) -> None:
 )
 def test_tls_failures_name_the_check(secured: Secured, config: dict[str, str], reason: str) -> None:
     """
-    The error names the check that failed, and the setting to look at.
+    The error names the check that failed, and the setting to correct.
     """
     filled = {name: value.format(files=secured.files) for name, value in config.items()}
 
@@ -365,7 +367,7 @@ def test_tls_with_a_client_certificate(secured: Secured, form: str) -> None:
 
 def test_tls_without_a_client_certificate(secured: Secured) -> None:
     """
-    A broker that requires a certificate closes the connection, and the error suggests it.
+    A broker that requires a certificate closes the connection, and the error names the setting.
     """
     with pytest.raises((TlsError, BrokerUnavailableError), match=r"kafka\.ssl\.certificate"):
         secured.open("MUTUAL", **secured.trusting())
@@ -415,7 +417,7 @@ LOGINS: dict[str, tuple[str, dict[str, str]]] = {
 @pytest.mark.parametrize("way", LOGINS)
 def test_good_logins(secured: Secured, way: str) -> None:
     """
-    Each mechanism works, also for a user whose name needs escaping.
+    Each mechanism works, even for a user whose name needs escaping.
     """
     listener, config = LOGINS[way]
     connection = secured.open(listener, **secured.trusting(**config))
@@ -512,7 +514,7 @@ def test_an_expired_login_is_renewed(secured: Secured) -> None:
 
 def test_a_forked_process_does_not_close_the_connection(secured: Secured) -> None:
     """
-    A fork that closes the inherited socket sends no TLS close_notify on its parent's connection.
+    A forked process that closes its inherited socket does not end its parent's TLS connection.
     """
     connection = secured.open("TLS", **secured.trusting())
     child = os.fork()

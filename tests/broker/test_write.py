@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @pytest.fixture
 def save(kafka_cluster: KafkaCluster) -> Save:
     """
-    Return a function that appends a DataFrame through our sink.
+    Return a function that writes a DataFrame with pykafka, by default in append mode.
     """
 
     def saving(frame: DataFrame, mode: str = "append", **options: Any) -> None:
@@ -203,7 +203,7 @@ def test_large_records_when_allowed(
     spark: SparkSession, topic: Callable[..., str], kafka_cluster: KafkaCluster, save: Save
 ) -> None:
     """
-    The Java client's name for the limit lets an 8 MB record through.
+    With max.request.size, the Java client's name of the limit, an 8 MB record can be written.
     """
     name = topic(**{"max.message.bytes": "9000000"})
 
@@ -268,7 +268,7 @@ def record(i: int) -> Record:
 
 def partition_and_offset(record: Record) -> tuple[int | None, int | None]:
     """
-    Return where a record is.
+    Return the sort key of a record's position.
     """
     return record.partition, record.offset
 

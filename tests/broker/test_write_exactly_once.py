@@ -40,7 +40,7 @@ COUNT = 3_000
 @pytest.fixture
 def name(topic: TopicFactory) -> str:
     """
-    Return a new topic of two partitions.
+    Return the name of a new topic of two partitions.
     """
     return topic(2)
 
@@ -152,7 +152,7 @@ def test_a_failed_write_leaves_nothing_visible(
     with pytest.raises(Exception, match="planted"):
         write(frame)
 
-    # Spark stops the tasks beside it, and does not wait for them.
+    # Spark cancels the other tasks, and does not wait until they have ended.
     wait_until(lambda: ", ".join(open_transactions(kafka_cluster, name)) or None, 30)
     assert seen(kafka_cluster, name) == []
 
@@ -185,8 +185,8 @@ def test_a_concurrent_write_with_the_same_prefix_fails(
 
 def test_an_attempt_of_a_retried_stage(kafka_cluster: KafkaCluster, name: str) -> None:
     """
-    An attempt with the number of an attempt that has finished and wins does not abort it
-    (SPARK-24552).
+    An attempt of a retried stage does not abort the committed attempt that had the same attempt
+    number (SPARK-24552).
     """
     options = {
         "kafka.bootstrap.servers": kafka_cluster.bootstrap,

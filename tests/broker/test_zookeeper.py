@@ -1,4 +1,6 @@
-"""A ZooKeeper server starts, survives kills, pauses and restarts, and cleans up."""
+"""
+A ZooKeeper server starts, survives kills, pauses and restarts, and cleans up.
+"""
 
 from __future__ import annotations
 
