@@ -166,7 +166,7 @@ def test_typed_stream_on_a_cluster(
             assert len(errors) == 2
             assert any(f"does not know id {LATE_ID}" in error for error in errors)
 
-            registry.add(f"{source_name}-value", NEW, at=LATE_ID)
+            registry.add(f"{source_name}-value", NEW, schema_id=LATE_ID)
             assert deadletter(kafka_cluster, "replay", dead_letters, "--execute") == 0
             capsys.readouterr()
             wait_for_ids(201)

@@ -52,7 +52,7 @@ def processes_of(job: subprocess.Popen[str]) -> list[psutil.Process]:
         return []
 
 
-def stop_all(job: subprocess.Popen[str], number: signal.Signals) -> None:
+def signal_all(job: subprocess.Popen[str], number: signal.Signals) -> None:
     """
     Send a signal to a job and all its processes.
     """

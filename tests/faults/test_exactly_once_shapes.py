@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.faults.jobs import kill_all, stop_all
+from tests.faults.jobs import kill_all, signal_all
 from tests.faults.shaped_streams import Drivers, GatedCluster, ShapedStream
 from tests.support.row_checker import Verdict
 
@@ -283,13 +283,13 @@ def test_a_paused_driver_resumes(drivers: DriversFactory, choose: Choose) -> Non
     with ExitStack() as started:
         sleeper, holds = writes.with_held_commits(1, choose)
         started.callback(kill_all, sleeper)
-        stop_all(sleeper, signal.SIGSTOP)
+        signal_all(sleeper, signal.SIGSTOP)
         writes.cluster.gate.open()
         writes.run()
         writes.verify()
         for hold in holds:
             hold.forward()
-        stop_all(sleeper, signal.SIGCONT)
+        signal_all(sleeper, signal.SIGCONT)
         writes.wait(sleeper)
         for stream in writes.streams:
             stream.forget_error()
@@ -308,11 +308,11 @@ def test_two_drivers_at_once(drivers: DriversFactory, choose: Choose) -> None:
     with ExitStack() as started:
         first, sent = writes.with_held_commits(1, choose)
         started.callback(kill_all, first)
-        stop_all(first, signal.SIGSTOP)
+        signal_all(first, signal.SIGSTOP)
         second, more = writes.with_held_commits(1, none)
         started.callback(kill_all, second)
         writes.cluster.gate.open()
-        stop_all(first, signal.SIGCONT)
+        signal_all(first, signal.SIGCONT)
         for hold in (*sent, *more):
             hold.forward()
         exit_codes = [writes.wait(job) for job in (first, second)]

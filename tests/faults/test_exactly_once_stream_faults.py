@@ -25,7 +25,7 @@ import pyspark
 import pytest
 from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
-from tests.faults.jobs import kill_job, start_job, stop_all
+from tests.faults.jobs import kill_job, signal_all, start_job
 
 from pyspark_pykafka.engines.selection import transaction_client
 from pyspark_pykafka.engines.wire.transactions.values import (
@@ -392,15 +392,15 @@ def test_paused_drivers_resume(history: History, seed: int) -> None:
         for _ in range(4):
             zombies.append(history.start())
             await_more(watcher, chance.randint(1, ROWS))
-            stop_all(zombies[-1], signal.SIGSTOP)
+            signal_all(zombies[-1], signal.SIGSTOP)
         history.completed()
         history.await_ended()
         for zombie in zombies:
-            stop_all(zombie, signal.SIGCONT)
+            signal_all(zombie, signal.SIGCONT)
             zombie.wait(SECONDS)
     finally:
         for zombie in zombies:
-            stop_all(zombie, signal.SIGCONT)
+            signal_all(zombie, signal.SIGCONT)
             kill_job(zombie)
 
     verify(history, watcher)
@@ -477,7 +477,7 @@ def wake_late(history: History, job: subprocess.Popen[str], batch_id: int) -> No
     wait_until(lambda: paused(job, history.flag(batch_id)), SECONDS)
     wait_until(lambda: None if history.open_ids() else "no transaction is open", SECONDS)
     history.await_ended()
-    stop_all(job, signal.SIGCONT)
+    signal_all(job, signal.SIGCONT)
 
 
 def paused(job: subprocess.Popen[str], flag: Path) -> str | None:

@@ -205,7 +205,7 @@ class KafkaRequests(ABC):
         )
         return int(self.request(node or self._coordinator(name), request, 4).error_code)
 
-    def end_and_raise(self, name: str, identity: tuple[int, int], *, commit: bool) -> Any:
+    def end_and_bump(self, name: str, identity: tuple[int, int], *, commit: bool) -> Any:
         """
         Return the response to EndTxn version 5, which bumps the epoch (KIP-890).
         """

@@ -78,16 +78,16 @@ class FakeRegistry:
         schema: Any,
         kind: str = "AVRO",
         references: Any = (),
-        at: int | None = None,
+        schema_id: int | None = None,
     ) -> int:
         """
-        Register a schema, and return its id; ``at`` chooses the id.
+        Register a schema, and return its id; ``schema_id`` chooses the id.
         """
         text = schema if isinstance(schema, str) else json.dumps(schema)
         entry = {"schema": text, "schemaType": kind, "references": list(references)}
         with self._lock:
             equal_ids = [number for number, known in self.schemas.items() if known == entry]
-            number = at or (equal_ids[0] if equal_ids else self.next_id)
+            number = schema_id or (equal_ids[0] if equal_ids else self.next_id)
             self.next_id = max(self.next_id, number + 1)
             self.schemas[number] = entry
             versions = self.subjects.setdefault(subject, [])

@@ -26,7 +26,7 @@ _RACK = "client.rack"
 _GROUP = "pyspark_pykafka.client_rack"
 
 
-def in_own_rack(settings: FetchSettings) -> FetchSettings:
+def with_client_rack(settings: FetchSettings) -> FetchSettings:
     """
     Return the settings with the rack of this process in ``client.rack``, which both engines use.
 
@@ -36,7 +36,7 @@ def in_own_rack(settings: FetchSettings) -> FetchSettings:
     """
     if settings.rack_source is None:
         return settings
-    rack = _own_rack(settings.rack_source)
+    rack = _find_rack(settings.rack_source)
     if not rack:
         return settings
     kafka = KafkaSettings.of({**dict(settings.kafka.pairs), _RACK: rack})
@@ -45,7 +45,7 @@ def in_own_rack(settings: FetchSettings) -> FetchSettings:
 
 # Cached, since a provider may query the cloud's metadata service. Errors are not cached.
 @lru_cache(maxsize=16)
-def _own_rack(source: RackSource) -> str:
+def _find_rack(source: RackSource) -> str:
     if isinstance(source, RackVariable):
         return _rack_from_variable(source.name)
     return _rack_from_provider(source)

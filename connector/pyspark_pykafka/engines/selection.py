@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from pyspark_pykafka.engines.client_rack import in_own_rack
+from pyspark_pykafka.engines.client_rack import with_client_rack
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.settings.librdkafka_config import transaction_timeout_ms
 from pyspark_pykafka.settings.wire_support import (
@@ -52,9 +52,9 @@ def fetch(requested: OffsetRange, settings: FetchSettings) -> Iterator[pa.Record
     Yield the records of a range in offset order, through the engine that the settings choose.
 
     Raises :class:`OptionsError` if the option ``engine`` is ``wire`` and that engine cannot be used
-    here, and as :func:`in_own_rack` does.
+    here, and as :func:`with_client_rack` does.
     """
-    settings = in_own_rack(settings)
+    settings = with_client_rack(settings)
     if settings.engine == "librdkafka":
         return _fetch_by_librdkafka(requested, settings)
     reason = wire_read_unavailable(settings.kafka)

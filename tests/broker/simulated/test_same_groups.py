@@ -115,7 +115,7 @@ def test_a_member_continues_at_the_committed_offset(cluster: KafkaAccess, topic:
         assert consumer.committed([TopicPartition(topic, 0)], SECONDS)[0].offset == 2
 
 
-def test_groups_are_described_and_deleted(cluster: KafkaAccess, topic: str) -> None:
+def test_groups_are_described_and_protected(cluster: KafkaAccess, topic: str) -> None:
     """
     A group with a static member is described, cannot be deleted, and rejects others' commits.
     """

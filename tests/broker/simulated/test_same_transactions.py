@@ -210,17 +210,17 @@ def test_raising_the_epoch_is_alike(raw: RawKafka, topic: str) -> None:
     old = (response.producer_id, response.producer_epoch)
     sent: dict[str, Any] = {"transactional_id": topic, "transactional": True, "version": 12}
     assert raw.produce(b"a", producer_id=old[0], epoch=old[1], **sent).error_code == Code.NONE
-    raised = raw.end_and_raise(topic, old, commit=True)
+    raised = raw.end_and_bump(topic, old, commit=True)
     new = (raised.producer_id, raised.producer_epoch)
     assert (raised.error_code, new) == (Code.NONE, (old[0], old[1] + 1))
     await_state(raw, topic, "CompleteCommit")
-    again = raw.end_and_raise(topic, old, commit=True)
+    again = raw.end_and_bump(topic, old, commit=True)
     assert (again.error_code, again.producer_id, again.producer_epoch) == (Code.NONE, *new)
-    assert raw.end_and_raise(topic, old, commit=False).error_code == Code.INVALID_TXN_STATE
+    assert raw.end_and_bump(topic, old, commit=False).error_code == Code.INVALID_TXN_STATE
     late = raw.produce(b"b", producer_id=old[0], epoch=old[1], sequence=1, **sent)
     assert late.error_code == Code.INVALID_PRODUCER_EPOCH
     assert raw.produce(b"c", producer_id=new[0], epoch=new[1], **sent).error_code == Code.NONE
-    assert raw.end_and_raise(topic, new, commit=False).producer_epoch == new[1] + 1
+    assert raw.end_and_bump(topic, new, commit=False).producer_epoch == new[1] + 1
 
 
 def test_ending_nothing_is_alike(raw: RawKafka, topic: str) -> None:
@@ -229,8 +229,8 @@ def test_ending_nothing_is_alike(raw: RawKafka, topic: str) -> None:
     """
     response = raw.init(topic)
     identity = (response.producer_id, response.producer_epoch)
-    assert raw.end_and_raise(topic, identity, commit=True).error_code == Code.INVALID_TXN_STATE
-    raised = raw.end_and_raise(topic, identity, commit=False)
+    assert raw.end_and_bump(topic, identity, commit=True).error_code == Code.INVALID_TXN_STATE
+    raised = raw.end_and_bump(topic, identity, commit=False)
     assert (raised.error_code, raised.producer_epoch) == (Code.NONE, identity[1] + 1)
     await_state(raw, topic, "CompleteAbort")
 

@@ -148,7 +148,7 @@ def end_txn(call: Call) -> None:
         respond(error.code)
         return
     if call.version >= _RAISES_EPOCH:
-        coordinator.end_and_raise(name, identity, respond, commit=request.committed)
+        coordinator.end_and_bump(name, identity, respond, commit=request.committed)
     else:
         coordinator.end(name, identity, respond, commit=request.committed)
 

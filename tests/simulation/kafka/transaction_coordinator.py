@@ -165,7 +165,7 @@ class TransactionCoordinator(Coordinator):
             done = COMPLETE_COMMIT if commit else COMPLETE_ABORT
             respond(Code.NONE if state.state == done else Code.INVALID_TXN_STATE)
 
-    def end_and_raise(
+    def end_and_bump(
         self,
         name: str,
         identity: tuple[int, int],

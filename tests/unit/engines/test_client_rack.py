@@ -63,9 +63,9 @@ def forgotten_racks() -> Iterator[None]:
     """
     Let this process look for its rack again, as a new worker does.
     """
-    client_rack._own_rack.cache_clear()
+    client_rack._find_rack.cache_clear()
     yield
-    client_rack._own_rack.cache_clear()
+    client_rack._find_rack.cache_clear()
 
 
 pytestmark = pytest.mark.usefixtures("forgotten_racks")

@@ -441,7 +441,7 @@ def test_bad_records_become_dead_letters(sent: list[Any]) -> None:
     ]
 
 
-def test_rows_follow_their_dead_letters(sent: list[Any]) -> None:
+def test_dead_letters_are_written_while_a_batch_is_read(sent: list[Any]) -> None:
     """
     Dead letters are written while the batch is read, not before, and a batch may have no rows.
     """

@@ -149,17 +149,17 @@ def test_guid_in_a_header(registry: FakeRegistry) -> None:
     assert [(value["id"], error) for value, error in results] == [(n, None) for n in (1, 2, 3, 4)]
 
 
-def test_bad_names(registry: FakeRegistry) -> None:
+def test_values_without_a_usable_schema(registry: FakeRegistry) -> None:
     """
     A value without the id of a usable schema is a bad record, and the error gives the reason.
     """
     old = registry.add("orders-value", OLD)
     json_id = registry.add("other", "{}", "JSON")
     recursive = order(("id", "int"), ("next", ["null", "Order"]))
-    registry.add("recursive", recursive, at=77)
-    registry.add("broken", "{", at=78)
+    registry.add("recursive", recursive, schema_id=77)
+    registry.add("broken", "{", schema_id=78)
     missing = {"name": "A", "subject": "none", "version": 1}
-    registry.add("refers", ["A"], references=[missing], at=79)
+    registry.add("refers", ["A"], references=[missing], schema_id=79)
     values: list[bytes | None] = [
         *(b"", b"\0", b"\0\0\0\0", b"\1\0\0\0\1\x02", framed(2**31, b"\x02")),
         *(framed(999, b"\x02"), framed(json_id, b"\x02"), framed(77, b"\x02"), framed(78, b"")),
@@ -241,7 +241,7 @@ def test_ids_of_eight_bytes(registry: FakeRegistry) -> None:
     """
     Apicurio's older serializers write ids of 8 bytes.
     """
-    old = registry.add("orders-value", OLD, at=2**40)
+    old = registry.add("orders-value", OLD, schema_id=2**40)
     options = formats(registry)
     assert options.registry is not None
     wide = replace(options, registry=replace(options.registry, id_bytes=8))

@@ -314,7 +314,7 @@ def test_schema_of_the_registry(registry: FakeRegistry, version: dict[str, str])
     """
     Values can be encoded with a version of the subject; nothing is registered then.
     """
-    number = registry.add("orders-value", AVRO, at=300)
+    number = registry.add("orders-value", AVRO, schema_id=300)
 
     format_ = prepared({**registry.options(), "valueFormat": "avro", **version})
 

@@ -153,7 +153,7 @@ def test_unknown_id_is_remembered_for_a_while(registry: FakeRegistry) -> None:
         with pytest.raises(SchemaNotFoundError, match="id 7"):
             schema_client.schema_by_id(7)
     assert len(registry.requests) == 1
-    registry.add("t-value", INT, at=7)
+    registry.add("t-value", INT, schema_id=7)
     seconds[0] += client_module.UNKNOWN_SECONDS
     assert schema_client.schema_by_id(7).schema.text == INT
 

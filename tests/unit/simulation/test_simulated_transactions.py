@@ -183,12 +183,12 @@ def test_newer_producers_get_an_epoch_for_each_transaction(kafka: SimulatedKafka
     """
     old = kafka.begin("x")
     kafka.write("x", old, b"a")
-    ended = kafka.end_and_raise("x", old, commit=True)
+    ended = kafka.end_and_bump("x", old, commit=True)
     new = (ended.producer_id, ended.producer_epoch)
     assert (ended.error_code, new) == (Code.NONE, (old[0], old[1] + 1))
     kafka.time.run(1)
     assert kafka.write("x", old, b"b", sequence=1).error_code == Code.INVALID_PRODUCER_EPOCH
-    assert kafka.end_and_raise("x", new, commit=True).error_code == Code.INVALID_TXN_STATE
+    assert kafka.end_and_bump("x", new, commit=True).error_code == Code.INVALID_TXN_STATE
     assert states(kafka) == [(b"a", "committed")]
 
 
@@ -199,11 +199,11 @@ def test_a_newer_end_can_be_repeated() -> None:
     kafka = simulated_kafka(markers=Delay(5, 5))
     old = kafka.begin("x")
     kafka.write("x", old, b"a")
-    ended = kafka.end_and_raise("x", old, commit=False)
-    assert kafka.end_and_raise("x", old, commit=False).error_code == Code.CONCURRENT_TRANSACTIONS
-    assert kafka.end_and_raise("x", old, commit=True).error_code == Code.INVALID_TXN_STATE
+    ended = kafka.end_and_bump("x", old, commit=False)
+    assert kafka.end_and_bump("x", old, commit=False).error_code == Code.CONCURRENT_TRANSACTIONS
+    assert kafka.end_and_bump("x", old, commit=True).error_code == Code.INVALID_TXN_STATE
     kafka.time.run(6)
-    again = kafka.end_and_raise("x", old, commit=False)
+    again = kafka.end_and_bump("x", old, commit=False)
     assert (again.error_code, again.producer_epoch) == (Code.NONE, ended.producer_epoch)
 
 

@@ -166,7 +166,7 @@ def test_repr_of_a_reader(cluster: Cluster) -> None:
     assert repr(copy) == "_LegacyStreamReader(on an executor)"
 
 
-def test_a_checkpoint_shows_that_brokers_have_answered(
+def test_a_checkpoint_shows_that_brokers_have_responded(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """

@@ -27,7 +27,7 @@ class AssignedRange:
     settings: FetchSettings
     range: OffsetRange
     #: Whether a loss of the rest counts as confirmed by other brokers.
-    is_confirmed: bool = True
+    is_loss_confirmed: bool = True
     #: Why the rest of the range seems to be lost, if other brokers have to confirm the loss.
     unconfirmed_loss: str | None = field(init=False, default=None)
     #: The next offset to read.
@@ -103,7 +103,7 @@ class AssignedRange:
         Report the rest of the range as lost, or end the read if other brokers must confirm that.
         """
         # Invariant R18 (no single broker).
-        if self.is_confirmed:
+        if self.is_loss_confirmed:
             self.lose(reason, self.range.end)
         else:
             self.unconfirmed_loss, self.done = reason, True

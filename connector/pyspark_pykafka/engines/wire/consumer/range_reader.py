@@ -200,9 +200,9 @@ class _RangeReader:
 
     def _corrupt_batch_error(self, error: MalformedBatch) -> RecordError:
         msg = (
-            f"cannot read {self.range.tp} at offset {error.offset}: {error.why}. The record batch "
-            "is damaged, on the broker's disk or on the network; if the error persists, restore "
-            "the partition from another replica, or skip the offset"
+            f"cannot read {self.range.tp} at offset {error.offset}: {error.reason}. The record "
+            "batch is damaged, on the broker's disk or on the network; if the error persists, "
+            "restore the partition from another replica, or skip the offset"
         )
         return RecordError("KAFKA_CORRUPT_RECORD_BATCH", msg)
 

@@ -12,8 +12,8 @@ HeadersColumn: TypeAlias = tuple[int, int, Buffer | None, Buffer, BytesColumn, B
 
 class MalformedBatch(ValueError):  # noqa: N818
     offset: int
-    why: str
-    def __init__(self, offset: int, why: str) -> None: ...
+    reason: str
+    def __init__(self, offset: int, reason: str) -> None: ...
 
 class TimestampTooLarge(ValueError):  # noqa: N818
     offset: int

@@ -51,13 +51,13 @@ class MalformedBatch(ValueError):
     A malformed record batch; ``offset`` is the first offset that could not be decoded.
     """
 
-    def __init__(self, offset, why):
+    def __init__(self, offset, reason):
         self.offset = offset
-        self.why = why
-        super().__init__(offset, why)
+        self.reason = reason
+        super().__init__(offset, reason)
 
     def __str__(self):
-        return f"offset {self.offset}: {self.why}"
+        return f"offset {self.offset}: {self.reason}"
 
 
 class TimestampTooLarge(ValueError):
@@ -657,7 +657,7 @@ cdef class RecordDecoder:
             if self.is_first_batch and base + delta < self.position:
                 raise MalformedBatch(
                     self.position,
-                    f"the first record batch of the answer ends at offset {base + delta}",
+                    f"the first record batch of the response ends at offset {base + delta}",
                 )
             if base >= self.end:
                 self.position = self.end
@@ -806,7 +806,7 @@ cdef class RecordDecoder:
         while self.left > 0:
             record = self.cursor
             if not read_varint(&record, &length) or not 0 < length <= record.end - record.at:
-                raise self._malformed("says its length wrongly")
+                raise self._malformed("has a wrong length")
             record.end = record.at + length
             if self.left == 1 and record.end != self.cursor.end:
                 raise self._malformed("is the last one of a batch that goes on")
@@ -866,19 +866,19 @@ cdef class RecordDecoder:
         self._pass_batch()
         return False
 
-    cdef object _malformed(self, why):
+    cdef object _malformed(self, reason):
         cdef int64_t after = self.previous_offset + 1
-        return MalformedBatch(max(after, self.position), f"a record {why}")
+        return MalformedBatch(max(after, self.position), f"a record {reason}")
 
     cdef int _add_headers(self, Cursor* record) except -1:
         """
         Check the headers at the end of a record, and append them if the column is selected.
         """
-        why = self._add_pairs(record)
-        if why is not None:
+        reason = self._add_pairs(record)
+        if reason is not None:
             if self.headers is not None:
                 self.headers.undo()
-            raise self._malformed(why)
+            raise self._malformed(reason)
         return 0
 
     cdef object _add_pairs(self, Cursor* record):
@@ -890,7 +890,7 @@ cdef class RecordDecoder:
         cdef const uint8_t* value
         cdef int64_t i
         if not read_varint(record, &count) or not 0 <= count <= record.end - record.at:
-            return "says its number of headers wrongly"
+            return "has a wrong number of headers"
         for i in range(count):
             if not read_span(record, &key, &key_size) or key_size < 0:
                 return "has a header key that does not end in it"

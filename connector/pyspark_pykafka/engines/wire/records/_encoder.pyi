@@ -14,9 +14,9 @@ class RowError(ValueError):
     TOO_EARLY: Final[int]
     NO_HEADER_KEY: Final[int]
     row: int
-    why: int
+    reason: int
     detail: int
-    def __init__(self, row: int, why: int, detail: int) -> None: ...
+    def __init__(self, row: int, reason: int, detail: int) -> None: ...
 
 @final
 class Payload:

@@ -40,7 +40,7 @@ cdef enum:
 
 class RowError(ValueError):
     """
-    A row that cannot become a record; ``why`` is one of the constants below.
+    A row that cannot become a record; ``reason`` is one of the constants below.
 
     ``detail`` is the size of the record, the number of partitions of the topic, the timestamp in
     microseconds, or the index of the header.
@@ -51,11 +51,11 @@ class RowError(ValueError):
     TOO_EARLY = REASON_TOO_EARLY
     NO_HEADER_KEY = REASON_NO_HEADER_KEY
 
-    def __init__(self, row, why, detail):
+    def __init__(self, row, reason, detail):
         self.row = row
-        self.why = why
+        self.reason = reason
         self.detail = detail
-        super().__init__(row, why, detail)
+        super().__init__(row, reason, detail)
 
 
 # --- Columns --------------------------------------------------------------------------------------

@@ -155,15 +155,15 @@ class ArrowEncoder:
         return row_errors.describe_row(topic, _key(batch, row))
 
     def _record_error(self, batch: pa.RecordBatch, error: RowError) -> RecordError:
-        if error.why == RowError.TOO_EARLY:
+        if error.reason == RowError.TOO_EARLY:
             return row_errors.timestamp_too_early()
-        if error.why == RowError.NO_HEADER_KEY:
+        if error.reason == RowError.NO_HEADER_KEY:
             return row_errors.null_header_key()
         topic = self._topic or batch.column("topic")[error.row].as_py()
         partition = _array(batch, "partition")
         requested = None if partition is None else partition[error.row].as_py()
         where = row_errors.describe_row(topic, _key(batch, error.row), requested)
-        if error.why == RowError.NO_PARTITION:
+        if error.reason == RowError.NO_PARTITION:
             return row_errors.unknown_partition(where, error.detail)
         return row_errors.too_large(where, f"it has about {error.detail} bytes")
 

@@ -303,7 +303,7 @@ class Open(Behaviour):
 
 
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])
-def test_records_behind_an_open_transaction_are_not_lost(engine: str) -> None:
+def test_records_after_an_open_transaction_are_not_lost(engine: str) -> None:
     """
     Under read_committed a read that reaches an open transaction stalls, and skips no record even if
     data loss is allowed.

@@ -270,7 +270,7 @@ def test_brokers_that_never_answered_are_waited_for_less(
 
 
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])
-def test_an_answer_of_a_broker_is_the_first_contact(engine: str, stub: StubCluster) -> None:
+def test_a_response_of_a_broker_is_the_first_contact(engine: str, stub: StubCluster) -> None:
     """
     After a first response the driver waits through an outage as long as the settings say.
     """

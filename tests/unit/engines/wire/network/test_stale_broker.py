@@ -356,7 +356,7 @@ def test_a_silent_second_broker_delays_one_plan(
             planning_seconds(servers, **strategy)
 
 
-def test_metadata_that_no_second_broker_confirms_are_a_warning(
+def test_metadata_that_no_second_broker_confirms_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
@@ -408,7 +408,7 @@ def test_one_broker_alone_does_not_report_a_topic_as_missing(
     ],
     ids=["topics", "pattern", "offsets"],
 )
-def test_one_broker_alone_does_not_take_a_topic_from_a_plan(
+def test_one_broker_alone_does_not_remove_a_topic_from_a_plan(
     monkeypatch: pytest.MonkeyPatch, describe: Callable[[WireMetadata], object]
 ) -> None:
     """

@@ -47,8 +47,8 @@ BEFORE = batch_of(Record(0), Record(1))
     [
         (0, "of 68 bytes says it has 0 records", 0),
         (-1, "of 68 bytes says it has -1 records", 0),
-        (2, "a record says its length wrongly", 1),
-        (10, "a record says its length wrongly", 1),
+        (2, "a record has a wrong length", 1),
+        (10, "a record has a wrong length", 1),
         (11, "says it has 11 records at offsets 0 to 9", 0),
         (2**31 - 1, "says it has 2147483647 records at offsets 0 to 9", 0),
     ],
@@ -123,7 +123,7 @@ def test_length_that_truncates_records(length: int) -> None:
     """
     batch = seal(GOOD.encode()[: length + 12])
 
-    assert rows_before(MalformedBatch, batch, "^offset 1[0-3]: a record says its length") <= 2
+    assert rows_before(MalformedBatch, batch, "^offset 1[0-3]: a record has a wrong length") <= 2
 
 
 @pytest.mark.parametrize("length", [0, 2**31 - 1], ids=["one more", "most"])
@@ -229,7 +229,7 @@ def test_response_that_starts_too_early() -> None:
         batch_of(Record(offset), Record(offset + 1)).encode() for offset in (1, 2, 9)
     )
 
-    match = "^offset 3: the first record batch of the answer ends at offset 2"
+    match = "^offset 3: the first record batch of the response ends at offset 2"
     assert rows_before(MalformedBatch, early + later, match, start=3) == 0
     for first in (fitting, later):
         record_decoder = decoder(3)
