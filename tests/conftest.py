@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import hypothesis
 import pyspark
 import pytest
+from tests.support.short_jvm import SHORT_DRIVER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,6 +84,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     if pyspark.__version__ == JVM_CONNECTOR_SPARK:
         jars = ",".join(str(jar) for jar in spark_connector_jars())
         builder = builder.config("spark.jars", jars)
+    for name, value in SHORT_DRIVER.items():
+        builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")
     yield session

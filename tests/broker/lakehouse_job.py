@@ -14,6 +14,7 @@ from typing import Any
 
 from pyspark.sql import SparkSession
 from tests.support.page_blocks import Block, PageReader, blocks_of
+from tests.support.short_jvm import SHORT_DRIVER
 
 PAGE = "docs/recipes.md"
 
@@ -35,7 +36,7 @@ def run(bootstrap: str, folder: str, lakehouse: str, jars: list[str]) -> dict[st
     first, *blocks = [b for b in blocks_of(PAGE) if b.language != "sql"]
     command, *recipe = [b for b in blocks if lakehouse in b.text]
     builder = SparkSession.builder.master("local[2]").config("spark.jars", ",".join(jars))
-    for name, value in settings(command).items():
+    for name, value in {**SHORT_DRIVER, **settings(command)}.items():
         builder = builder.config(name, value)
     spark = builder.config("spark.sql.shuffle.partitions", 2).getOrCreate()
     namespace: dict[str, Any] = {"spark": spark}

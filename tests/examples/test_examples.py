@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyspark
 import pytest
+from tests.support.short_jvm import OPTIONS
 
 import pyspark_pykafka
 from pyspark_pykafka.testing import KafkaCluster, Record, find_java
@@ -25,7 +26,11 @@ PACKAGE = Path(pyspark_pykafka.__file__).parent
 SITE_PACKAGES = Path(pyspark.__file__).parents[1]
 SUBMIT = SITE_PACKAGES / "pyspark" / "bin" / "spark-submit"
 SECONDS = 240
-SPARK_DEFAULTS = "spark.sql.shuffle.partitions 2\nspark.ui.enabled false\n"
+SPARK_DEFAULTS = (
+    "spark.sql.shuffle.partitions 2\n"
+    "spark.ui.enabled false\n"
+    f"spark.driver.extraJavaOptions {OPTIONS}\n"
+)
 FIND_PACKAGE = "import importlib.util; print(importlib.util.find_spec('pyspark_pykafka'))"
 
 

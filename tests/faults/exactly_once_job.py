@@ -19,6 +19,7 @@ import psutil
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as sf
+from tests.support.short_jvm import OPTIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -87,6 +88,7 @@ def with_fault(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 spark = (
     SparkSession.builder.master("local[2,4]")
     .config("spark.ui.enabled", "false")
+    .config("spark.driver.extraJavaOptions", OPTIONS)
     .config("spark.sql.execution.arrow.maxRecordsPerBatch", "1000")
     .getOrCreate()
 )

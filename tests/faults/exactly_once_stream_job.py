@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import psutil
 from pyspark import TaskContext
 from pyspark.sql import SparkSession
+from tests.support.short_jvm import SHORT_DRIVER
 
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.spark.datasource import DefaultSource
@@ -165,7 +166,7 @@ sink, faults, conf = (json.loads(text) for text in sys.argv[3:])
 servers = {"kafka.bootstrap.servers": bootstrap}
 
 builder = SparkSession.builder.config("spark.ui.enabled", "false")
-for name, value in {"spark.master": "local[3,4]", **conf}.items():
+for name, value in {"spark.master": "local[3,4]", **SHORT_DRIVER, **conf}.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
 spark.dataSource.register(FaultySource)

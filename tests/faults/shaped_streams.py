@@ -15,6 +15,7 @@ from tests.faults.jobs import kill_all, kill_job, start_job
 from tests.support.end_txn import EndTxnGate, Hold
 from tests.support.proxied import ProxiedCluster
 from tests.support.row_checker import Verdict, check_rows, row_of
+from tests.support.short_jvm import SHORT_DRIVER
 
 from pyspark_pykafka.engines.selection import transaction_client
 from pyspark_pykafka.engines.wire.transactions.values import (
@@ -46,8 +47,7 @@ CONF = {
     "spark.sql.adaptive.coalescePartitions.enabled": "false",
     # So that files as small as these are divided over the cores.
     "spark.sql.files.openCostInBytes": "0",
-    # Such short JVMs gain nothing from the C2 compiler.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    **SHORT_DRIVER,
 }
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
+from tests.support.short_jvm import OPTIONS, SHORT_DRIVER
 
 from pyspark_pykafka.testing.waiting import wait_until
 
@@ -43,8 +44,8 @@ CONF = {
     "spark.deploy.maxExecutorRetries": "-1",
     # Several queries share a driver.
     "spark.scheduler.mode": "FAIR",
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
-    "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    **SHORT_DRIVER,
+    "spark.executor.extraJavaOptions": OPTIONS,
 }
 
 
