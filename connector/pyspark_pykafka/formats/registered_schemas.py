@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import lru_cache
+from http import HTTPStatus
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import OptionsError
@@ -15,7 +16,11 @@ from pyspark_pykafka.formats.debezium import AFTER
 from pyspark_pykafka.formats.json_schema import json_schema_ddl
 from pyspark_pykafka.options import Assign, Subscribe
 from pyspark_pykafka.registry.client import CONTENT_IDS, GLOBAL_IDS, schema_registry
-from pyspark_pykafka.registry.errors import SchemaNotFoundError, SchemaRegistryError
+from pyspark_pykafka.registry.errors import (
+    InvalidSchemaError,
+    SchemaNotFoundError,
+    SchemaRegistryError,
+)
 
 if TYPE_CHECKING:
     from pyspark_pykafka.formats.avro_schema import AvroType
@@ -244,9 +249,12 @@ class WriterSchemas:
             raise UnusableSchemaError(name.value)
         try:
             registered = self._request_schema(name)
+        except (SchemaNotFoundError, InvalidSchemaError) as cause:
+            raise UnusableSchemaError(str(cause)) from cause
         except SchemaRegistryError as cause:
-            # A registry without GUIDs rejects each of them. The record is bad; the read goes on.
-            if type(cause) is SchemaRegistryError and name.kind == "id":
+            # An older registry has no path for GUIDs, or none for Apicurio's ids, which anyone may
+            # write into a header. So the record is bad. Other errors are those of the registry.
+            if name.kind == "id" or cause.code != HTTPStatus.NOT_FOUND:
                 raise
             raise UnusableSchemaError(str(cause)) from cause
         if registered.schema.kind != kind:

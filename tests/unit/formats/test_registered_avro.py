@@ -213,6 +213,54 @@ def test_url_that_is_no_registry(registry: FakeRegistry) -> None:
         rows(replace(options, registry=wrong), [framed(old, b"\x02")])
 
 
+def named(registry: FakeRegistry, location: str, number: int) -> list[Headers]:
+    """
+    Return the headers of a record whose schema is named at a location.
+    """
+    guid = b"\1" + UUID(registry.guid(number)).bytes
+    headers: dict[str, Headers] = {
+        "guid": [("__value_schema_id", guid)],
+        "Apicurio's id": [("apicurio.value.globalId", number.to_bytes(8, "big"))],
+        "id": [],
+    }
+    return [headers[location]]
+
+
+@pytest.mark.parametrize("location", ["guid", "Apicurio's id", "id"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(400, body=b'{"error_code": 400, "message": "no"}'),
+        Fault(422, body=b'{"error_code": 42201, "message": "no"}'),
+        Fault(302, body=b"{}", location="http://127.0.0.1:1/"),
+    ],
+    ids=["a bad request", "an invalid schema", "a redirect to another server"],
+)
+def test_errors_of_the_registry_are_no_bad_records(
+    registry: FakeRegistry, location: str, fault: Fault
+) -> None:
+    """
+    If the registry rejects a request for a schema that it may have, the task fails, wherever the
+    schema's id is.
+    """
+    number = registry.add("orders-value", OLD)
+    resolved = with_registered_schemas(formats(registry), ORDERS, gives_columns=True)
+    registry.always = fault
+    value = framed(number, b"\x02") if location == "id" else b"\x02"
+    with pytest.raises(SchemaRegistryError):
+        rows(resolved, [value], named(registry, location, number))
+
+
+def test_guids_in_a_registry_without_guids(registry: FakeRegistry) -> None:
+    """
+    A record with a GUID is bad if the registry does not know GUIDs at all.
+    """
+    number = registry.add("orders-value", OLD)
+    registry.has_guids = False
+    results = rows(formats(registry), [b"\x02"], named(registry, "guid", number))
+    assert "responds with HTTP 404" in str(results[0][1])
+
+
 def test_failing_read_names_the_record(registry: FakeRegistry) -> None:
     """
     With onBadRecord=fail the error has the record's position and the schema's id.
