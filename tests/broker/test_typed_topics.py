@@ -339,7 +339,7 @@ def test_bad_record_fails_the_query(
 
 def test_bad_records_have_a_limit(loader: Callable[..., Loader]) -> None:
     """
-    A task that reads more bad records than maxBadRecords fails; up to then, they are NULL.
+    A range of offsets with more bad records than maxBadRecords fails; up to then, they are NULL.
     """
     options = {"valueFormat": "json", "valueSchema": "id BIGINT", "onBadRecord": "null"}
     orders = loader(MIXED)

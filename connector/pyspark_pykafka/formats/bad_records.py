@@ -39,7 +39,8 @@ class BadValue(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class BadRecordPolicy:
     """
-    The action for bad records, and how many of them a task may read; None means no limit.
+    The action for bad records, and how many of them a range of offsets may have; None means no
+    limit.
     """
 
     action: OnBadRecord = "fail"
@@ -54,7 +55,7 @@ class BadRecordPolicy:
 
     def check(self, tp: TopicPartition, offset: int, reason: str, count: int) -> None:
         """
-        Raise :class:`RecordError` if the policy does not allow a task's ``count``-th bad record.
+        Raise :class:`RecordError` if the policy does not allow a range's ``count``-th bad record.
         """
         where = describe_bad_record(tp, offset, reason)
         if self.fails:
@@ -65,7 +66,7 @@ class BadRecordPolicy:
             raise RecordError(UNDECODABLE, msg)
         if self.max_bad_records is not None and count > self.max_bad_records:
             msg = (
-                f"{where}. This task has read more bad records than maxBadRecords allows, "
+                f"{where}. This range of offsets has more bad records than maxBadRecords allows, "
                 f"{self.max_bad_records}; correct the schema, or raise the limit"
             )
             raise RecordError("KAFKA_TOO_MANY_BAD_RECORDS", msg)

@@ -438,8 +438,8 @@ ON_UNKNOWN_FIELD: Option[Literal["skip", "rescue"]] = Option(
 MAX_BAD_RECORDS = Option(
     "maxBadRecords",
     long_number(0),
-    "How many bad records a task may read before it fails, with `onBadRecord` `null`, `rescue` or "
-    "`deadletter`. By default there is no limit.",
+    "How many bad records each range of offsets that a task reads may have before the task fails, "
+    "with `onBadRecord` `null`, `rescue` or `deadletter`. By default there is no limit.",
     Scope.READ,
 )
 DEAD_LETTER_TOPIC = Option(
