@@ -270,7 +270,8 @@ PREFIX = Parser(_read_prefix, "at most 200 letters, digits, '.', '_' and '-'")
 NODE_NAME = Parser(_read_node, "a name of letters, digits, '.', '_' and '-'")
 VARIABLE = Parser(
     _read_variable,
-    "the name of an environment variable that ends in RACK, ZONE or AZ, or one of them and _ID",
+    "the name of an environment variable that ends in the word RACK, ZONE or AZ, or in one of them "
+    "and _ID, such as NODE_ZONE",
 )
 ENTRY_POINT = Parser(
     _read_entry_point, "the name of an entry point: letters, digits, '.', '_' and '-'"

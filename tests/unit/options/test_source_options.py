@@ -782,8 +782,12 @@ def test_sources_of_the_rack() -> None:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"clientRackEnv": "$ZONE"}, "an environment variable that ends in RACK, ZONE or AZ"),
-        ({"clientRackEnv": "AWS_SECRET_ACCESS_KEY"}, "that ends in RACK, ZONE or AZ"),
+        (
+            {"clientRackEnv": "$ZONE"},
+            "an environment variable that ends in the word RACK, ZONE or AZ",
+        ),
+        ({"clientRackEnv": "MYZONE"}, "that ends in the word RACK, ZONE or AZ, or in"),
+        ({"clientRackEnv": "AWS_SECRET_ACCESS_KEY"}, "that ends in the word RACK, ZONE or AZ"),
         (
             {"clientRackProvider": "os:getcwd"},
             "'os:getcwd'; it must be: the name of an entry point",
