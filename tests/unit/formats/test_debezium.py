@@ -251,6 +251,28 @@ def test_dead_letters_and_tombstones(
     assert sent == [b"{}", b"{"]
 
 
+@pytest.mark.parametrize("action", ["null", "rescue"])
+def test_tombstones_with_bad_keys_keep_their_rows(action: str) -> None:
+    """
+    A tombstone is dropped, but not one whose key is bad, unless it becomes a dead letter.
+    """
+    extra = [("_error", pa.string())] if action == "rescue" else []
+    schema = pa.schema([*FLAT, ("_key", pa.int64()), *extra])
+    form = form_of(schema, options(rows=True, key_format="json", on_bad_record=action))
+    columns = {"key": [b"1", b"{", b"3"], "value": [event("d", ANN), None, None]}
+    columns["offset"] = [100, 101, 102]
+    arrays = [pa.array(columns[field.name], field.type) for field in form.record_schema]
+    batch = pa.record_batch(arrays, schema=form.record_schema)
+
+    tables = decode_records([batch], TP, form, settings("b:1", "wire"))
+
+    rows = [row for table in tables for row in table.to_pylist()]
+    assert [(row["_offset"], row["_key"], row["name"]) for row in rows] == [
+        (100, 1, "ann"),
+        (101, None, None),
+    ]
+
+
 OPERATIONS = st.sampled_from("crudtm")
 ROWS = st.none() | st.fixed_dictionaries({"id": st.integers(-9, 9), "name": st.none() | st.text()})
 
