@@ -18,7 +18,7 @@ from bench.figures import check_records
 from bench.load import loaded_topic
 from bench.measurement import Measurement, Series
 from bench.processes import Cpu
-from bench.reads import SECONDS, options_for, read_stream
+from bench.reads import TIMEOUT_SECONDS, options_for, read_stream
 from bench.session import collect_garbage, jvm_pid
 from pyspark_pykafka import AuditListener, Auditor
 from pyspark_pykafka.testing.waiting import wait_until
@@ -43,7 +43,7 @@ def measure_audit(
     spark: SparkSession, kafka: KafkaCluster, size: int, sink: str, rounds: int
 ) -> Measurement:
     """
-    Read a topic with availableNow, alternating with and without an audit.
+    Read a topic with availableNow in each of the four variants, in shuffled rounds.
     """
     topic = TopicSpec(size, "none", PARTITIONS, records_of(size, quick=False))
     options = options_for(PYKAFKA, Case("stream", topic), kafka.bootstrap)
@@ -84,7 +84,7 @@ def _read(
     """
     Return the seconds of the micro-batches plus those of their audit, although the two overlap.
 
-    The start and the end of the query are left out: a continuous stream has none.
+    The start and the end of the query are left out: a long-running stream pays for them only once.
     """
     options_by_offsets = options if name == BY_OFFSETS else None
     auditor = Auditor("bench", options=options_by_offsets, enabled=name in {OBSERVED, BY_OFFSETS})
@@ -96,15 +96,15 @@ def _read(
         return auditor.sink(auditor.source(frame))
 
     def missing() -> str | None:
-        records_left = sum(report.whole_batch.left for report in reports)
-        is_done = records_left == records
-        return None if is_done else f"{name}'s audit saw {records_left} records of {records}"
+        records_out = sum(report.whole_batch.left for report in reports)
+        is_done = records_out == records
+        return None if is_done else f"{name}'s audit saw {records_out} records of {records}"
 
     listener = _Timed(auditor, reports.append)
     spark.streams.addListener(listener)
     stream = read_stream(spark, PYKAFKA.format, options, audited, sink)
     if auditor.enabled:
-        wait_until(missing, SECONDS)
+        wait_until(missing, TIMEOUT_SECONDS)
         assert all(report.is_complete for report in reports), reports
     spark.streams.removeListener(listener)
     check_records(f"{name} in the audit", records, stream.records)

@@ -1,5 +1,5 @@
 """
-The contenders and the cases of the benchmark, without a broker or Spark.
+The contenders and cases of the benchmark; this module needs neither a broker nor Spark.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 #: The default columns of both connectors; every read selects all of them.
 COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "timestampType")
 
-#: Records by size of a value, so that the JVM connector reads for two to four seconds on two cores.
+#: Number of records for each value size, chosen so that the JVM connector reads for two to four
+#: seconds on two cores.
 RECORDS = {100: 5_000_000, 1024: 1_000_000, 10_240: 150_000}
 QUICK_RECORDS = {100: 3_000_000, 1024: 600_000, 10_240: 100_000}
 #: For other sizes: the same number of bytes, but not too many records.
@@ -40,7 +41,7 @@ class Contender:
     @property
     def is_ceiling(self) -> bool:
         """
-        Whether it works without Kafka: it generates its records, or drops them.
+        Whether it is the ceiling: a Python data source that generates its records, or drops them.
         """
         return self.format == CEILING_FORMAT
 
@@ -66,7 +67,7 @@ JVM_TUNED_LZ4 = Contender("jvm-tuned-lz4", "kafka", {**TUNED, **LZ4})
 EXACTLY_ONCE = Contender(
     "exactly-once", "pykafka", {"engine": "wire", "deliveryGuarantee": "exactly-once"}
 )
-#: Only produces the rows, and writes them nowhere.
+#: Only generates the rows; the sink drops them.
 SOURCE = Contender("source", "noop")
 
 WRITERS = {
@@ -118,7 +119,8 @@ class Case:
     @property
     def name(self) -> str:
         """
-        The name, such as `batch-100B-lz4-8p`; no compression and two partitions are left out.
+        The name, such as `batch-100B-lz4-8p`; the codec is left out if there is none, and the
+        partitions if there are two (the default).
         """
         parts = [self.mode, size_text(self.topic.size)]
         if self.topic.codec != "none":

@@ -83,13 +83,14 @@ def workers(jvm_pid: int) -> list[psutil.Process]:
 
 def end_workers(jvm_pid: int) -> None:
     """
-    Kill the idle workers, so that the next read starts new ones; Spark detects this.
+    Kill all workers, between reads, so that the next read starts new ones; Spark notices that they
+    are gone.
     """
-    idle = workers(jvm_pid)
-    for worker in idle:
+    running = workers(jvm_pid)
+    for worker in running:
         with contextlib.suppress(psutil.NoSuchProcess):
             worker.kill()
-    psutil.wait_procs(idle, timeout=END_SECONDS)
+    psutil.wait_procs(running, timeout=END_SECONDS)
 
 
 def worker_peak(jvm_pid: int) -> int | None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from bench.cases import Case, Contender
 
-SECONDS = 600
+TIMEOUT_SECONDS = 600
 SINK_NODE = "OverwriteByExpression"
 SINK_METRIC = "number of output rows"
 
@@ -100,11 +100,11 @@ def read_stream(
         writer = writer.option("checkpointLocation", f"{folder}/checkpoint")
         start = time.perf_counter()
         query = writer.trigger(availableNow=True).start()
-        has_ended = query.awaitTermination(SECONDS)
+        has_ended = query.awaitTermination(TIMEOUT_SECONDS)
         seconds = time.perf_counter() - start
         query.stop()
         if not has_ended:
-            msg = f"The stream from {source} did not end within {SECONDS} s."
+            msg = f"The stream from {source} did not end within {TIMEOUT_SECONDS} s."
             raise TimeoutError(msg)
         batches = [progress for progress in query.recentProgress if progress["numInputRows"] > 0]
         if sink == "noop":
@@ -163,7 +163,7 @@ def _each(sequence: JavaObject) -> list[Any]:
 
 def _last_execution(spark: SparkSession) -> int:
     # Metrics reach the store through a queue.
-    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(SECONDS * 1000)  # noqa: SLF001
+    spark.sparkContext._jsc.sc().listenerBus().waitUntilEmpty(TIMEOUT_SECONDS * 1000)  # noqa: SLF001
     executions = _store(spark).executionsList()
     return -1 if executions.isEmpty() else int(executions.last().executionId())
 

@@ -144,8 +144,8 @@ def test_lag_of_a_backlog_during_a_batch(
     listening: Callable[..., MetricsListener],
 ) -> None:
     """
-    With the options, the lag grows while a batch is stuck, and a backlog from before the listener
-    is as old as its first unread record.
+    A listener that has the query's options reports growing lag while a batch is stuck; a backlog
+    written before the listener was added is as old as its first unread record.
     """
     name = topic(1)
     day_ago = round((time.time() - DAY) * 1000)
@@ -174,7 +174,7 @@ def test_lag_of_a_backlog_during_a_batch(
     scrape.await_total("pykafka_lag_offsets", 6, topic=name)
     kafka_cluster.produce(name, values(10, 15))
     scrape.await_total("pykafka_lag_offsets", 11, topic=name)
-    wait_until(lambda: _age_missing(scrape), SECONDS)
+    wait_until(lambda: _why_not_a_day(scrape), SECONDS)
 
     release.set()
     scrape.await_total("pykafka_lag_offsets", 0, topic=name)
@@ -190,7 +190,8 @@ def test_dead_letters_are_counted_for_their_query(
     listening: Callable[..., MetricsListener],
 ) -> None:
     """
-    Records that were set aside are counted by the query and the partition that they came from.
+    Records that were set aside are counted under the query and the source partition that they came
+    from.
     """
     name, letters = topic(2), topic(1)
     options = {
@@ -216,7 +217,7 @@ def test_dead_letters_are_counted_for_their_query(
     assert len(kafka_cluster.consume(letters)) == 1
 
 
-def _age_missing(scrape: Scrape) -> str | None:
+def _why_not_a_day(scrape: Scrape) -> str | None:
     seconds = scrape.total("pykafka_lag_seconds") or 0
     return None if DAY - 1 <= seconds < 2 * DAY else f"the lag is {seconds} s, not a day"
 

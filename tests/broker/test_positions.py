@@ -30,11 +30,12 @@ def at_minutes_ago(*minutes: int) -> list[Record]:
     ]
 
 
-def test_a_batch_between_two_words(
+def test_batch_between_relative_positions(
     rows: Callable[..., list[Row]], topic: TopicFactory, kafka_cluster: KafkaCluster
 ) -> None:
     """
-    Relative times, last offsets and times with a zone select the expected records.
+    A relative time, a number of last offsets and a time with a zone each select their records as
+    start or end of a batch query, also for single partitions.
     """
     name = topic(2)
     kafka_cluster.produce(name, at_minutes_ago(90, 50, 40, 5))

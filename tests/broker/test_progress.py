@@ -17,7 +17,7 @@ from tests.support.streams import SECONDS, Stream, texts, values
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.progress.factory import make_progress_sink, read_records
+from pyspark_pykafka.progress.factory import make_progress_sink, read_progress_records
 from pyspark_pykafka.progress.listener import ProgressListener
 from pyspark_pykafka.spark.compat import PASSES_START_OFFSET, arrow_schema, source_schema
 from pyspark_pykafka.spark.stream_reader import KafkaStreamReader
@@ -75,7 +75,8 @@ def records(query: Stream) -> list[Record]:
     Return the records of the query's store, by partition.
     """
     return [
-        record for _, record in sorted(read_records(parse_stream_source(query.options)).items())
+        record
+        for _, record in sorted(read_progress_records(parse_stream_source(query.options)).items())
     ]
 
 
@@ -204,15 +205,15 @@ def test_commit_writes_the_offsets(
     start = reader.initialOffset()
     end = reader._stream.latest_offset(start)
     reader.partitions(start, end)
-    assert read_records(options) == {}
+    assert read_progress_records(options) == {}
 
     for _ in range(2):
         reader.commit(end)
     reader._stream._progress.finish()
 
-    assert {tp.partition: record.offset for tp, record in read_records(options).items()} == dict(
-        enumerate(_ends(kafka_cluster, store_options["subscribe"]))
-    )
+    assert {
+        tp.partition: record.offset for tp, record in read_progress_records(options).items()
+    } == dict(enumerate(_ends(kafka_cluster, store_options["subscribe"])))
 
 
 def test_one_commit_request_per_batch() -> None:
@@ -243,7 +244,7 @@ def missing_offsets(options: SourceOptions, offset: int) -> str | None:
     """
     Return the partitions that are not yet recorded at an offset, as text, or None.
     """
-    recorded = {record.offset for record in read_records(options).values()}
+    recorded = {record.offset for record in read_progress_records(options).values()}
     return None if recorded == {offset} else f"recorded is {recorded}, not {offset}"
 
 

@@ -19,7 +19,7 @@ from kazoo.client import KazooClient
 from pyspark_pykafka.errors import ProgressError
 from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.progress.factory import make_progress_store, read_records
+from pyspark_pykafka.progress.factory import make_progress_store, read_progress_records
 from pyspark_pykafka.progress.group_store import GroupStore
 from pyspark_pykafka.progress.recorder import Recorder
 from pyspark_pykafka.progress.store import ClaimLostError
@@ -65,7 +65,7 @@ def offset_of(options: dict[str, str]) -> int | None:
     """
     Return the recorded offset of partition 0.
     """
-    records = read_records(parse_stream_source(options))
+    records = read_progress_records(parse_stream_source(options))
     return next((record.offset for tp, record in records.items() if tp.partition == 0), None)
 
 

@@ -182,7 +182,7 @@ class Soak:
                 say(f"  {kind}: {texts[:6]}")
             if workload.void:
                 say(f"  void: {workload.void}")
-        for kind, texts in result.brokers.items():
+        for kind, texts in result.broker_anomalies.items():
             say(f"  brokers: {kind}: {texts}")
 
     def _measure(self) -> None:

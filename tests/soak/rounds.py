@@ -1,5 +1,6 @@
 """
-One round: all workloads start, faults strike, then quiet, then everything is healed and drained.
+One round: all workloads start, faults strike, everything is healed, a quiet period follows, and the
+workloads are drained.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class RoundResult:
     faults: list[dict[str, Any]]
     samples: list[Sample]
     workloads: list[WorkloadResult]
-    brokers: dict[str, list[str]]
+    #: Anomalies that the brokers themselves caused, by kind; ``brokers`` in the document.
+    broker_anomalies: dict[str, list[str]]
     #: Failures of the soak itself, which make its verdicts void.
     trouble: list[str]
     batches: int = 0
@@ -80,6 +82,7 @@ class RoundResult:
         Return the result as a document.
         """
         document = asdict(self)
+        document["brokers"] = document.pop("broker_anomalies")
         for workload, result in zip(document["workloads"], self.workloads, strict=True):
             workload["outcome"] = result.outcome
         return document
@@ -192,8 +195,8 @@ class Round:
         last_strike = Deadline.after(self.seconds * (1 - plan.QUIET_SHARE))
         try:
             nemesis.run(last_strike)
-        except Exception as error:  # noqa: BLE001 (healed below; the round says so)
-            self.trouble.append(f"a fault could not be made or healed: {error!r}"[:500])
+        except Exception as error:  # noqa: BLE001 (healed below; reported as the round's trouble)
+            self.trouble.append(f"a fault could not be injected or healed: {error!r}"[:500])
         self.rig.heal()
         self.say(f"round {self.plan.number}: quiet")
         self._until(lambda: False, max(deadline.remaining(), self.seconds * plan.QUIET_SHARE))
@@ -209,7 +212,8 @@ class Round:
 
     def _advance(self, elapsed: float) -> bool:
         """
-        Finish the queries that have read everything; return whether all workloads have finished.
+        Ask queries to finish whose predecessor has finished and whose workload's progress store has
+        caught up; return whether all workloads have finished.
         """
         for workload in self.workloads:
             for query, previous in zip(workload.queries, [None, *workload.queries], strict=False):
@@ -224,7 +228,8 @@ class Round:
 
     def _has_caught_up(self, workload: Workload) -> bool:
         """
-        Return whether the recorded progress, which a background thread writes, has reached Spark's.
+        Return whether the recorded progress, which a background thread writes, has reached Spark's;
+        true for a workload without a progress store.
         """
         if workload.watch is None:
             return True
@@ -233,10 +238,11 @@ class Round:
         return query.has_read(ends) and [workload.watch.recorded] == query.committed_ends()
 
     def _result(self, began: float, nemesis: Nemesis) -> RoundResult:
-        brokers = Verdict()
+        broker_verdict = Verdict()
         records = {feed.label: feed.records() for feed in self.feeds.values()}
         truths = {
-            feed.label: feed.truth(records[feed.label], brokers) for feed in self.feeds.values()
+            feed.label: feed.truth(records[feed.label], broker_verdict)
+            for feed in self.feeds.values()
         }
         inputs = Inputs(records, truths)
         results = [workload.result(self.rig, inputs) for workload in self.workloads]
@@ -251,8 +257,9 @@ class Round:
             faults=[fault.to_json() for fault in nemesis.faults],
             samples=self.samples,
             workloads=results,
-            brokers={
-                kind: [str(item) for item in items[:5]] for kind, items in brokers.anomalies.items()
+            broker_anomalies={
+                kind: [str(item) for item in items[:5]]
+                for kind, items in broker_verdict.anomalies.items()
             },
             trouble=self.trouble,
             batches=self.batches,

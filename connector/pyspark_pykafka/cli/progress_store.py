@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyspark_pykafka.cli.arguments import add_brokers, add_json, broker_options
 from pyspark_pykafka.errors import ProgressError
 from pyspark_pykafka.options import ZooKeeperNodes, parse_stream_source
-from pyspark_pykafka.progress.factory import read_records
+from pyspark_pykafka.progress.factory import read_progress_records
 
 if TYPE_CHECKING:
     import argparse
@@ -61,7 +61,7 @@ def existing_records(options: SourceOptions) -> Records:
     """
     Return the records of the store; raise :class:`ProgressError` if it has none.
     """
-    records = read_records(options)
+    records = read_progress_records(options)
     if not records:
         raise no_store_error(options)
     return records

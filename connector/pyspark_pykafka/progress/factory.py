@@ -51,9 +51,9 @@ def make_progress_store(options: SourceOptions) -> ProgressStore:
     return GroupStore(options.kafka, options.kafka.get("group.id", "").strip(), client)
 
 
-def read_records(options: SourceOptions, topics: Iterable[str] | None = None) -> Records:
+def read_progress_records(options: SourceOptions, topics: Iterable[str] | None = None) -> Records:
     """
-    Return the records in the store that the options select, for these topics or for all.
+    Return the progress records in the store that the options select, for these topics or for all.
     """
     store = make_progress_store(options)
     try:
@@ -73,7 +73,7 @@ def committed_offsets(
     ``topic_ids`` returns the current ids of topics. Raises :class:`ProgressError` if a topic has
     been deleted and recreated since its offsets were recorded.
     """
-    records = read_records(options, topics)
+    records = read_progress_records(options, topics)
     check_topic_ids(records, topic_ids(sorted({tp.topic for tp in records})))
     return {tp: record.offset for tp, record in records.items()}
 

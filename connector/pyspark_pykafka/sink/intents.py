@@ -29,14 +29,16 @@ if TYPE_CHECKING:
     )
 
 
-def make_intent(batch: CommittableBatch, new: Iterable[Committable]) -> Intent:
+def make_intent(batch: CommittableBatch, uncommitted: Iterable[Committable]) -> Intent:
     """
-    Return the ledger entry to append before these tasks of a write are committed.
+    Return the ledger entry to append before a write is committed.
+
+    ``uncommitted`` are the tasks that no earlier write has committed.
     """
     id_prefix = _id_prefix(batch.prefix, batch.query, batch.batch)
     transactions = [
         (name.removeprefix(id_prefix), *producer)
-        for name, *producer in (committable.prepared for committable in new)
+        for name, *producer in (committable.prepared for committable in uncommitted)
     ]
     packed = zlib.compress(json.dumps(transactions, separators=(",", ":")).encode())
     first = -1 if batch.first_marker_offset is None else batch.first_marker_offset
@@ -147,7 +149,7 @@ def _conflicts(entry: Entry, query: str, batch: int, write: str) -> bool:
 
 def _reason(entry: Entry) -> str:
     """
-    Return why an entry conflicts with an intent, with the mark that ends the sentence.
+    Return why an entry conflicts with an intent, including the final punctuation.
     """
     if isinstance(entry, Marker):
         return (
@@ -155,7 +157,7 @@ def _reason(entry: Entry) -> str:
             "running twice?"
         )
     if isinstance(entry, Withdrawal):
-        return "it was withdrawn in the meantime."
+        return "the write was withdrawn in the meantime."
     action = "release" if isinstance(entry, Release) else "complete"
     return f"pykafka transactions {action} was run in the meantime."
 

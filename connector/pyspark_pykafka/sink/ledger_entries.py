@@ -1,5 +1,5 @@
 """
-The entries of an exactly-once stream's ledger, and the values that are committed.
+The entries of an exactly-once stream's ledger, and the transactions that are ready to be committed.
 
 Each task writes a marker into the ledger in the same transaction as its rows. So a
 ``read_committed`` reader finds exactly the markers of the tasks that are committed.
@@ -97,7 +97,8 @@ class Release:
     Declares that the query has ended, so that another query may use its prefix.
 
     Compaction keeps the last release forever. That is necessary, because compaction also keeps old
-    markers of tasks that later batches do not have.
+    markers of tasks that later batches do not have. Without the release they would count again: the
+    ended query would own the prefix, and its batch numbers could make a new batch seem overtaken.
     """
 
     query: str
@@ -155,7 +156,8 @@ class CommittableBatch:
     @property
     def first_marker_offset(self) -> int | None:
         """
-        The offset of the first marker, or None without rows; earlier markers are other writes'.
+        The offset of the first marker, or None without rows; markers before it belong to other
+        writes.
         """
         return min((task.marker_offset for task in self.committables), default=None)
 

@@ -64,4 +64,4 @@ def _errors(query: QuerySnapshot) -> Iterator[PageError]:
     for error, count in query.failures.items():
         yield PageError(name, count, error)
     if query.last_error:
-        yield PageError(name, 1, f"the last: {query.last_error}")
+        yield PageError(name, 1, f"latest error: {query.last_error}")

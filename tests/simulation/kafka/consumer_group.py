@@ -73,14 +73,15 @@ class ConsumerGroup:
     later: Callable[[float, Callable[[], None]], None]
     now: Callable[[], float]
     save: Callable[[GroupSnapshot, Callable[[Code], None]], None]
-    initial_seconds: float
+    initial_rebalance_delay_seconds: float
     state: str = EMPTY
     generation: int = 0
     protocol_type: str = ""
     protocol: str | None = None
     leader: str = ""
     members: dict[str, Member] = field(default_factory=dict)
-    #: Assigned ids whose members have not joined yet.
+    #: Member ids that were handed out (MEMBER_ID_REQUIRED), but with which no member has joined
+    #: yet.
     expected: set[str] = field(default_factory=set)
     _joining: dict[str, Callable[[Joined], None]] = field(default_factory=dict)
     _syncing: dict[str, Callable[[Code, bytes], None]] = field(default_factory=dict)
@@ -131,7 +132,8 @@ class ConsumerGroup:
 
     def _replace(self, old: Member, new: Member, respond: Callable[[Joined], None]) -> None:
         """
-        Replace a static member that has restarted, without a rebalance.
+        Replace a static member that has restarted; without a rebalance if the group is stable and
+        the protocols are the same.
         """
         previous_leader = self.leader
         del self.members[old.member_id]
@@ -239,7 +241,7 @@ class ConsumerGroup:
         syncing, self._syncing = self._syncing, {}
         for waiting in syncing.values():
             waiting(Code.REBALANCE_IN_PROGRESS, b"")
-        initial = self.state == EMPTY and self.initial_seconds > 0
+        initial = self.state == EMPTY and self.initial_rebalance_delay_seconds > 0
         self.state = PREPARING
         self._rebalances += 1
         rebalance = self._rebalances
@@ -250,7 +252,7 @@ class ConsumerGroup:
                 self._complete()
 
         if initial:
-            self.later(min(self.initial_seconds, limit), expire)
+            self.later(min(self.initial_rebalance_delay_seconds, limit), expire)
         else:
             self.later(limit, expire)
             self._complete_if_all()
@@ -294,7 +296,7 @@ class ConsumerGroup:
         """
         Remove a member that sends no heartbeat for its session timeout.
         """
-        watched = member.member_id not in self._seen
+        is_new = member.member_id not in self._seen
         self._seen[member.member_id] = self.now()
 
         def check() -> None:
@@ -310,5 +312,5 @@ class ConsumerGroup:
             else:
                 self.later(remaining, check)
 
-        if watched:
+        if is_new:
             self.later(member.session_seconds, check)

@@ -17,7 +17,7 @@ _WIRE = "engines.wire"
 
 def error_is_an_acknowledgement(connector: Connector) -> list[Any]:
     """
-    A writer treats a retriable error as success.
+    A writer treats any error code in a response as success.
     """
     handler = connector.module(f"{_WIRE}.producer.response_handler").ResponseHandler
     return [
@@ -45,7 +45,8 @@ def timeout_is_an_acknowledgement(connector: Connector) -> list[Any]:
 
 def retry_has_a_new_sequence(connector: Connector) -> list[Any]:
     """
-    A batch that is sent again gets the next sequence number, so that brokers see no duplicate.
+    A batch that is sent again gets the next sequence number, so that brokers do not recognise the
+    duplicate.
     """
     queue = connector.module(f"{_WIRE}.producer.partition_queue").PartitionQueue
 

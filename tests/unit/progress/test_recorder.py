@@ -106,7 +106,8 @@ def test_batch_reported_twice_is_written_once(server: Server) -> None:
 
 def test_older_batch_is_ignored(server: Server) -> None:
     """
-    A report of an earlier batch after a later one changes nothing, whether that is recorded or not.
+    A report of an earlier batch after a later one changes nothing, whether or not the later one has
+    been recorded yet.
     """
     server.down = True
     recorder = make_recorder(server)
@@ -168,7 +169,8 @@ def test_recorder_continues_after_finish(server: Server) -> None:
 
 def test_outage_does_not_delay_the_query(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     """
-    Batches continue during an outage; the last one is recorded when the store is back.
+    Batches continue during an outage; the last one is recorded when the store is back, and the
+    outage is logged at most once.
     """
     server.down = True
     recorder = make_recorder(server)
@@ -245,11 +247,12 @@ def test_unexpected_error_of_the_store_is_raised() -> None:
         recorder.finish()
 
 
-def test_attempt_is_counted_once_despite_retries(
+def test_replay_is_attempt_two_despite_retries(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    Retries of the store do not count the attempt again, and the log has the count.
+    A replay is recorded as attempt 2, even if writing it to the store had to be retried, and is
+    logged.
     """
     server.down = True
     recorder = make_recorder(server)

@@ -22,7 +22,7 @@ def test_query_of_a_driver() -> None:
     assert [each.partition for each in query.partitions] == ["0", "1"]
     assert [(error.query, error.count, error.text) for error in page.errors] == [
         ("flights", 1, "DataLossError"),
-        ("flights", 1, "the last: records were lost"),
+        ("flights", 1, "latest error: records were lost"),
     ]
     assert [(letter.topic, letter.partition, letter.records) for letter in page.dead_letters] == [
         ("t", "0", 3)

@@ -1,5 +1,5 @@
 """
-Commands fail if the topic or group in their arguments does not exist.
+How commands report a missing group or topic, unreachable brokers and wrong options.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def test_a_misspelt_dead_letter_topic_is_an_error(
         ["transactions", "release", "--prefix", "p"],
     ],
 )
-def test_a_command_without_brokers_names_their_address(
+def test_unreachable_brokers_are_reported_with_their_address(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     command: list[str],
