@@ -174,13 +174,8 @@ class _RecordDecoder:
             for row_number, reason in self._errors.items()
             if row_number >= self._rows
         }
-        if not new:
-            return
-        if not self._format.writes_dead_letters:
-            from pyspark_pykafka.source.driver_read import NeedsTaskError
-
-            raise NeedsTaskError(describe_bad_record(self._tp, min(new), new[min(new)]))
-        dead_letters.add(batch, new)
+        if new:
+            dead_letters.add(batch, new)
 
     def _record_bad(
         self, batch: pa.RecordBatch, name: str, column: ValueColumn, start: int, end: int
@@ -191,9 +186,14 @@ class _RecordDecoder:
             # rows from there on are decoded again.
             if row >= end and not policy.fails:
                 continue
+            offset = batch.column("offset")[row].as_py()
+            if not self._format.accepts_bad_records:
+                from pyspark_pykafka.source.driver_read import NeedsTaskError
+
+                raise NeedsTaskError(describe_bad_record(self._tp, offset, reason))
             row_number = self._rows + row - start
             self._bad_count += row_number not in self._errors
-            policy.check(self._tp, batch.column("offset")[row].as_py(), reason, self._bad_count)
+            policy.check(self._tp, offset, reason, self._bad_count)
             earlier = self._errors.get(row_number)
             self._errors[row_number] = reason if earlier is None else f"{earlier}; {reason}"
             if policy.action == "rescue" and row_number not in self._raw:

@@ -97,18 +97,19 @@ class RecordFormat:
     flattens: bool = False
     policy: BadRecordPolicy = FAIL
     dead_letter_topic: str | None = None
-    writes_dead_letters: bool = True
+    accepts_bad_records: bool = True
     drops_tombstones: bool = False
 
     def failing_fast(self, max_ms: int) -> RecordFormat:
         """
         Return the format with a shorter limit on waiting for the schema registry.
 
-        The returned format writes no dead letters: the first record for the dead-letter topic ends
-        the read, and a task repeats the read.
+        The first bad record ends the read, whatever the policy, and a task repeats the read: a
+        record that is too large for this reader's memory may be good for a task. Dead letters are
+        written only by tasks.
         """
         typed = tuple(column.failing_fast(max_ms) for column in self.typed)
-        return replace(self, typed=typed, writes_dead_letters=False)
+        return replace(self, typed=typed, accepts_bad_records=False)
 
     @property
     def rescues_unknown_fields(self) -> bool:

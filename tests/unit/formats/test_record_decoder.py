@@ -18,7 +18,7 @@ from pyspark_pykafka.formats.record_format import RecordFormat, record_format
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.options import FormatOptions
 from pyspark_pykafka.schema import SOURCE_TYPES
-from pyspark_pykafka.source.driver_read import BoundedDriverReader
+from pyspark_pykafka.source.driver_read import BoundedDriverReader, fail_fast
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -507,6 +507,33 @@ def test_the_driver_writes_no_dead_letters(sent: list[Any]) -> None:
     assert reader.read(ranges) is None
     assert reader.read(ranges) == [pa.record_batch([[{"a": None}]], schema=form.schema)]
     assert sent == []
+
+
+@pytest.mark.parametrize("action", ["null", "rescue"])
+def test_the_driver_accepts_no_bad_record(action: OnBadRecord) -> None:
+    """
+    A record that does not fit the driver's memory does fit a task's, so the driver decides about
+    no bad record, and the next small batch is read on the driver.
+    """
+    wide = pa.struct([(f"f{n}", pa.int64()) for n in range(100)])
+    fields = [("value", pa.struct([("items", pa.list_(wide))]))]
+    rescue = [("_error", pa.string())] * (action == "rescue")
+    form = format_of(FormatOptions("json", on_bad_record=action), *fields, *rescue)
+    large = batches_of(form, [b'{"items":[%s{}]}' % (b"{}," * 14_999)], [])
+    small = batches_of(form, [b'{"items":[{}]}'], [])
+    batches = [large, small]
+    user_settings = settings("b:1", "wire")
+    reader = BoundedDriverReader(
+        lambda _: decode_records(
+            batches.pop(0), TP, form.failing_fast(1000), fail_fast(user_settings)
+        )
+    )
+    ranges = [OffsetRange(TP, 100, 101)]
+
+    assert reader.read(ranges) is None
+    assert reader.read(ranges) is not None
+    (table,) = rows(form, large)
+    assert len(table["value"][0]["items"]) == 15_000
 
 
 @pytest.mark.parametrize("field", ["key", "value"])
