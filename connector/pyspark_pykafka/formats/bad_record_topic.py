@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from pyspark_pykafka.engines.row_errors import MIN_TIMESTAMP_US
 from pyspark_pykafka.errors import DeadLetterError, PykafkaError, RecordError
 from pyspark_pykafka.formats.bad_records import DEAD_LETTER_COLUMNS, UNDECODABLE
 from pyspark_pykafka.schema import SOURCE_TYPES
@@ -23,7 +24,8 @@ _SCHEMA = pa.schema([(name, SOURCE_TYPES[name]) for name in DEAD_LETTER_COLUMNS]
 
 class BadRecordTopic:
     """
-    Buffers the bad records of a task and writes them. Headers are added; all else is unchanged.
+    Buffers the bad records of a task and writes them. Headers are added; all else is unchanged,
+    except that a timestamp below the first valid one becomes the time of writing.
 
     ``batch`` is the micro-batch's id, or -1. ``settings`` are the fetch settings of the read.
     """
@@ -41,19 +43,21 @@ class BadRecordTopic:
         Buffer the bad records of a batch; ``reasons`` maps their rows to the reasons.
         """
         letters = _select_rows(records, sorted(reasons))
+        times = letters.column("timestamp").cast(pa.int64()).to_pylist()
         headers = [
             [*(original or ()), *self._provenance(offset, micros, reasons[row])]
             for row, original, offset, micros in zip(
                 sorted(reasons),
                 letters.column("headers").to_pylist(),
                 letters.column("offset").to_pylist(),
-                letters.column("timestamp").cast(pa.int64()).to_pylist(),
+                times,
                 strict=True,
             )
         ]
-        columns = [letters.column(name) for name in DEAD_LETTER_COLUMNS[:-1]]
-        columns.append(pa.array(headers, SOURCE_TYPES["headers"]))
-        self._letters.append(pa.RecordBatch.from_arrays(columns, schema=_SCHEMA))
+        columns = {name: letters.column(name) for name in DEAD_LETTER_COLUMNS}
+        columns["headers"] = pa.array(headers, SOURCE_TYPES["headers"])
+        columns["timestamp"] = pa.array(map(_writable, times), SOURCE_TYPES["timestamp"])
+        self._letters.append(pa.RecordBatch.from_arrays([*columns.values()], schema=_SCHEMA))
         self.nbytes += self._letters[-1].nbytes
 
     def _provenance(self, offset: int, micros: int | None, reason: str) -> list[Any]:
@@ -90,6 +94,11 @@ class BadRecordTopic:
                 f"'{self._topic}', so the task fails instead of losing them: {cause}"
             )
             raise DeadLetterError("KAFKA_DEAD_LETTER_NOT_WRITTEN", msg) from cause
+
+
+def _writable(micros: int | None) -> int | None:
+    # Records of old clients may have the timestamp 0 or -1, which cannot be written.
+    return None if micros is None or micros < MIN_TIMESTAMP_US else micros
 
 
 def _select_rows(records: pa.RecordBatch, rows: list[int]) -> pa.RecordBatch:

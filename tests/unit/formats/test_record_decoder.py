@@ -391,7 +391,7 @@ def records(*values: tuple[bytes | None, bytes | None]) -> pa.RecordBatch:
     schema = pa.schema([(n, SOURCE_TYPES[n]) for n in ("key", "value", *REST)])
     keys, texts = zip(*values, strict=True)
     headers = [[{"key": "own", "value": b"1"}], *[None] * (len(values) - 1)]
-    times = [1_000_000 * n - 1 for n in range(len(values))]
+    times = [1_000_000 * n + 999_999 for n in range(len(values))]
     return pa.record_batch(
         [keys, texts, range(100, 100 + len(values)), times, headers], schema=schema
     )
@@ -427,7 +427,7 @@ def test_bad_records_become_dead_letters(sent: list[Any]) -> None:
         ("pykafka.deadletter.topic", b"orders"),
         ("pykafka.deadletter.partition", b"3"),
         ("pykafka.deadletter.offset", b"104"),
-        ("pykafka.deadletter.timestamp", b"3999"),
+        ("pykafka.deadletter.timestamp", b"4999"),
         ("pykafka.deadletter.batch", b"7"),
         ("pykafka.deadletter.error.class", b"pyspark_pykafka.errors.RecordError"),
         (
@@ -439,6 +439,29 @@ def test_bad_records_become_dead_letters(sent: list[Any]) -> None:
         ),
         ("pykafka.deadletter.attempts", b"1"),
     ]
+
+
+@pytest.mark.parametrize(("millis", "is_kept"), [(-1, False), (0, False), (1, True), (None, False)])
+def test_timestamps_that_cannot_be_written(
+    sent: list[Any], millis: int | None, *, is_kept: bool
+) -> None:
+    """
+    A dead letter has no timestamp if that of its record is below the first one that a record can be
+    written with; a header has the original.
+    """
+    form = format_of(DEAD, ("value", TYPED))
+    batch = records((None, b"{")).select(form.record_schema.names)
+    micros = None if millis is None else millis * 1000
+    position = batch.schema.names.index("timestamp")
+    times = pa.array([micros], SOURCE_TYPES["timestamp"])
+    batch = batch.set_column(position, batch.schema.field(position), times)
+
+    assert rows(form, [batch]) == []
+
+    ((letter,),) = sent
+    assert (letter["timestamp"] is not None) == is_kept
+    original = {h["key"]: h["value"] for h in letter["headers"]}
+    assert original["pykafka.deadletter.timestamp"] == str(millis).encode()
 
 
 def test_dead_letters_are_written_while_a_batch_is_read(sent: list[Any]) -> None:
