@@ -34,8 +34,11 @@ class RecordEncoder:
         self._topic = topic
         self._max_bytes = max_chunk_bytes
         self._columns = {column.name: EncodedColumn(column) for column in format_.columns}
-        ids = {c.name: c.schema_id for c in format_.columns if c.schema_id or c.prefix}
-        self._ids = _schema_id_headers(ids) if ids else None
+        # Headers that name the former schema of an encoded column are removed, so that no reader
+        # decodes the new bytes by it, even if the column has no id now.
+        ids = {column.name: column.schema_id for column in format_.columns}
+        has_headers = "headers" in format_.record_schema.names or any(ids.values())
+        self._ids = _schema_id_headers(ids) if ids and has_headers else None
 
     def batches(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """

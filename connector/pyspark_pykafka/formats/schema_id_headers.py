@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pyspark_pykafka.formats.schema_names import header_names, without_nulls
+from pyspark_pykafka.formats.schema_names import MESSAGE_HEADERS, header_names, without_nulls
 from pyspark_pykafka.schema import HEADER, HEADERS
 
 if TYPE_CHECKING:
@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
 class SchemaIdHeaders:
     """
-    Headers with schema ids. ``ids`` maps ``key`` and ``value`` to the value of their header, or to
-    ``b""`` if the id precedes the value.
+    Headers with schema ids. ``ids`` maps the encoded ones of ``key`` and ``value`` to the value of
+    their header, or to ``b""`` if they have none: the id precedes the value, or there is no id.
     """
 
     def __init__(self, ids: Mapping[str, bytes]) -> None:
         # Rows that were read from a topic may still have the ids of their former schemas.
-        self._replaced = [name for column in ids for name in header_names(column)]
+        self._replaced = [
+            name for column in ids for name in (*header_names(column), MESSAGE_HEADERS[column])
+        ]
         self._added = {column: value for column, value in ids.items() if value}
 
     def headers(

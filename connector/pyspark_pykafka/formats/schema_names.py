@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 #: The number of names that a task caches; one more empties the cache.
 MAX_NAMES = 10_000
 
-# Apicurio's headers with the name of a Protobuf message.
-_MESSAGE_HEADERS = {"value": "apicurio.protobuf.type", "key": "apicurio.protobuf.type.key"}
+#: Apicurio's headers with the name of a Protobuf message.
+MESSAGE_HEADERS = {"value": "apicurio.protobuf.type", "key": "apicurio.protobuf.type.key"}
 # A longer name of a message, or more bytes of message indexes, makes a record bad: both are cached
 # as parts of schema names.
 _MAX_MESSAGE_BYTES = 1000
@@ -88,7 +88,7 @@ class SchemaNames:
             global_id: lambda value: _number("globalId", value),
             content_id: lambda value: _number("contentId", value),
         }
-        self._message_header = _MESSAGE_HEADERS[column] if has_paths else ""
+        self._message_header = MESSAGE_HEADERS[column] if has_paths else ""
         self._keys: dict[SchemaName, int] = {}
         self._names: dict[int, SchemaName] = {}
         self._next = -1

@@ -159,6 +159,41 @@ def test_ids_of_former_schemas_are_removed() -> None:
             ]
 
 
+@pytest.mark.parametrize("kind", ["avro", "json", "protobuf"])
+def test_ids_are_removed_without_a_registry(kind: str) -> None:
+    """
+    A value that is encoded without a registry has no schema id, so the headers that name the schema
+    and the message of the value that was read are removed; those of a key that is not encoded stay.
+    """
+    schema = pa.schema([("key", pa.binary()), *list(ROWS)[1:]])
+    stale = ["__value_schema_id", "apicurio.value.globalId", "apicurio.value.contentId"]
+    kept = ["trace", "__key_schema_id", "apicurio.key.globalId", "apicurio.protobuf.type.key"]
+    names = [*stale, "apicurio.protobuf.type", *kept]
+    row = {"key": b"k", "value": LINE, "headers": [{"key": n, "value": b"1"} for n in names]}
+    batch = pa.RecordBatch.from_pylist([row, {**row, "headers": None}], schema)
+
+    encoder = RecordEncoder(prepared({"valueFormat": kind}, schema), "orders")
+    (encoded_batch,) = encoder.batches([batch])
+
+    first, second = encoded_batch.to_pylist()
+    assert [name for name, _ in pairs(first)] == kept
+    assert not second["headers"]
+
+
+def test_text_keeps_its_headers() -> None:
+    """
+    A value that is not encoded may be the bytes of the record that was read, so its headers stay.
+    """
+    schema = pa.schema([("value", pa.string()), ("headers", HEADERS)])
+    headers = [{"key": "__value_schema_id", "value": b"1"}]
+    batch = pa.RecordBatch.from_pylist([{"value": "v", "headers": headers}], schema)
+
+    encoder = RecordEncoder(prepared({"valueFormat": "text"}, schema), "orders")
+    (encoded_batch,) = encoder.batches([batch])
+
+    assert encoded_batch.to_pylist() == [{"value": "v", "headers": headers}]
+
+
 def test_registry_without_guids(registry: FakeRegistry) -> None:
     """
     A registry without GUIDs is an error that names the option.
