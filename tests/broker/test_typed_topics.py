@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import re
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,8 @@ import pytest
 from confluent_kafka import Producer
 from google.protobuf import descriptor_pb2
 from pyspark.sql import functions as F  # noqa: N812 (how Spark's users know it)
+from tests.support import record_batches
+from tests.support.served_kafka import RawKafka
 
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.testing import KafkaCluster, Record
@@ -270,6 +273,36 @@ def test_dead_letters(
     assert replayed == {"recordsByTopic": {orders.options["subscribe"]: 4}, "executed": True}
     again = dead_letters.cluster.consume(orders.options["subscribe"])[len(MIXED) :]
     assert [record.value for record in again] == [b'{"id": "two"}', b"{"] * 2
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_dead_letters_without_a_valid_timestamp(
+    loader: Callable[..., Loader],
+    dead_letters: DeadLetters,
+    engine: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """
+    Bad records with the timestamps 0 and -1, which some clients write, become dead letters, and can
+    be sent back.
+    """
+    orders = loader([b'{"id":1}'])
+    name = orders.options["subscribe"]
+    with closing(RawKafka(dead_letters.cluster.bootstrap, name)) as requests:
+        for timestamp in (0, -1):
+            record = record_batches.Record(0, timestamp=timestamp, value=b"{")
+            data = record_batches.batch_of(record).encode()
+            assert requests.produce(data=data).error_code == 0
+    options = {"valueFormat": "json", "valueSchema": "id BIGINT", "onBadRecord": "deadletter"}
+
+    frame = orders.batch(**options, deadLetterTopic=dead_letters.topic, engine=engine)
+
+    assert [row.value.id for row in frame.collect()] == [1]
+    assert dead_letters.offsets() == ["1", "2"]
+    letters = dead_letters.cluster.consume(dead_letters.topic)
+    assert all((letter.timestamp or 0) > 1_700_000_000_000 for letter in letters)
+    replayed = dead_letters.command("replay", capsys, "--execute")
+    assert replayed == {"recordsByTopic": {name: 2}, "executed": True}
 
 
 def test_dead_letters_and_aborted_records(
