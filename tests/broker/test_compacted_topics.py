@@ -138,6 +138,34 @@ def test_the_example_of_the_page(
     assert "balance" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_aborted_records_hide_no_committed_ones(
+    load: Load,
+    topic: Callable[..., str],
+    transaction: Callable[[], Any],
+    settled: Callable[[str], None],
+    engine: str,
+) -> None:
+    """
+    A key has its latest committed record, and a key with only aborted ones has no row.
+    """
+    name = topic(cleanup_policy="compact")
+    with transaction() as producer:
+        producer.produce(name, key="a", value="committed")
+        producer.commit_transaction(30)
+        producer.begin_transaction()
+        producer.produce(name, key="a", value="aborted")
+        producer.produce(name, key="b", value="aborted")
+        producer.flush(30)
+        producer.abort_transaction(30)
+        settled(name)
+        producer.begin_transaction()
+
+    frame = load(subscribe=name, latestPerKey="true", engine=engine)
+
+    assert sorted_rows(frame) == [(b"a", b"committed")]
+
+
 def test_a_record_without_a_key_ends_the_query(
     load: Load, topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:

@@ -45,7 +45,8 @@ are.
 
 These defaults are the Java client's, not librdkafka's: `isolation.level=read_uncommitted`,
 `check.crcs=true`, `enable.idempotence=true`, `partitioner=murmur2_random`,
-`delivery.timeout.ms=120000`, `message.max.bytes=1048576`, `request.timeout.ms=30000`.
+`delivery.timeout.ms=120000`, `message.max.bytes=1048576`, `request.timeout.ms=30000`. With
+`latestPerKey` the isolation level is `read_committed`.
 """
 
 _ALSO_TRANSLATED = (

@@ -82,6 +82,12 @@ def parse_batch_source(options: Mapping[str, str | None]) -> SourceOptions:
             for option in (table.MIN_PARTITIONS, table.MAX_RECORDS_PER_PARTITION)
             if reader.has(option)
         ]
+        if source.isolation_level == "read_uncommitted":
+            reader.mistakes.append(
+                "kafka.isolation.level is 'read_uncommitted' and latestPerKey is set; it must be: "
+                "read_committed, the default with latestPerKey, since an aborted record would hide "
+                "the committed one of its key"
+            )
     reader.raise_mistakes()
     return source
 

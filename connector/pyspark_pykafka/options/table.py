@@ -228,7 +228,8 @@ LATEST_PER_KEY = Option(
     BOOLEAN,
     "Read only the latest record of each key of a partition; if that record is a tombstone (its "
     "value is NULL), the key has no row. Each partition is read twice by one task, whose memory "
-    "grows with its distinct keys. A record without a key is an error.",
+    "grows with its distinct keys. A record without a key is an error. `kafka.isolation.level` is "
+    "`read_committed` and cannot be changed.",
     Scope.BATCH_READ,
     default="false",
 )

@@ -124,8 +124,12 @@ class SourceOptions:
     def isolation_level(self) -> IsolationLevel:
         """
         The isolation level; the default is the Java client's, not librdkafka's.
+
+        With ``latest_per_key`` it is ``read_committed``: an aborted record would hide the committed
+        one of its key.
         """
-        level = self.kafka.get("isolation.level", "read_uncommitted").strip().lower()
+        default = "read_committed" if self.latest_per_key else "read_uncommitted"
+        level = self.kafka.get("isolation.level", default).strip().lower()
         return "read_committed" if level == "read_committed" else "read_uncommitted"
 
 

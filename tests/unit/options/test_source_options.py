@@ -468,6 +468,32 @@ def test_latest_per_key_needs_whole_partitions(name: str) -> None:
     assert not batch(minPartitions="2").latest_per_key
 
 
+def test_latest_per_key_reads_committed_records() -> None:
+    """
+    Without a setting, latestPerKey ignores records of open and aborted transactions: an aborted
+    record would hide the committed one of its key.
+    """
+    committed = {"kafka.isolation.level": "read_committed"}
+
+    assert batch(latestPerKey="true").isolation_level == "read_committed"
+    assert batch(latestPerKey="true", **committed).isolation_level == "read_committed"
+    assert batch(latestPerKey="false").isolation_level == "read_uncommitted"
+
+
+@pytest.mark.parametrize("level", ["read_uncommitted", "READ_UNCOMMITTED"])
+def test_latest_per_key_rejects_uncommitted_records(level: str) -> None:
+    """
+    The error names both options, and what the isolation level must be.
+    """
+    options = {**MINIMAL, "kafka.isolation.level": level}
+
+    (mistake,) = mistakes_of_batch({**options, "latestPerKey": "true"})
+
+    assert mistake.startswith("kafka.isolation.level is 'read_uncommitted' and latestPerKey is set")
+    assert "it must be: read_committed" in mistake
+    assert parse_batch_source({**options, "latestPerKey": "false"}).latest_per_key is False
+
+
 def test_a_stream_has_no_latest_per_key() -> None:
     """
     A stream rejects latestPerKey, since it would need the state of all earlier micro-batches.
