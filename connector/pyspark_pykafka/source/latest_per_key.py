@@ -4,6 +4,9 @@ Reads the latest record of each key of a partition: the option ``latestPerKey``.
 A range is read twice. The first pass reads the keys alone, and finds the offset of each key's
 latest record. The second pass reads the records at these offsets. So a task's memory grows with the
 number of distinct keys, and not with the size of their values.
+
+Both passes read the same log: a topic that is recreated in between, and a log that is truncated,
+are data loss.
 """
 
 from __future__ import annotations
@@ -16,9 +19,17 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_pykafka.engines.contract import BATCH_RECORDS
-from pyspark_pykafka.engines.selection import fetch
-from pyspark_pykafka.errors import RecordError
+from pyspark_pykafka.engines.contract import (
+    BATCH_RECORDS,
+    Watermarks,
+    report_data_loss,
+    resolve_range,
+)
+from pyspark_pykafka.engines.selection import fetch, metadata_backend
+from pyspark_pykafka.errors import RecordError, UnknownTopicError
+from pyspark_pykafka.offsets import NO_EPOCH
+from pyspark_pykafka.options import Assign
+from pyspark_pykafka.retry import RetryPolicy
 from pyspark_pykafka.schema import SOURCE_TYPES
 
 if TYPE_CHECKING:
@@ -39,24 +50,65 @@ _DECIDING = ("offset", "value")
 _MIN_PENDING_BYTES = 16 * 1024 * 1024
 
 
+def range_in_log(requested: OffsetRange, settings: FetchSettings) -> OffsetRange:
+    """
+    Return the range with offsets for EARLIEST and LATEST, the topic's id, and the leader epoch in
+    which the log was seen up to the range's end.
+
+    Returns ``requested`` if the partition does not exist: the engine reports that. Raises
+    :class:`OffsetsError` if the range ends before it starts.
+    """
+    # Imported here, since a worker that reads without latestPerKey does not need it.
+    from pyspark_pykafka.engines.metadata import MetadataClient
+
+    tp = requested.tp
+    backend = metadata_backend(settings.kafka, settings.isolation_level, settings.engine)
+    retry = RetryPolicy(max(settings.end_retries, 1), settings.end_retry_ms / 1000)
+    client = MetadataClient(backend, retry)
+    try:
+        # The id first: offsets of a topic that is recreated after it are then not read.
+        topic_id = client.assignment(Assign((tp,))).topic_ids.get(tp.topic)
+        starts, ends = client.log_start_offsets([tp]), client.log_ends([tp])
+    except UnknownTopicError:
+        return requested
+    if tp not in starts or tp not in ends.offsets:
+        return requested
+    watermarks = Watermarks(starts[tp], ends.offsets[tp])
+    resolved = resolve_range(requested, watermarks, ends.epochs.get(tp, NO_EPOCH))
+    return replace(resolved, topic_id=topic_id)
+
+
 def latest_records(
     requested: OffsetRange,
     settings: FetchSettings,
     read: Callable[[OffsetRange, FetchSettings], Iterator[pa.RecordBatch]] = fetch,
+    locate: Callable[[OffsetRange, FetchSettings], OffsetRange] = range_in_log,
 ) -> Iterator[pa.RecordBatch]:
     """
     Yield the latest record of each key in a range, in the order of offsets, without tombstones.
 
     The batches have the columns of ``settings.schema``. Raises :class:`RecordError` for a record
-    without a key, and whatever ``read`` raises.
+    without a key, and whatever ``read`` and ``locate`` raise.
     """
-    latest = LatestOffsets(requested.tp)
-    for batch in read(requested, replace(settings, schema=_KEYS)):
+    located = locate(requested, settings)
+    latest = LatestOffsets(located.tp)
+    for batch in read(located, replace(settings, schema=_KEYS)):
         latest.add(batch)
     offsets = latest.offsets()
     if not len(offsets):
         return
-    bounds = replace(requested, start=offsets[0].as_py(), end=offsets[-1].as_py() + 1)
+    bounds = replace(
+        located,
+        start=offsets[0].as_py(),
+        end=offsets[-1].as_py() + 1,
+        # The log up to the range's end was seen in one leader epoch.
+        start_epoch=located.end_epoch,
+    )
+    # librdkafka does not compare topic ids.
+    if locate(bounds, settings).topic_id != bounds.topic_id:
+        fail = settings.fail_on_data_loss
+        report_data_loss(bounds, bounds.start, bounds.end, "the topic's id has changed", fail=fail)
+        return
     batches = read(bounds, replace(settings, schema=_with_deciding_columns(settings.schema)))
     yield from _joined(_Selection(bounds, offsets).of(batches), settings)
 
@@ -147,9 +199,10 @@ class _Selection:
         missing += len(self._offsets) - start
         if missing:
             logger.warning(
-                "latestPerKey: %d of the %d latest records of %s were removed from the log between "
-                "the two passes. Compaction removes a record if a newer one has its key; here the "
-                "newer ones are after the end of the range, so those keys have no row",
+                "latestPerKey: %d of the %d latest records of %s were removed from the log in the "
+                "meantime (by compaction or retention), so their keys have no row. Tombstones of "
+                "deleted keys may be among them. Compaction removes any other record only if its "
+                "key has a newer one, which is after the end of the range here",
                 missing,
                 len(self._offsets),
                 self._requested,

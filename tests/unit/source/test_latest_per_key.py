@@ -7,25 +7,33 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, field
 from operator import itemgetter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from uuid import UUID, uuid4
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.fetching import SCHEMA, settings
+from tests.support.record_batches import Record as LogRecord
+from tests.support.record_batches import batch_of
+from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster
 
 from pyspark_pykafka.engines.contract import BATCH_RECORDS
-from pyspark_pykafka.errors import RecordError
-from pyspark_pykafka.offsets import LATEST, OffsetRange, TopicPartition
-from pyspark_pykafka.source.latest_per_key import LatestOffsets, latest_records
+from pyspark_pykafka.engines.log_truncation import LOG_TRUNCATED
+from pyspark_pykafka.engines.selection import fetch
+from pyspark_pykafka.engines.wire.consumer.topics import format_topic_id
+from pyspark_pykafka.errors import DataLossError, RecordError
+from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pyspark_pykafka.source.latest_per_key import LatestOffsets, latest_records, range_in_log
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark_pykafka.engines.contract import FetchSettings
 
 TP = TopicPartition("t", 0)
+OUT_OF_RANGE, FENCED = 1, 74
 SETTINGS = settings("b:1", "wire", schema=SCHEMA)
 
 #: A record: its offset, its key and its value.
@@ -60,9 +68,13 @@ class Log:
         requested = requested or OffsetRange(TP, 0, LATEST)
         return [
             (row["offset"], row["key"], row["value"])
-            for batch in latest_records(requested, SETTINGS, self.read)
+            for batch in latest_records(requested, SETTINGS, self.read, unchanged)
             for row in batch.to_pylist()
         ]
+
+
+def unchanged(requested: OffsetRange, _settings: FetchSettings) -> OffsetRange:
+    return requested
 
 
 records = st.lists(
@@ -137,7 +149,7 @@ def test_only_the_requested_columns_are_returned() -> None:
     log = Log([(1, b"a", b"1"), (2, b"b", None)])
     keys = settings("b:1", "wire", schema=SCHEMA.empty_table().select(["key", "topic"]).schema)
 
-    (batch,) = latest_records(OffsetRange(TP, 0, LATEST), keys, log.read)
+    (batch,) = latest_records(OffsetRange(TP, 0, LATEST), keys, log.read, unchanged)
 
     assert batch.to_pylist() == [{"key": b"a", "topic": "t"}]
 
@@ -149,8 +161,9 @@ def test_rows_of_many_batches_are_joined() -> None:
     few = Log([(n, b"%d" % (n % 5), b"v") for n in range(10_000)], batch=100)
     many = Log([(n, b"%d" % n, b"v") for n in range(BATCH_RECORDS + 1)], batch=100)
 
+    whole = OffsetRange(TP, 0, LATEST)
     sizes = [
-        [b.num_rows for b in latest_records(OffsetRange(TP, 0, LATEST), SETTINGS, log.read)]
+        [b.num_rows for b in latest_records(whole, SETTINGS, log.read, unchanged)]
         for log in (few, many)
     ]
 
@@ -168,7 +181,7 @@ def test_a_record_without_a_key_is_an_error() -> None:
     assert raised.value.condition == "LATEST_PER_KEY.RECORD_WITHOUT_KEY"
 
 
-def test_records_that_compaction_removes_between_the_passes_are_logged(
+def test_records_that_are_removed_between_the_passes_are_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """
@@ -180,3 +193,174 @@ def test_records_that_compaction_removes_between_the_passes_are_logged(
     with caplog.at_level(logging.WARNING):
         assert log.latest() == [(2, b"b", b"2"), (4, b"d", b"4")]
     assert "2 of the 4 latest records of t-0[1, 5) were removed" in caplog.text
+    assert "(by compaction or retention)" in caplog.text
+
+
+class Replaceable(Behaviour):
+    """
+    A partition of 1,000 records with four keys in leader epoch ``epoch``, of which ``kept`` are
+    from an earlier epoch, and of which those before ``log_start`` are deleted.
+    """
+
+    def __init__(self, **attributes: Any) -> None:
+        self.id = uuid4()
+        self.epoch = 7
+        self.kept = 1000
+        self.log_start = 0
+        self.requested_epoch = -1
+        super().__init__(**attributes)
+
+    def topic_id(self, _topic: str) -> UUID:
+        return self.id
+
+    def leader_epoch(self, _topic: str, _partition: int) -> int:
+        return self.epoch
+
+    def offsets(self, _node: int, topic: str, partition: int, timestamp: int) -> tuple[int, int]:
+        return 0, self.log_start if timestamp == EARLIEST else self.end(topic, partition)
+
+    def epoch_end(self, _node: int, topic: str, partition: int, epoch: int) -> tuple[int, int]:
+        return epoch, self.end(topic, partition) if epoch == self.epoch else self.kept
+
+    def fetch(self, _node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
+        end = self.end(topic, partition)
+        if self.requested_epoch not in {-1, self.epoch}:
+            return FetchAnswer(FENCED, -1)
+        if not self.log_start <= offset <= end:
+            return FetchAnswer(OUT_OF_RANGE, -1)
+        numbers = range(offset, min(offset + 100, end))
+        records = [LogRecord(number, key=b"%d" % (number % 4)) for number in numbers]
+        content = batch_of(*records).encode() if records else b""
+        return FetchAnswer(0, end, content, log_start=self.log_start)
+
+    def _on_1(self, node: int, request: Any) -> Any:
+        self.requested_epoch = request.topics[0].partitions[0].current_leader_epoch
+        return super()._on_1(node, request)
+
+
+def latest_offsets(
+    stubs: StubCluster,
+    engine: str,
+    before_pass_2: Callable[[], None] = lambda: None,
+    after_pass_1: Callable[[], None] = lambda: None,
+    **changes: Any,
+) -> list[int]:
+    """
+    Return the offsets of the latest records of a partition that changes between the passes.
+    """
+    passes = 0
+
+    def read(requested: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBatch]:
+        nonlocal passes
+        passes += 1
+        if passes == 2:
+            before_pass_2()
+        yield from fetch(requested, settings)
+        if passes == 1:
+            after_pass_1()
+
+    fetch_settings = settings(stubs.bootstrap, engine, schema=SCHEMA, end_retry_ms=1, **changes)
+    batches = latest_records(OffsetRange(TP, EARLIEST, LATEST), fetch_settings, read)
+    return [offset for batch in batches for offset in batch["offset"].to_pylist()]
+
+
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+def test_both_passes_read_the_range_as_it_was_at_first(engine: str) -> None:
+    """
+    Records that are written between the passes are not read.
+    """
+    with StubCluster(Replaceable()) as stubs:
+        offsets = latest_offsets(stubs, engine, lambda: stubs.set(high_watermark=1100))
+
+    assert offsets == [996, 997, 998, 999]
+
+
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+def test_a_topic_that_is_recreated_between_the_passes_is_data_loss(engine: str) -> None:
+    """
+    Offsets of the deleted topic select no records of the new one.
+    """
+    with (
+        StubCluster(Replaceable()) as stubs,
+        pytest.raises(DataLossError, match="deleted or recreated"),
+    ):
+        latest_offsets(stubs, engine, after_pass_1=lambda: stubs.set(id=uuid4(), epoch=8))
+
+
+def test_a_topic_that_is_recreated_in_the_second_pass_is_data_loss() -> None:
+    """
+    The wire engine compares topic ids in each response too.
+    """
+    with (
+        StubCluster(Replaceable()) as stubs,
+        pytest.raises(DataLossError, match="deleted or recreated"),
+    ):
+        latest_offsets(stubs, "wire", lambda: stubs.set(id=uuid4(), epoch=8), poll_timeout_ms=1000)
+
+
+def test_an_allowed_recreation_gives_no_rows(caplog: pytest.LogCaptureFixture) -> None:
+    """
+    With failOnDataLoss=false the loss is logged.
+    """
+    with StubCluster(Replaceable()) as stubs, caplog.at_level(logging.WARNING):
+        offsets = latest_offsets(
+            stubs,
+            "librdkafka",
+            after_pass_1=lambda: stubs.set(id=uuid4(), epoch=8),
+            fail_on_data_loss=False,
+        )
+
+    assert offsets == []
+    assert "the topic's id has changed" in caplog.text
+
+
+def test_a_log_that_is_truncated_between_the_passes_is_data_loss() -> None:
+    """
+    Offsets that were seen before the truncation select no records that replaced them.
+    """
+    with StubCluster(Replaceable()) as stubs:
+        with pytest.raises(DataLossError, match="ends at offset 998 now") as raised:
+            latest_offsets(stubs, "wire", lambda: stubs.set(epoch=8, kept=998))
+        assert raised.value.condition == LOG_TRUNCATED
+
+
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+def test_a_start_that_is_removed_between_the_passes_is_data_loss(engine: str) -> None:
+    """
+    If retention deletes the first of the latest records, the read fails unless the loss is allowed.
+    """
+    with StubCluster(Replaceable()) as stubs:
+        with pytest.raises(DataLossError, match="offset 996 is out of range|now starts at"):
+            latest_offsets(stubs, engine, lambda: stubs.set(log_start=998))
+        stubs.set(log_start=0)
+        allowed = latest_offsets(
+            stubs, engine, lambda: stubs.set(log_start=998), fail_on_data_loss=False
+        )
+
+    assert allowed == [998, 999]
+
+
+def test_the_range_has_the_topic_id_and_the_leader_epoch_of_its_end() -> None:
+    """
+    A range beyond the log's end has no epoch: the log up to there was not seen.
+    """
+    with StubCluster(Replaceable(log_start=5)) as stubs:
+        fetch_settings = settings(stubs.bootstrap, "wire")
+        topic_id = format_topic_id(stubs.get("id"))
+
+        def in_log(start: int, end: int) -> OffsetRange:
+            return range_in_log(OffsetRange(TP, start, end), fetch_settings)
+
+        assert in_log(EARLIEST, LATEST) == OffsetRange(TP, 5, 1000, topic_id, end_epoch=7)
+        assert in_log(7, 9) == OffsetRange(TP, 7, 9, topic_id, end_epoch=7)
+        assert in_log(7, 1001) == OffsetRange(TP, 7, 1001, topic_id)
+
+
+@pytest.mark.parametrize("tp", [TopicPartition("missing", 0), TopicPartition("t", 1)])
+def test_a_range_of_a_missing_partition_is_left_to_the_engine(tp: TopicPartition) -> None:
+    """
+    The engine reports a partition that no longer exists, so the range is not changed.
+    """
+    requested = OffsetRange(tp, EARLIEST, LATEST)
+    with StubCluster(Replaceable()) as stubs:
+        assert range_in_log(requested, settings(stubs.bootstrap, "wire")) == requested
