@@ -66,9 +66,10 @@ class SchemaRegistry:
         registered.schema.text, dict(registered.imports)
 
     All methods raise :class:`RegistryUnavailableError` (retriable) if no URL responds before
-    ``schema.registry.timeout.ms`` has passed; :class:`AuthenticationError`,
-    :class:`AuthorizationError` or :class:`TlsError` at once if the login, a permission or the TLS
-    handshake fails; and :class:`SchemaRegistryError` for any other response that is not a success.
+    ``schema.registry.timeout.ms`` has passed, or only some and these lack what was requested;
+    :class:`AuthenticationError`, :class:`AuthorizationError` or :class:`TlsError` at once if the
+    login, a permission or the TLS handshake fails; and :class:`SchemaRegistryError` for any other
+    response that is not a success.
     """
 
     def __init__(
@@ -93,7 +94,7 @@ class SchemaRegistry:
         """
         Return the schema of an id, with its references resolved (``GET /schemas/ids/{id}``).
 
-        All URLs are tried before an id counts as unknown: a registry's replica may lag behind.
+        An id counts as unknown only if all URLs have said so: a registry's replica may lag behind.
 
         Raises :class:`SchemaNotFoundError` if the registry does not know the id.
         """

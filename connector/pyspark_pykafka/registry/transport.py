@@ -52,11 +52,12 @@ class RegistryTransport:
         """
         Return the registry's response, of any status below 500.
 
-        A response for which ``is_accepted`` is false is returned only if no URL has a better one.
-        ``rebase`` maps a URL of the options to the URL of another API of the same registry.
+        A response for which ``is_accepted`` is false is returned only if all URLs respond and none
+        has a better one. ``rebase`` maps a URL of the options to the URL of another API of the same
+        registry.
 
-        Raises :class:`RegistryUnavailableError` if no URL responds before the deadline, and
-        :class:`AuthenticationError`, :class:`AuthorizationError` or :class:`TlsError` at once.
+        Raises :class:`RegistryUnavailableError` if there is no such response before the deadline,
+        and :class:`AuthenticationError`, :class:`AuthorizationError` or :class:`TlsError` at once.
         """
         deadline = self._new_deadline(self._options.timeout_ms / 1000)
         backoff = Backoff(_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
@@ -98,10 +99,22 @@ class RegistryTransport:
                 self._preferred = index % count
                 return response
             second_best = second_best or response
-        if second_best is not None:
+        if second_best is not None and not failures:
             return second_best
-        msg = (
-            f"no schema registry responds: {'; '.join(failures)}. Check schema.registry.url, and "
-            "that the registry runs and can be reached from the driver and the executors"
-        )
-        raise RegistryUnavailableError(msg)
+        raise RegistryUnavailableError(_unavailable(failures, second_best))
+
+
+def _unavailable(failures: list[str], second_best: Response | None) -> str:
+    """
+    Return the error text for URLs that did not respond, although another one may have done so.
+    """
+    advice = (
+        "Check schema.registry.url, and that the registry runs and can be reached from the driver "
+        "and the executors"
+    )
+    if second_best is None:
+        return f"no schema registry responds: {'; '.join(failures)}. {advice}"
+    return (
+        "not every URL of the schema registry responds, and those that do lack what was requested "
+        f"({second_best.message}): {'; '.join(failures)}. {advice}"
+    )

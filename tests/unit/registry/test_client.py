@@ -225,6 +225,31 @@ def test_replica_that_lags(registry: FakeRegistry) -> None:
         assert client(lagging.url, registry.url).schema_by_id(number).schema.text == INT
 
 
+def test_replica_that_lags_while_another_restarts(registry: FakeRegistry) -> None:
+    """
+    An id that one URL does not know is looked up again at another one that fails for a while.
+    """
+    number = registry.add("t-value", INT)
+    registry.faults.extend([Fault(503), Fault(cut=True)])
+    with running_registry() as lagging:
+        assert client(lagging.url, registry.url).schema_by_id(number).schema.text == INT
+
+
+def test_unknown_id_while_a_url_does_not_respond(registry: FakeRegistry) -> None:
+    """
+    While one URL does not respond, an id that the others do not know is not unknown: the error is
+    retriable, names that URL, and is not remembered.
+    """
+    schema_client = client(registry.url, CLOSED, timeout_ms=1000)
+    for _ in range(2):
+        before = len(registry.requests)
+        with pytest.raises(RegistryUnavailableError, match="not every URL") as caught:
+            schema_client.schema_by_id(7)
+        assert CLOSED in str(caught.value)
+        assert len(registry.requests) > before
+    assert caught.value.retriable
+
+
 @pytest.mark.parametrize(
     "fault",
     [
