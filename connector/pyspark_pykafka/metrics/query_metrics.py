@@ -235,13 +235,15 @@ class QueryMetrics:
             # The query that ended last is dropped last.
             query = self._queries[query_id] = self._queries.pop(query_id)
             query.end(error, now)
-            ended = [each.id for each in self._queries.values() if not each.is_running]
+            # The empty id, under which dead letters are counted outside of queries, never ends.
+            ended = [each.id for each in self._queries.values() if each.id and not each.is_running]
             for dropped in ended[:-MAX_ENDED]:
                 del self._queries[dropped]
 
     def count_dead_letters(self, query_id: str, tps: Iterable[TopicPartition]) -> None:
         """
-        Count records that were set aside, given the partition of each.
+        Count records that were set aside, given the partition of each; the id is empty if no query
+        runs.
         """
         with self._lock:
             counts = self._query(query_id, "").dead_letters

@@ -136,6 +136,21 @@ def test_long_ended_queries_are_forgotten() -> None:
     assert ids == ["q", *(f"ended-{number}" for number in range(5, MAX_ENDED + 5))]
 
 
+def test_dead_letters_of_no_query_are_kept() -> None:
+    """
+    Dead letters that were counted outside of a query are kept, however many queries have ended.
+    """
+    metrics = metrics_of()
+    metrics.count_dead_letters("", [TP])
+    for number in range(MAX_ENDED + 5):
+        metrics.start(f"ended-{number}", "", 1.0)
+        metrics.end(f"ended-{number}", None, 2.0)
+
+    queries = {query.id: query for query in metrics.snapshot(3.0).queries}
+    assert len(queries) == MAX_ENDED + 2
+    assert queries[""].dead_letters == {("t", "0"): 1}
+
+
 def test_partitions_that_are_not_read_any_more_are_dropped() -> None:
     """
     A partition that is not in the latest progress of the query is dropped.
