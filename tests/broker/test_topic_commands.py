@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import fastavro
 import pytest
+from confluent_kafka import Producer
 from tests.broker.test_protobuf_topics import described, messages
 from tests.support.schema_registry import framed, running_registry
 
@@ -157,7 +158,7 @@ def test_lines_become_records(
         (["--max", "2"], ["v0", "v1"]),
         (["--from-offset", "2"], ["v4", "v5"]),
         (["--last", "1"], ["v4", "v5"]),
-        (["--last", "99", "--max", "1"], ["v0"]),
+        (["--last", "99", "--max", "1"], ["v5"]),
         (["--from-time", "2026-01-01T00:02:30+00:00"], ["v3", "v4", "v5"]),
         (["--from=2026-01-01T00:02:30Z"], ["v3", "v4", "v5"]),
         (["--from=-1 offset"], ["v4", "v5"]),
@@ -178,6 +179,30 @@ def test_peek_starts_at_the_requested_position(
     records = lines(run("peek", "--topic", name, "--json", *start))
 
     assert [record["value"] for record in records] == values
+
+
+def test_peek_counts_records_and_not_offsets(
+    run: Run, topic: TopicFactory, kafka_cluster: KafkaCluster
+) -> None:
+    """
+    Markers of transactions have offsets but are no records; --last shows all of its records.
+    """
+    name = topic()
+    producer = Producer(
+        {"bootstrap.servers": kafka_cluster.bootstrap, "transactional.id": f"{name}-writer"}
+    )
+    producer.init_transactions()
+    for number in range(15):
+        producer.begin_transaction()
+        producer.produce(name, f"v{number}".encode())
+        producer.commit_transaction()
+
+    first = lines(run("peek", "--topic", name, "--json"))
+    last = lines(run("peek", "--topic", name, "--json", "--last", "12"))
+
+    assert [record["value"] for record in first] == [f"v{number}" for number in range(10)]
+    assert [record["offset"] for record in first] == list(range(0, 20, 2))
+    assert [record["value"] for record in last] == [f"v{number}" for number in range(3, 15)]
 
 
 def test_control_characters_do_not_reach_the_terminal(run: Run, topic: TopicFactory) -> None:

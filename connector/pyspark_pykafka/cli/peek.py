@@ -25,6 +25,7 @@ from pyspark_pykafka.cli.arguments import (
 from pyspark_pykafka.cli.command import Command
 from pyspark_pykafka.cli.decoded_records import DECODED_FORMATS, decoded_format, json_values
 from pyspark_pykafka.cli.output import bytes_to_json, printable
+from pyspark_pykafka.cli.record_counts import first_records, last_records
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import fetch, metadata_backend
 from pyspark_pykafka.errors import OptionsError
@@ -67,11 +68,17 @@ class _Topic(NamedTuple):
         for tp in self.tps:
             start, end = starts.get(tp, 0), ends.get(tp, 0)
             if start < end:
-                for batch in self._batches(OffsetRange(tp, start, end)):
-                    decoded = {name: json_values(batch.column(name)) for name in ("key", "value")}
-                    columns = batch.to_pydict() | decoded
-                    for row in zip(*columns.values(), strict=True):
-                        yield dict(zip(columns, row, strict=True))
+                yield from self.read_range(tp, start, end)
+
+    def read_range(self, tp: TopicPartition, start: int, end: int) -> Iterator[Record]:
+        """
+        Yield the records of a range that is not empty.
+        """
+        for batch in self._batches(OffsetRange(tp, start, end)):
+            decoded = {name: json_values(batch.column(name)) for name in ("key", "value")}
+            columns = batch.to_pydict() | decoded
+            for row in zip(*columns.values(), strict=True):
+                yield dict(zip(columns, row, strict=True))
 
     def _batches(self, offset_range: OffsetRange) -> Iterator[pa.RecordBatch]:
         batches = fetch(offset_range, self.settings)
@@ -124,19 +131,40 @@ def _peek(arguments: argparse.Namespace) -> int:
     topic = _open(arguments)
     starts, ends = _limits(topic, arguments)
     show = partial(_print, arguments=arguments)
-    if not arguments.follow:
-        limited_ends = {tp: min(end, starts[tp] + arguments.max) for tp, end in ends.items()}
-        records = sorted(topic.read(starts, limited_ends), key=_time_and_position)
-        for record in records[: arguments.max]:
+    if arguments.last is not None or not arguments.follow:
+        for record in _sample(topic, starts, ends, arguments):
             show(record)
-        return 0
-    _follow(topic, starts, ends, show)
+    if arguments.follow:
+        _follow(topic, starts if arguments.last is None else ends, ends, show)
     return 0
+
+
+def _sample(
+    topic: _Topic, starts: Offsets, ends: Offsets, arguments: argparse.Namespace
+) -> list[Record]:
+    """
+    Return the first records of all partitions, or the last ones of each, ordered by timestamp.
+    """
+    if arguments.last is None:
+        select, count = first_records, arguments.max or _MAX_RECORDS
+    else:
+        select, count = last_records, arguments.last
+    records = [
+        record
+        for tp in topic.tps
+        for record in select(partial(topic.read_range, tp), starts[tp], ends[tp], count)
+    ]
+    records.sort(key=_time_and_position)
+    if arguments.last is None:
+        return records[:count]
+    return records if arguments.max is None or arguments.follow else records[-arguments.max :]
 
 
 def _limits(topic: _Topic, arguments: argparse.Namespace) -> tuple[Offsets, Offsets]:
     """
     Return the first offset to show and the current end, for each partition.
+
+    With `--last` the first offset is the log's start.
     """
     log_start, ends = topic.client.log_start_offsets(topic.tps), topic.client.end_offsets(topic.tps)
     if arguments.from_position is not None:
@@ -145,8 +173,6 @@ def _limits(topic: _Topic, arguments: argparse.Namespace) -> tuple[Offsets, Offs
         starts = ends
     elif arguments.from_offset is not None:
         starts = dict.fromkeys(topic.tps, arguments.from_offset)
-    elif arguments.last is not None:
-        starts = {tp: end - arguments.last for tp, end in ends.items()}
     elif arguments.from_time is not None:
         milliseconds = int(arguments.from_time.timestamp() * 1000)
         offsets = topic.client.offsets_for_times(dict.fromkeys(topic.tps, milliseconds))
@@ -254,14 +280,13 @@ def _add_peek_arguments(parser: argparse.ArgumentParser) -> None:
     )
     start.add_argument("--from-end", action="store_true", help="only new records; with --follow")
     start.add_argument(
-        "--last", type=whole_number(1), metavar="N", help="the last N offsets of each partition"
+        "--last", type=whole_number(1), metavar="N", help="the last N records of each partition"
     )
     parser.add_argument(
         "--max",
         type=whole_number(1),
-        default=_MAX_RECORDS,
         metavar="N",
-        help="the number of records, without --follow; default: 10",
+        help="the number of records, without --follow; default: 10, or all of --last",
     )
     parser.add_argument("--follow", action="store_true", help="show new records until Ctrl-C")
     parser.add_argument("--hex", action="store_true", help="show keys and values in hexadecimal")

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -19,11 +20,12 @@ from pyspark_pykafka.cli.arguments import (
 )
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_json, printable
+from pyspark_pykafka.cli.record_counts import first_records, last_records
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import fetch, metadata_backend
 from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.formats.json_inference import InvalidJsonError, JsonSample
-from pyspark_pykafka.offsets import OffsetRange, Offsets
+from pyspark_pykafka.offsets import OffsetRange
 from pyspark_pykafka.options import Subscribe, parse_stream_source
 from pyspark_pykafka.schema import SOURCE_TYPES
 from pyspark_pykafka.source.factory import fetch_settings
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
 
+    from pyspark_pykafka.engines.contract import FetchSettings
     from pyspark_pykafka.offsets import TopicPartition
 
 _MAX_RECORDS = 1000
@@ -95,28 +98,27 @@ def _records(arguments: argparse.Namespace) -> Iterator[tuple[TopicPartition, in
     columns = pa.schema([(name, SOURCE_TYPES[name]) for name in (arguments.column, "offset")])
     settings = fetch_settings(options, columns)
     share = -(-arguments.max // max(len(tps), 1))
-    starts, ends = _limits(client, tps, arguments.from_position, share)
+    log_start, ends = client.log_start_offsets(tps), client.end_offsets(tps)
+    starts, select = log_start, last_records
+    if arguments.from_position is not None:
+        first_offsets = offsets_at(dict.fromkeys(tps, arguments.from_position), client)
+        starts = {tp: max(log_start[tp], first_offsets[tp]) for tp in tps}
+        select = first_records
     for tp in tps:
-        if starts[tp] < ends[tp]:
-            for batch in fetch(OffsetRange(tp, starts[tp], ends[tp]), settings):
-                offsets = batch.column("offset").to_pylist()
-                texts = batch.column(arguments.column).to_pylist()
-                for offset, text in zip(offsets, texts, strict=True):
-                    yield tp, offset, text
+        read = partial(_read, tp, arguments.column, settings)
+        for offset, text in select(read, starts[tp], ends[tp], share):
+            yield tp, offset, text
 
 
-def _limits(
-    client: MetadataClient, tps: tuple[TopicPartition, ...], start: Any, share: int
-) -> tuple[Offsets, Offsets]:
+def _read(
+    tp: TopicPartition, column: str, settings: FetchSettings, start: int, end: int
+) -> Iterator[tuple[int, bytes | None]]:
     """
-    Return where to read each partition: ``share`` offsets from ``start``, or the last ones.
+    Yield the offsets and texts of a range.
     """
-    log_start, log_end = client.log_start_offsets(tps), client.end_offsets(tps)
-    if start is None:
-        return {tp: max(log_start[tp], log_end[tp] - share) for tp in tps}, log_end
-    first_offsets = offsets_at(dict.fromkeys(tps, start), client)
-    starts = {tp: max(log_start[tp], first_offsets[tp]) for tp in tps}
-    return starts, {tp: min(log_end[tp], starts[tp] + share) for tp in tps}
+    for batch in fetch(OffsetRange(tp, start, end), settings):
+        offsets, texts = batch.column("offset").to_pylist(), batch.column(column).to_pylist()
+        yield from zip(offsets, texts, strict=True)
 
 
 def _as_json(inference: _Inference) -> dict[str, Any]:
