@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 # Half of the 2 GiB that an Arrow column with 32-bit offsets can have.
 _MAX_COLUMN_BYTES = 1 << 30
 
+# The rows of decoded columns have the size of this many batches of records: with more rows the work
+# for each column of a batch is shared by more of them (docs/decisions/0006).
+_DECODED_BATCHES = 2
+
 
 def decode_records(
     batches: Iterable[pa.RecordBatch],
@@ -61,7 +65,7 @@ class _RecordDecoder:
     ) -> None:
         self._tp = tp
         self._format = record_format
-        self._max_bytes = settings.batch_bytes
+        self._max_bytes = _DECODED_BATCHES * settings.batch_bytes
         # The limit of each decoded column; the rest is for the records' bytes and fetched data.
         memory = min(settings.memory_bytes // 2, _MAX_COLUMN_BYTES)
         self._columns = {
