@@ -532,7 +532,7 @@ def test_the_driver_writes_no_dead_letters(sent: list[Any]) -> None:
     assert sent == []
 
 
-@pytest.mark.parametrize("action", ["null", "rescue"])
+@pytest.mark.parametrize("action", ["fail", "null", "rescue"])
 def test_the_driver_accepts_no_bad_record(action: OnBadRecord) -> None:
     """
     A record that does not fit the driver's memory does fit a task's, so the driver decides about
