@@ -25,6 +25,7 @@ from bench.server import running_broker
 from bench.session import running_spark
 from bench.throughput import Bench, measure_topics
 from bench.typed import measure_typed
+from bench.typed_ceiling import TypedCeiling
 from bench.versions import machine, versions
 from bench.writes import WriteBench, measure_writes
 
@@ -63,6 +64,7 @@ def _run(plan: Plan, kafka: KafkaCluster, results: Results, deadline: float) -> 
         _record(results, measure_first_batch(kafka, plan.rounds, plan.cores, plan.conf))
     with running_spark(plan.cores, plan.conf) as spark:
         spark.dataSource.register(Ceiling)
+        spark.dataSource.register(TypedCeiling)
         bench = Bench(
             spark, kafka.bootstrap, plan.contenders, plan.rounds, not plan.quick, deadline
         )

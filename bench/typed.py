@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql import functions as F  # noqa: N812 (how Spark's users know it)
 from pyspark.sql.avro.functions import from_avro
 
-from bench.cases import JVM, PYKAFKA, Case, TopicSpec, records_of, shuffled_rounds
+from bench.cases import CEILING, JVM, PYKAFKA, Case, TopicSpec, records_of, shuffled_rounds
 from bench.documents import FIELDS, FIVE, PREFIX, SCHEMA_ID, avro_schema, documents
 from bench.figures import check_records
 from bench.load import loaded_topic
@@ -23,6 +23,7 @@ from bench.reads import checksum_of, options_for, read_frame
 from bench.registry import running_registry
 from bench.session import collect_garbage, jvm_pid
 from bench.throughput import WrongReadError
+from bench.typed_ceiling import TYPED_CEILING_FORMAT
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -55,9 +56,9 @@ class TypedCase:
     @property
     def contenders(self) -> list[str]:
         """
-        The JVM connector and pykafka with Spark's function, and pykafka's own decoder.
+        The JVM connector and pykafka with Spark's function, pykafka's own decoder, and the ceiling.
         """
-        return [JVM.name, f"pykafka-from_{self.format}", TYPED]
+        return [JVM.name, f"pykafka-from_{self.format}", TYPED, CEILING.name]
 
     @property
     def ddl(self) -> str:
@@ -135,6 +136,8 @@ class TypedBench:
         """
         Return the fields of the values as a contender reads them.
         """
+        if name == CEILING.name:
+            return self.ceiling(case)
         contender = JVM if name == JVM.name else PYKAFKA
         options = options_for(contender, Case("batch", case.topic), self.bootstrap)
         reader = self.spark.read.format(contender.format).options(**options)
@@ -143,6 +146,13 @@ class TypedBench:
         if contender is PYKAFKA:
             reader = reader.schema("value STRING" if case.format == "json" else "value BINARY")
         return reader.load().select(decoded_value(case).alias("value")).select("value.*")
+
+    def ceiling(self, case: TypedCase) -> DataFrame:
+        """
+        Return the fields of the values as a Python data source yields them from memory.
+        """
+        reader = self.spark.read.format(TYPED_CEILING_FORMAT).option("format", case.format)
+        return reader.options(records=case.topic.records, fields=",".join(case.names)).load()
 
 
 def check_same_values(sums: Mapping[str, tuple[int, int]], case: TypedCase) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import io
 import json
 import struct
+from typing import Any
 
 import fastavro
 import pytest
@@ -26,13 +27,14 @@ from bench.figures import IncompleteError
 from bench.registry import running_registry
 from bench.throughput import WrongReadError
 from bench.typed import TypedCase, check_same_values
+from bench.typed_ceiling import TypedCeiling
 
 from pyspark_pykafka.options import RegistryOptions
 from pyspark_pykafka.registry.client import schema_registry
 
 TOPIC = TopicSpec(1024, "none", 2, 7, "avro")
 CASE = TypedCase("avro", FIVE, TOPIC)
-SAME = {"jvm": (7, 5), "pykafka-from_avro": (7, 5), "typed": (7, 5)}
+SAME = dict.fromkeys(("jvm", "pykafka-from_avro", "typed", "ceiling"), (7, 5))
 
 
 @pytest.mark.parametrize("kind", ["json", "avro"])
@@ -119,7 +121,7 @@ def test_cases_name_their_format() -> None:
 
     assert (CASE.name, as_json.name) == ("avro-1KB-5-fields", "json-1KB-20-fields")
     assert CASE.contenders == list(SAME)
-    assert as_json.contenders == ["jvm", "pykafka-from_json", "typed"]
+    assert as_json.contenders == ["jvm", "pykafka-from_json", "typed", "ceiling"]
     assert (TOPIC.name, as_json.topic.name) == ("bench-1024-none-2-avro", "bench-1024-none-2-json")
     assert CASE.typed_options("http://r")["schema.registry.url"] == "http://r"
     assert "schema.registry.url" not in as_json.typed_options("http://r")
@@ -133,3 +135,20 @@ def test_formats_can_be_chosen() -> None:
     assert parse([], "unnamed").formats == ("json", "avro")
     plan = parse(["--parts", "typed", "--formats", "avro", "--records", "9"], "unnamed")
     assert (plan.formats, plan.records) == (("avro",), 9)
+
+
+@pytest.mark.parametrize("count", [1, 996, 997, 5000])
+def test_ceiling_yields_the_records_of_the_topic(count: int) -> None:
+    """
+    Both partitions together have the fields of the first records, as often as the topic has them.
+    """
+    names = ("long0", "text2", "optional")
+    options = {"records": str(count), "format": "avro", "fields": ",".join(names)}
+    reader: Any = TypedCeiling(options).reader(None)
+    documents = records(TEXT_LENGTHS["avro"])
+
+    batches = [batch for part in reader.partitions() for batch in reader.read(part)]
+
+    rows = [tuple(row.values()) for batch in batches for row in batch.to_pylist()]
+    cycle = [tuple(document.get(name) for name in names) for document in documents]
+    assert rows == [cycle[number % len(cycle)] for number in range(count)]
