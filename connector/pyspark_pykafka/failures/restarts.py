@@ -17,7 +17,7 @@ from pyspark_pykafka.errors import PykafkaError, check_values
 from pyspark_pykafka.retry import Backoff
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -34,9 +34,9 @@ class Query(Protocol):
     """
 
     @property
-    def lastProgress(self) -> Any:  # noqa: N802 (Spark's name)
+    def recentProgress(self) -> Sequence[Any]:  # noqa: N802 (Spark's name)
         """
-        The progress of the last micro-batch, or None.
+        The progress of the last micro-batches since the query's start, 100 of them by default.
         """
 
     def awaitTermination(self, timeout: int | None = None) -> bool | None:  # noqa: N802 (likewise)
@@ -57,8 +57,8 @@ class RestartPolicy:
 
     The pause after the first failure is ``initial_delay``. Each further pause is ``multiplier``
     times as long, up to ``max_delay``, plus jitter of up to a fifth. After ``attempts`` consecutive
-    failures the query is not restarted (None: always restarted); a finished micro-batch resets the
-    count and the pause.
+    failures the query is not restarted (None: always restarted); a finished micro-batch with rows
+    resets the count and the pause.
 
     Raises :class:`~pyspark_pykafka.errors.OptionsError` for values out of range::
 
@@ -207,8 +207,8 @@ class _Supervisor:
 
 
 def _finished_a_batch(query: Query) -> bool:
-    progress = query.lastProgress
-    return progress is not None and progress["numInputRows"] > 0
+    # The last one may have no rows: a watermark causes such a batch after each other one.
+    return any(progress["numInputRows"] > 0 for progress in query.recentProgress)
 
 
 @contextmanager

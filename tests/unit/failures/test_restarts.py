@@ -28,12 +28,12 @@ class Query:
     """
 
     end: Any
-    rows: int | None = None
+    rows: tuple[int, ...] = ()
     stopped: bool = False
 
     @property
-    def lastProgress(self) -> dict[str, int] | None:  # noqa: N802 (Spark's name)
-        return None if self.rows is None else {"numInputRows": self.rows}
+    def recentProgress(self) -> list[dict[str, int]]:  # noqa: N802 (Spark's name)
+        return [{"numInputRows": rows} for rows in self.rows]
 
     def awaitTermination(self, timeout: int | None = None) -> bool:  # noqa: N802 (likewise)
         assert timeout is not None
@@ -100,14 +100,25 @@ def test_consecutive_failures_are_bounded() -> None:
     """
     no_progress, with_rows, without_rows = (
         Query(TRANSIENT),
-        Query(TRANSIENT, rows=5),
-        Query(TRANSIENT, rows=0),
+        Query(TRANSIENT, rows=(5,)),
+        Query(TRANSIENT, rows=(0,)),
     )
     starts = Starts([*[no_progress] * 3, with_rows, *[without_rows] * 9])
 
     with pytest.raises(RuntimeError, match="BrokerUnavailableError"):
         starts.run()
     assert [a.number for a in starts.attempts] == [1, 2, 3, 1, 2, 3, 4]
+
+
+def test_a_batch_with_rows_counts_after_batches_without_rows() -> None:
+    """
+    A batch without rows, as a watermark causes after each batch, does not hide the batch before it.
+    """
+    starts = Starts([*[Query(TRANSIENT, rows=(5, 0))] * 9, Query(None)])
+
+    starts.run()
+
+    assert {a.number for a in starts.attempts} == {1}
 
 
 def test_pauses_grow() -> None:
