@@ -18,7 +18,7 @@ from pyspark_pykafka.failures.bisection import FailedRecord, PoisonPolicy, Recor
 from pyspark_pykafka.offsets import TopicPartition
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, Row
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -43,8 +43,9 @@ def isolate_poison(
     not at all.
 
     The frame needs the source's columns ``topic``, ``partition`` and ``offset``, otherwise
-    :class:`~pyspark_pykafka.errors.OptionsError` is raised. Rows made from one record stay
-    together::
+    :class:`~pyspark_pykafka.errors.OptionsError` is raised. If one of them is null in a row of a
+    batch that fails, as after an outer join, the batch's error is raised and nothing is set aside.
+    Rows made from one record stay together::
 
         def process(frame, batch_id):
             frame.write.mode("append").saveAsTable("orders")
@@ -87,7 +88,17 @@ def _find_failed_records(
     # Without the cache, every part would be read from Kafka again.
     cached = frame.persist(StorageLevel.MEMORY_AND_DISK)
     try:
-        batch = _record_set(cached)
+        partitions = _summarise_partitions(cached)
+        unidentified = sum(row["unidentified"] for row in partitions)
+        if unidentified:
+            logger.warning(
+                "%d rows of micro-batch %d have no topic, partition or offset (null, as after an "
+                "outer join), so its records cannot be isolated: the batch fails, and no record "
+                "is set aside",
+                *(unidentified, batch_id),
+            )
+            raise failure
+        batch = _record_set(cached, partitions)
         if len(batch) == 0:
             raise failure
         all_offsets = dict(batch.offsets)
@@ -112,22 +123,30 @@ def _check_columns(frame: DataFrame) -> None:
         raise OptionsError((msg,))
 
 
-def _record_set(frame: DataFrame) -> RecordSet:
+def _summarise_partitions(frame: DataFrame) -> list[Row]:
     """
-    Return the positions of a batch's records; offsets without gaps become ranges, to save memory.
+    Return the offsets of each partition, and the number of its rows without a complete position.
     """
-    rows = (
+    is_null = reduce(or_, [sf.col(name).isNull() for name in _POSITION_COLUMNS])
+    return (
         frame.groupBy("topic", "partition")
         .agg(
             sf.min("offset").alias("first"),
             sf.max("offset").alias("last"),
             sf.count_distinct("offset").alias("number"),
+            sf.count_if(is_null).alias("unidentified"),
         )
         .collect()
     )
+
+
+def _record_set(frame: DataFrame, partitions: Sequence[Row]) -> RecordSet:
+    """
+    Return the positions of a batch's records; offsets without gaps become ranges, to save memory.
+    """
     offsets: dict[TopicPartition, Sequence[int]] = {}
     gaps = []
-    for row in rows:
+    for row in partitions:
         tp = TopicPartition(row["topic"], row["partition"])
         offsets[tp] = range(row["first"], row["last"] + 1)
         if row["number"] < len(offsets[tp]):
