@@ -108,8 +108,15 @@ class EndOffsets:
             tp: latest.offsets[tp] if end == LATEST else min(latest.offsets[tp], end)
             for tp, end in resolved.items()
         }
-        # An end before the query's start offset does not move the query back.
-        ends = {tp: max(end, start.offsets.get(tp, end)) for tp, end in ends.items()}
+        # An end before the query's start offset does not move the query back; only a log that ends
+        # before it does, or another topic of the same name.
+        recreated = latest.recreated_topics(start)
+        floors = {
+            tp: min(offset, latest.offsets[tp])
+            for tp, offset in start.offsets.items()
+            if tp in ends and tp.topic not in recreated
+        }
+        ends = {tp: max(end, floors.get(tp, end)) for tp, end in ends.items()}
         return replace(latest, offsets=ends)
 
     def check_end_exists(self, end: StreamOffset) -> None:

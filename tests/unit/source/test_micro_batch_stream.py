@@ -423,6 +423,53 @@ def test_ending_offsets_before_the_position(cluster: Cluster) -> None:
     assert process.step() == [("t-1", 5, 6)]
 
 
+end_in_the_future = pytest.mark.parametrize(
+    "end_options",
+    [
+        {"endingTimestamp": "1000"},
+        {"endingOffsetsByTimestamp": '{"t":{"0":1000,"1":1000}}'},
+        {"endingOffsets": '{"t":{"0":1000,"1":1000}}'},
+    ],
+    ids=["time", "times", "offsets"],
+)
+
+
+@end_in_the_future
+def test_ending_offsets_hide_no_recreated_topic(
+    cluster: Cluster, end_options: dict[str, str]
+) -> None:
+    """
+    With an end, too, a recreated topic is data loss, and all its records are read.
+    """
+    process = query(cluster, **end_options)
+    process.step()
+    cluster.create_topic("t", 2, 2)
+    with pytest.raises(DataLossError, match="t was deleted and recreated"):
+        process.step()
+
+    process.restart(failOnDataLoss="false")
+    assert process.step() == [("t-0", 0, 2), ("t-1", 0, 2)]
+    cluster.topics["t"] = [(0, 4), (0, 9)]
+    assert process.step() == [("t-0", 2, 4), ("t-1", 2, 9)]
+
+
+@end_in_the_future
+def test_ending_offsets_hide_no_lost_records(cluster: Cluster, end_options: dict[str, str]) -> None:
+    """
+    With an end, too, a log that ends before the query's position is data loss.
+    """
+    process = query(cluster, **end_options)
+    process.step()
+    cluster.topics["t"][1] = (0, 4)
+    with pytest.raises(DataLossError, match="t-1 was changed from 5 to 4"):
+        process.step()
+
+    process.restart(failOnDataLoss="false")
+    assert process.step() == []
+    cluster.topics["t"][1] = (0, 6)
+    assert process.step() == [("t-1", 4, 6)]
+
+
 def test_older_latest_offsets_are_retried(cluster: Cluster) -> None:
     """
     Latest offsets older than known ones come from a lagging replica, and are retried (KAFKA-7703).
