@@ -230,7 +230,8 @@ class MicroBatchStream:
         start_offset = StreamOffset.from_json(start)
         if self._is_initial(start) and end_offset.initial is not None:
             start_offset = end_offset.initial
-        if self._fixed_end is not None:
+        # The batch of an earlier run had another end: its tasks report what no longer exists.
+        if self._fixed_end is not None and self._has_planned_end:
             self._ends.check_end_exists(end_offset)
         sentinel = self._options.new_partition_offsets
         start_offset = starting_new_partitions_at(start_offset, end_offset, sentinel)

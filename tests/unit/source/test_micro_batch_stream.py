@@ -380,6 +380,28 @@ def test_available_now_with_a_lost_end(
         process.step()
 
 
+@pytest.mark.parametrize("partitions", [[(0, 9)], [(0, 9), (0, 1)]], ids=["deleted", "shorter"])
+def test_available_now_is_restarted_with_a_lost_end(
+    cluster: Cluster, partitions: list[tuple[int, int]]
+) -> None:
+    """
+    A batch of an earlier run whose end no longer exists is planned again; failOnDataLoss decides.
+    """
+    process = query(cluster, failOnDataLoss="false")
+    start = process.stream.initial_offset()
+    end = _stored(process.stream.latest_offset(start))
+    cluster.topics["t"] = partitions
+    process.restart()
+    process.stream.prepare_for_available_now()
+
+    ranges = process.stream.plan(process.stream.initial_offset(), end).ranges
+
+    assert [(str(r.tp), r.start, r.end) for r in ranges] == [("t-0", 0, 3), ("t-1", 0, 5)]
+    process.position = end
+    assert process.step() == [("t-0", 3, 9)]
+    assert process.step() == []
+
+
 @pytest.mark.parametrize(
     ("end_options", "first", "rest"),
     [
