@@ -75,10 +75,27 @@ class EndOffsets:
         except _StaleOffsetsError as stale:
             return stale.latest
 
+    def confirm(self, start: StreamOffset, end: StreamOffset) -> StreamOffset:
+        """
+        Return the given latest offsets; if some are older than known ones, request them again.
+        """
+        try:
+            self._require_newer(start, end)
+        except (_StaleOffsetsError, _StaleEpochError):
+            return self.latest(start)
+        return end
+
     def _latest_beyond(self, start: StreamOffset) -> StreamOffset:
         assigned = self.lookup.assignment(self.options.strategy)
         offsets, epochs = self.lookup.log_ends(assigned.partitions)
         latest = StreamOffset(offsets, assigned.topic_ids, epochs=epochs)
+        self._require_newer(start, latest)
+        return latest
+
+    def _require_newer(self, start: StreamOffset, latest: StreamOffset) -> None:
+        """
+        Raise an error if some latest offsets are older than known ones.
+        """
         stale = older_epochs(start, latest)
         if stale:
             raise _stale_epoch_error(stale, start, latest)
@@ -89,7 +106,6 @@ class EndOffsets:
             is_missing = tp not in latest.offsets and matches(self.options.strategy, tp)
             if is_older or is_missing or tp.topic in recreated:
                 raise _StaleOffsetsError(latest)
-        return latest
 
     def limit_to_options(self, start: StreamOffset, latest: StreamOffset) -> StreamOffset:
         """

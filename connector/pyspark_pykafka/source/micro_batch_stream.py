@@ -168,13 +168,13 @@ class MicroBatchStream:
 
         Spark compares documents to detect new data, so equal offsets must give equal documents.
         """
-        self._has_planned_end = True
         start_offset = self._with_identity(StreamOffset.from_json(start))
         is_initial = self._is_initial(start)
         if not is_initial:
             # A failed batch ends this process, so the previous batch has succeeded.
             self._progress.record_completed(start_offset)
-        self._latest = self._fixed_end or self._ends.latest(start_offset)
+        self._latest = self._latest_after(start_offset)
+        self._has_planned_end = True
         self._data_loss.check_truncation(start_offset, self._latest)
         latest = self._ends.limit_to_options(start_offset, self._latest)
         ends = self._admit(start_offset, latest) if limited and self.has_limits else latest.offsets
@@ -193,6 +193,17 @@ class MicroBatchStream:
         if self._fixed_end is not None:
             self._progress.finish()
         return start
+
+    def _latest_after(self, start: StreamOffset) -> StreamOffset:
+        """
+        Return the latest offsets; in an availableNow run its fixed end.
+        """
+        if self._fixed_end is None:
+            return self._ends.latest(start)
+        if not self._has_planned_end:
+            # A stale broker may have returned an end before the start, which is known only now.
+            self._fixed_end = self._ends.confirm(start, self._fixed_end)
+        return self._fixed_end
 
     def commit(self, end: Document) -> None:
         """

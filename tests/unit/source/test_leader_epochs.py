@@ -355,6 +355,24 @@ def test_available_now_checks_the_start_of_its_run(cluster: Cluster) -> None:
         again.latest_offset(end)
 
 
+def test_available_now_refuses_stale_metadata(cluster: Cluster) -> None:
+    """
+    An availableNow run whose end is of an older epoch than its start gets another end; if all
+    brokers return an older epoch, it fails.
+    """
+    end = Process(cluster).first()
+    again = Process(cluster)
+    cluster.epochs[T0] = {2: 0}
+    cluster.topics["t"][0] = (0, 250)
+    again.stream.prepare_for_available_now()
+    with pytest.raises(BrokerUnavailableError, match="t-0.* stale metadata"):
+        again.latest_offset(end)
+
+    cluster.epochs[T0] = {3: 0}
+    cluster.topics["t"][0] = (0, 201)
+    assert again.latest_offset(end)["t"]["0"] == 201
+
+
 def test_pieces_of_a_split_range_have_epochs() -> None:
     """
     The first piece has the start's epoch; all others start within the log of the end's epoch.

@@ -13,9 +13,11 @@ import pytest
 from tests.support.memory_cluster import Cluster
 
 from pyspark_pykafka.errors import DataLossError, OffsetsError
-from pyspark_pykafka.offsets import Document, TopicPartition
+from pyspark_pykafka.offsets import Document, Offsets, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
+
+T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 @dataclass
@@ -378,6 +380,48 @@ def test_available_now_with_a_lost_end(
 
     with pytest.raises(OffsetsError, match=condition):
         process.step()
+
+
+@pytest.mark.parametrize("allows_loss", [True, False])
+@pytest.mark.parametrize("stale", [{T0: 1, T1: 5}, {T0: 3}], ids=["lower", "missing"])
+def test_available_now_with_a_stale_end(
+    cluster: Cluster, stale: Offsets, *, allows_loss: bool
+) -> None:
+    """
+    An end of a run that is older than the checkpoint comes from a stale broker: the latest offsets
+    are requested again, and nothing is lost or read twice.
+    """
+    process = query(cluster, failOnDataLoss=str(not allows_loss))
+    process.step()
+    cluster.topics["t"] = [(0, 4), (0, 6)]
+    cluster.stale = [stale]
+    process.restart()
+    process.stream.prepare_for_available_now()
+
+    assert process.step() == [("t-0", 3, 4), ("t-1", 5, 6)]
+    cluster.topics["t"] = [(0, 50), (0, 50)]
+    assert process.step() == []
+
+
+def test_available_now_with_a_lost_log(cluster: Cluster) -> None:
+    """
+    If a log still ends before the checkpoint when it is requested again, that is data loss, and
+    the run has one end nevertheless.
+    """
+    process = query(cluster, maxOffsetsPerTrigger="1")
+    process.step(limited=False)
+    cluster.topics["t"] = [(0, 2), (0, 7)]
+    process.restart()
+    process.stream.prepare_for_available_now()
+    with pytest.raises(DataLossError, match="t-0 was changed from 3 to 2"):
+        process.step()
+
+    process.restart(failOnDataLoss="false")
+    process.stream.prepare_for_available_now()
+    assert process.step() == [("t-1", 5, 6)]
+    cluster.topics["t"] = [(0, 50), (0, 50)]
+    assert process.step() == [("t-1", 6, 7)]
+    assert process.step() == []
 
 
 @pytest.mark.parametrize("partitions", [[(0, 9)], [(0, 9), (0, 1)]], ids=["deleted", "shorter"])
