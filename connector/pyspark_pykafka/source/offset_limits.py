@@ -78,6 +78,9 @@ def resolve_start(
     record at or after its time if the strategy is ``error``, and for a time in the future.
     """
     _check_past(limit, now)
+    may_start_at_end = _has_times(_positions(limit)) and _strategy(limit) == "latest"
+    # Read before the times are looked up, so that no record appended in between is skipped.
+    log_ends = source.end_offsets(tps) if may_start_at_end else {}
     resolved = _resolve(limit, tps, source, now, fallback)
     unmatched = [tp for tp, offset in resolved.items() if offset is None]
     if unmatched and _strategy(limit) == "error":
@@ -89,7 +92,7 @@ def resolve_start(
         )
         raise OffsetsError("NO_OFFSET_MATCHED_FROM_TIMESTAMP", msg)
     start_offsets = {tp: offset for tp, offset in resolved.items() if offset is not None}
-    return {**start_offsets, **source.end_offsets(unmatched)} if unmatched else start_offsets
+    return start_offsets | {tp: log_ends[tp] for tp in unmatched if tp in log_ends}
 
 
 def resolve_end(
@@ -121,6 +124,11 @@ def _positions(limit: OffsetLimit) -> list[object]:
     if isinstance(limit, SpecificOffsets):
         return [*dict(limit.offsets).values(), *dict(limit.topics).values()]
     return [limit]
+
+
+def _has_times(positions: Iterable[object]) -> bool:
+    times = GlobalTimestamp | SpecificTimestamps | AtTime | TimeAgo
+    return any(isinstance(position, times) for position in positions)
 
 
 def _check_past(limit: OffsetLimit, now: Callable[[], float]) -> None:
@@ -210,10 +218,14 @@ def offsets_at(positions: Mapping[TopicPartition, int | Position], source: Offse
     """
     Return the current offset at each position: the log end where no record is that late.
     """
+    # Read before the times are looked up, so that no record appended in between is skipped.
+    log_ends = source.end_offsets(positions) if _has_times(positions.values()) else {}
     resolved = resolve_positions(positions, source)
-    return resolve_sentinels(
-        {tp: LATEST if offset is None else offset for tp, offset in resolved.items()}, source
-    )
+    offsets = {
+        tp: log_ends.get(tp, LATEST) if offset is None else offset
+        for tp, offset in resolved.items()
+    }
+    return resolve_sentinels(offsets, source)
 
 
 def _last_offsets(counts: Offsets, source: OffsetSource) -> Offsets:

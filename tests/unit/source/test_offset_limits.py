@@ -24,6 +24,7 @@ from pyspark_pykafka.options import (
 )
 from pyspark_pykafka.source.offset_limits import (
     may_start_at_latest,
+    offsets_at,
     resolve_end,
     resolve_sentinels,
     resolve_start,
@@ -64,6 +65,20 @@ class Log:
 
 
 LOG = Log({P0: [10, 20, 30], P1: [10]}, first=5)
+
+
+class GrowingLog(Log):
+    """
+    A log to which a producer appends a record of time 99 right after each lookup of times.
+    """
+
+    def offsets_for_times(
+        self, times: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, int | None]:
+        found = super().offsets_for_times(times)
+        for tp in times:
+            self.times[tp].append(99)
+        return found
 
 
 @pytest.mark.parametrize(
@@ -163,6 +178,54 @@ def test_unmatched_start_is_an_error() -> None:
     """
     with pytest.raises(OffsetsError, match="No offset matched from request.*t-1 and timestamp 20"):
         resolve_start(GlobalTimestamp(20, "error"), [P0, P1], LOG)
+
+
+@pytest.mark.parametrize(
+    "limit",
+    [
+        AtTime(20),
+        TimeAgo(30),
+        GlobalTimestamp(20, "latest"),
+        SpecificTimestamps(((P0, 20), (P1, 20)), "latest"),
+        SpecificOffsets(((P0, 6), (P1, AtTime(20)))),
+        SpecificOffsets((), (("t", AtTime(20)),)),
+    ],
+    ids=str,
+)
+def test_records_that_arrive_during_the_lookup_are_not_skipped(limit: object) -> None:
+    """
+    A record written just after the brokers found none for the time is read: a partition without a
+    match starts at the end that its log had before the lookup.
+    """
+    log = GrowingLog({P0: [10, 20, 30], P1: [10]}, first=5)
+
+    starts = resolve_start(limit, [P0, P1], log, now=lambda: 0.05)  # type: ignore[arg-type]
+
+    assert starts == {P0: 6, P1: 6}
+
+
+def test_positions_of_commands_skip_no_record_that_arrives_during_the_lookup() -> None:
+    """
+    The same holds for a position that `pykafka progress set` records.
+    """
+    log = GrowingLog({P0: [10, 20, 30], P1: [10]}, first=5)
+
+    assert offsets_at({P0: AtTime(20), P1: AtTime(20)}, log) == {P0: 6, P1: 6}
+
+
+def test_an_unmatched_start_that_is_an_error_reads_no_ends() -> None:
+    """
+    The strategy ``error`` never starts at a log's end, so the ends are not requested.
+    """
+
+    class LogWithoutEnds(Log):
+        def end_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
+            raise AssertionError(tps)
+
+    log = LogWithoutEnds(LOG.times, first=5)
+
+    assert resolve_start(GlobalTimestamp(10, "error"), [P0, P1], log) == {P0: 5, P1: 5}
+    assert resolve_start(Earliest(), [P0], log) == {P0: EARLIEST}
 
 
 def test_unmatched_end_is_latest() -> None:
