@@ -110,15 +110,15 @@ ENDING_TIMESTAMP = Option(
     "endingTimestamp",
     long_number(0),
     "End every partition before its first record with this timestamp (ms since 1970 UTC) or a "
-    "later one, or at `latest` if there is no such record. Overrides `endingOffsetsByTimestamp`"
-    " and `endingOffsets`.",
+    "later one, or at the log's end when it is planned if there is no such record. Overrides "
+    "`endingOffsetsByTimestamp` and `endingOffsets`.",
     Scope.READ,
 )
 ENDING_OFFSETS_BY_TIMESTAMP = Option(
     "endingOffsetsByTimestamp",
     TIMESTAMPS,
     "End each partition before its first record with the given timestamp or a later one, or at "
-    "`latest` if there is no such record. Overrides `endingOffsets`.",
+    "the log's end when it is planned if there is no such record. Overrides `endingOffsets`.",
     Scope.READ,
 )
 ENDING_OFFSETS = Option(

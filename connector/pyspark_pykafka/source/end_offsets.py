@@ -119,7 +119,7 @@ class EndOffsets:
             # The options set no end for partitions that appear later, so these are not read.
             named = _named(limit)
             tps = [tp for tp in tps if tp in named or tp.topic in named or tp in start.offsets]
-        resolved = resolve_end(limit, tps, self.lookup)
+        resolved = resolve_end(limit, tps, self.lookup, latest.offsets)
         ends = {
             tp: latest.offsets[tp] if end == LATEST else min(latest.offsets[tp], end)
             for tp, end in resolved.items()

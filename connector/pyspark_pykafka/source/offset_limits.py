@@ -99,13 +99,19 @@ def resolve_end(
     limit: OffsetLimit,
     tps: Sequence[TopicPartition],
     source: OffsetSource,
+    log_ends: Offsets | None = None,
     now: Callable[[], float] = time.time,
 ) -> Offsets:
     """
-    Return the end offset of each partition; LATEST if all records are earlier than its time.
+    Return the end offset of each partition; LATEST is kept, except as the end at a time.
+
+    Where all records are earlier than the time, the end is the log's end before the time was looked
+    up: in ``log_ends`` if it is given. Later records may be at or after the time.
     """
+    if log_ends is None:
+        log_ends = source.end_offsets(tps) if _has_times(_positions(limit)) else {}
     resolved = _resolve(limit, tps, source, now)
-    return {tp: LATEST if offset is None else offset for tp, offset in resolved.items()}
+    return _with_ends(resolved, log_ends)
 
 
 def may_start_at_latest(limit: OffsetLimit) -> bool:
@@ -221,11 +227,14 @@ def offsets_at(positions: Mapping[TopicPartition, int | Position], source: Offse
     # Read before the times are looked up, so that no record appended in between is skipped.
     log_ends = source.end_offsets(positions) if _has_times(positions.values()) else {}
     resolved = resolve_positions(positions, source)
-    offsets = {
+    return resolve_sentinels(_with_ends(resolved, log_ends), source)
+
+
+def _with_ends(resolved: ResolvedOffsets, log_ends: Offsets) -> Offsets:
+    return {
         tp: log_ends.get(tp, LATEST) if offset is None else offset
         for tp, offset in resolved.items()
     }
-    return resolve_sentinels(offsets, source)
 
 
 def _last_offsets(counts: Offsets, source: OffsetSource) -> Offsets:

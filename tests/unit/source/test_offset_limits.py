@@ -120,8 +120,8 @@ def test_fallback_is_for_partitions_without_a_start(limit: object, expected: Off
 @pytest.mark.parametrize(
     ("limit", "start", "end"),
     [
-        (AtTime(20), {P0: 6, P1: 6}, {P0: 6, P1: LATEST}),
-        (TimeAgo(25), {P0: 7, P1: 6}, {P0: 7, P1: LATEST}),
+        (AtTime(20), {P0: 6, P1: 6}, {P0: 6, P1: 6}),
+        (TimeAgo(25), {P0: 7, P1: 6}, {P0: 7, P1: 6}),
         (TimeAgo(10**9), {P0: 5, P1: 5}, {P0: 5, P1: 5}),
         (LastOffsets(2), {P0: 6, P1: 5}, {P0: 6, P1: 5}),
         (LastOffsets(0), {P0: 8, P1: 6}, {P0: 8, P1: 6}),
@@ -136,7 +136,7 @@ def test_fallback_is_for_partitions_without_a_start(limit: object, expected: Off
 def test_positions_in_everyday_words(limit: object, start: Offsets, end: Offsets) -> None:
     """
     Durations count back from now, and numbers of offsets from the end, but not beyond the log's
-    start; a partition whose records are all earlier starts at its end.
+    start; a partition whose records are all earlier starts or ends at its end.
     """
 
     def now() -> float:
@@ -228,11 +228,35 @@ def test_an_unmatched_start_that_is_an_error_reads_no_ends() -> None:
     assert resolve_start(Earliest(), [P0], log) == {P0: EARLIEST}
 
 
-def test_unmatched_end_is_latest() -> None:
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (GlobalTimestamp(20, "latest"), {P0: 6, P1: 6}),
+        (SpecificTimestamps(((P0, 40), (P1, 20)), "latest"), {P0: 8, P1: 6}),
+        (AtTime(40), {P0: 8, P1: 6}),
+        (SpecificOffsets((), (("t", TimeAgo(20)),)), {P0: 7, P1: 6}),
+        (SpecificOffsets(((P0, LATEST), (P1, AtTime(20)))), {P0: LATEST, P1: 6}),
+        (Latest(), {P0: LATEST, P1: LATEST}),
+    ],
+    ids=str,
+)
+def test_unmatched_end_is_the_end_before_the_lookup(limit: object, expected: Offsets) -> None:
     """
-    An end time after all records is LATEST, resolved when the batch runs (R13).
+    An end time after all records is the log's end of that moment, not LATEST, which a task would
+    resolve: records at or after the time that arrive later are not read (R13).
     """
-    assert resolve_end(GlobalTimestamp(20, "latest"), [P0, P1], LOG) == {P0: 6, P1: LATEST}
+    log = GrowingLog({P0: [10, 20, 30], P1: [10]}, first=5)
+
+    assert resolve_end(limit, [P0, P1], log, now=lambda: 0.05) == expected  # type: ignore[arg-type]
+
+
+def test_an_end_at_a_time_uses_the_log_ends_of_the_caller() -> None:
+    """
+    A stream, which has just read the log ends, does not request them again.
+    """
+    log = GrowingLog({P0: [10, 20, 30], P1: [10]}, first=5)
+
+    assert resolve_end(AtTime(20), [P0, P1], log, {P0: 8, P1: 5}) == {P0: 6, P1: 5}
 
 
 def test_times_must_name_all_partitions() -> None:
