@@ -32,6 +32,7 @@ from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.record_decoder import decode_records
 from pyspark_pykafka.offsets import OffsetRange
 from pyspark_pykafka.options import Subscribe, parse_stream_source
+from pyspark_pykafka.options.positions import first_millisecond
 from pyspark_pykafka.schema import SOURCE_TYPES
 from pyspark_pykafka.source.factory import fetch_settings
 from pyspark_pykafka.source.offset_limits import offsets_at
@@ -174,7 +175,7 @@ def _limits(topic: _Topic, arguments: argparse.Namespace) -> tuple[Offsets, Offs
     elif arguments.from_offset is not None:
         starts = dict.fromkeys(topic.tps, arguments.from_offset)
     elif arguments.from_time is not None:
-        milliseconds = int(arguments.from_time.timestamp() * 1000)
+        milliseconds = first_millisecond(arguments.from_time)
         offsets = topic.client.offsets_for_times(dict.fromkeys(topic.tps, milliseconds))
         starts = {tp: ends[tp] if offset is None else offset for tp, offset in offsets.items()}
     else:

@@ -5,7 +5,7 @@ Parses positions in a log as people write them: ``-10 minutes``, ``-100``, a tim
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from pyspark_pykafka.options.offset_values import AtTime, LastOffsets, Position, TimeAgo
 from pyspark_pykafka.options.value_parsers import InvalidOptionError
@@ -25,6 +25,7 @@ _UNIT_MS = {
 # Kafka's numbers for earliest and latest.
 _AMBIGUOUS = {"1": "latest", "2": "earliest"}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MILLISECOND = timedelta(milliseconds=1)
 
 #: The forms of a position, for messages.
 POSITION_FORMS = (
@@ -71,9 +72,17 @@ def _read_time(text: str) -> int:
             "add one, such as Z or +01:00"
         )
         raise InvalidOptionError(msg)
-    elapsed = time - _EPOCH
-    milliseconds = (elapsed.days * 86_400 + elapsed.seconds) * _SECOND
-    if milliseconds < 0:
+    if time < _EPOCH:
         msg = f"the time '{text}' is before 1970; it must be: 1970 or later"
         raise InvalidOptionError(msg)
-    return milliseconds + elapsed.microseconds // 1_000
+    return first_millisecond(time)
+
+
+def first_millisecond(time: datetime) -> int:
+    """
+    Return the first whole millisecond since 1970 at or after a time that has a zone.
+
+    Kafka's timestamps are whole milliseconds: rounded down, an end would exclude an earlier record,
+    and a start include one.
+    """
+    return -((_EPOCH - time) // _MILLISECOND)

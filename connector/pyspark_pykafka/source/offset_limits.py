@@ -4,6 +4,7 @@ Resolves the start and end that the options give (earliest, offsets, times, ...)
 
 from __future__ import annotations
 
+import math
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
@@ -145,7 +146,8 @@ def _check_past(limit: OffsetLimit, now: Callable[[], float]) -> None:
         position.timestamp_ms for position in _positions(limit) if isinstance(position, AtTime)
     ]
     latest_ms, present = max(times, default=0), now()
-    if latest_ms > present * 1000:
+    # Times were rounded up to whole milliseconds, so the present is as well.
+    if latest_ms > math.ceil(present * 1000):
         msg = (
             f"startingOffsets is {_iso(latest_ms / 1000)}, which is in the future: this machine's "
             f"clock shows {_iso(present)}. Give an earlier time, or set startingOffsets to latest"

@@ -157,6 +157,8 @@ def test_a_start_in_the_future_is_an_error(limit: object) -> None:
     with pytest.raises(OffsetsError, match="1970-01-01T00:00:50.00:00, which is in the future"):
         resolve_start(limit, [P0, P1], LOG, now=lambda: 50.0)  # type: ignore[arg-type]
     assert resolve_start(limit, [P0, P1], LOG, now=lambda: 50.001)  # type: ignore[arg-type]
+    # The same millisecond: the time that a user gives as the present is rounded up.
+    assert resolve_start(limit, [P0, P1], LOG, now=lambda: 50.0002)  # type: ignore[arg-type]
 
 
 def test_missing_commit_without_a_fallback() -> None:
