@@ -127,10 +127,12 @@ class FilterPushdown:
         self, offset: int | None, time: int | None, log_ends: Offsets, source: OffsetSource
     ) -> Offsets:
         minimum = 0 if offset is None else offset
-        if time is None:
+        # Records without a timestamp have the time -1, which no lookup finds: negative times have
+        # other meanings.
+        if time is None or time <= 0:
             return dict.fromkeys(log_ends, minimum)
         # 1 ms earlier: an index entry of the same time may follow the first record of that time.
-        offsets = source.offsets_for_times(dict.fromkeys(log_ends, max(time - 1, 0)))
+        offsets = source.offsets_for_times(dict.fromkeys(log_ends, time - 1))
         return {tp: max(minimum, _or(offsets.get(tp), end)) for tp, end in log_ends.items()}
 
     def _max_ends(
@@ -139,7 +141,8 @@ class FilterPushdown:
         ends = {} if offset is None else dict.fromkeys(log_ends, offset + 1)
         if time is None or self.max_delay_ms is None:
             return ends
-        offsets = source.offsets_for_times(dict.fromkeys(log_ends, time + self.max_delay_ms + 1))
+        first_later_ms = max(time + self.max_delay_ms + 1, 0)
+        offsets = source.offsets_for_times(dict.fromkeys(log_ends, first_later_ms))
         return {
             tp: min(ends.get(tp, end), _or(offsets.get(tp), end)) for tp, end in log_ends.items()
         }

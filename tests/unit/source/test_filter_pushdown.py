@@ -107,6 +107,37 @@ def test_each_comparison(comparison: Comparison, expected: list[tuple[int, int, 
     assert narrowed(HUNDRED, comparison) == expected
 
 
+@pytest.mark.parametrize("millis", [-315_619_200_000, -1, 0])
+def test_times_up_to_1970_keep_records_without_a_timestamp(millis: int) -> None:
+    """
+    A filter of times up to 1970 narrows no start: records without a timestamp, which old producers
+    wrote, have the time -1.
+    """
+    log = Log({P0: [-1, -1, 1000, -1]})
+
+    assert narrowed(log, Comparison("timestamp", ">=", timestamp_of(millis))) == [ALL]
+    assert narrowed(log, Comparison("timestamp", ">=", timestamp_of(1))) == [(0, 2, LATEST)]
+
+
+def test_an_end_before_1970_is_not_one_of_the_special_times() -> None:
+    """
+    Kafka's negative times mean the log's ends, not times, and are never looked up.
+    """
+
+    class LogOfTimes(Log):
+        def offsets_for_times(
+            self, times: Mapping[TopicPartition, int]
+        ) -> dict[TopicPartition, int | None]:
+            assert min(times.values()) >= 0
+            return super().offsets_for_times(times)
+
+    log = LogOfTimes({P0: [-1, 1000]})
+
+    assert narrowed(log, Comparison("timestamp", "<", timestamp_of(-3)), delay=0) == [
+        (0, EARLIEST, 1)
+    ]
+
+
 def test_timestamps_narrow_the_end_only_with_a_maximum_delay() -> None:
     """
     A timestamp narrows the end only with maxTimestampDelay, and by that much later.
