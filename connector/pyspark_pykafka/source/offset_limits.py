@@ -78,6 +78,7 @@ def resolve_start(
     :class:`OffsetsError` for such partitions without a fallback, for a partition without a
     record at or after its time if the strategy is ``error``, and for a time in the future.
     """
+    _check_topics(limit, tps, "startingOffsets")
     _check_past(limit, now)
     may_start_at_end = _has_times(_positions(limit)) and _strategy(limit) == "latest"
     # Read before the times are looked up, so that no record appended in between is skipped.
@@ -109,6 +110,7 @@ def resolve_end(
     Where all records are earlier than the time, the end is the log's end before the time was looked
     up: in ``log_ends`` if it is given. Later records may be at or after the time.
     """
+    _check_topics(limit, tps, "endingOffsets")
     if log_ends is None:
         log_ends = source.end_offsets(tps) if _has_times(_positions(limit)) else {}
     resolved = _resolve(limit, tps, source, now)
@@ -245,17 +247,25 @@ def _last_offsets(counts: Offsets, source: OffsetSource) -> Offsets:
     return {tp: max(log_starts[tp], log_ends[tp] - counts[tp]) for tp in existing}
 
 
+def _check_topics(limit: OffsetLimit, tps: Sequence[TopicPartition], option: str) -> None:
+    """
+    Raise :class:`OffsetsError` if ``limit`` names a topic that the query does not read.
+    """
+    if not isinstance(limit, SpecificOffsets):
+        return
+    unknown = dict(limit.topics).keys() - {tp.topic for tp in tps}
+    if unknown:
+        msg = (
+            f"{option} is given for {', '.join(sorted(unknown))}, but the query reads no partition "
+            "of it; correct the name, or remove it"
+        )
+        raise OffsetsError(_OFFSET_CONDITION, msg)
+
+
 def _of_topics(
     limit: SpecificOffsets, tps: Sequence[TopicPartition]
 ) -> dict[TopicPartition, int | Position]:
     by_topic = dict(limit.topics)
-    unknown = by_topic.keys() - {tp.topic for tp in tps}
-    if unknown:
-        msg = (
-            f"a start is given for {', '.join(sorted(unknown))}, but the query reads no partition "
-            "of it; correct the name, or remove it"
-        )
-        raise OffsetsError(_OFFSET_CONDITION, msg)
     return {tp: by_topic[tp.topic] for tp in tps if tp.topic in by_topic}
 
 

@@ -163,15 +163,19 @@ def test_a_start_in_the_future_is_an_error(limit: object) -> None:
 
 def test_missing_commit_without_a_fallback() -> None:
     """
-    The error names the partition without a committed offset and the option that helps, or the topic
-    of a start that the query does not read (N13).
+    The error names the partition without a committed offset and the option that helps, or the
+    option and its topic that the query does not read (N13).
     """
     with pytest.raises(OffsetsError, match="no offset for t-1; set startingOffsetsFallback"):
         resolve_start(Committed(), [P0, P1], replace(LOG, group={P0: 7}))
     with pytest.raises(
-        OffsetsError, match="a start is given for u, but the query reads no partition"
+        OffsetsError, match="startingOffsets is given for u, but the query reads no partition"
     ):
         resolve_start(SpecificOffsets((), (("t", -2), ("u", -2))), [P0, P1], LOG)
+    with pytest.raises(
+        OffsetsError, match="endingOffsets is given for u, but the query reads no partition"
+    ):
+        resolve_end(SpecificOffsets((), (("t", -1), ("u", -1))), [P0, P1], LOG)
 
 
 def test_unmatched_start_is_an_error() -> None:
