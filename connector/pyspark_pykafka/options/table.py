@@ -182,7 +182,8 @@ MAX_BYTES_PER_TRIGGER = Option(
     "maxBytesPerTrigger",
     byte_size(1 << 20, 1 << 50),
     "Approximate maximum size of a micro-batch in bytes, compressed as in the log; estimated "
-    "from samples of the records of up to 64 partitions. Requires the engine `wire`.",
+    "from samples of the records of up to 64 partitions; those that cannot be sampled count as "
+    "average. Requires the engine `wire`.",
     Scope.STREAM_READ,
     no_effect=Scope.BATCH_READ,
 )

@@ -7,17 +7,20 @@ its share of the backlog, and at least one offset, so that small partitions do n
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.byte_density import fraction_within
+from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.retry import Deadline
 
 if TYPE_CHECKING:
     from pyspark_pykafka.offsets import Offsets, TopicPartition
 
+logger = logging.getLogger("pyspark_pykafka")
 
 #: Returns the estimated bytes per offset at each position, without entries for empty positions.
 BytesPerOffset = Callable[["Offsets"], Mapping["TopicPartition", float]]
@@ -28,6 +31,11 @@ _MAX_SAMPLED_PARTITIONS = 64
 _MIN_SAMPLES, _FEW_SAMPLES, _MANY_SAMPLES = 2, 8, 32
 # Bytes per offset if no partition has a record to sample: the typical size of a Kafka record.
 _DEFAULT_BYTES_PER_OFFSET = 1024.0
+
+# A sample that fails has waited for its timeout. So its partition is not sampled again for some
+# time, and after some failures no other partition is sampled at this point of the log.
+_SAMPLE_PAUSE_SECONDS = 30.0
+_MAX_FAILED_SAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +110,55 @@ class Admission:
         Return the end of the next batch of a run with a fixed end, which does not wait for more.
         """
         return self._policy.apply_limits(start, latest, self._bytes_per_offset)
+
+
+class PatientSampling:
+    """
+    Samples record sizes, even if some brokers do not respond: an estimate must not end a query.
+
+    A partition whose sample fails with a retriable error has its last known size, or is left out;
+    it is sampled again after a pause.
+    """
+
+    def __init__(
+        self, bytes_per_offset: BytesPerOffset, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._bytes_per_offset = bytes_per_offset
+        self._now = now
+        self._pauses: dict[TopicPartition, Deadline] = {}
+        self._last: dict[TopicPartition, float] = {}
+
+    def __call__(self, positions: Offsets) -> dict[TopicPartition, float]:
+        """
+        Return the bytes per offset at each position that has records and could be read.
+        """
+        densities: dict[TopicPartition, float] = {}
+        failures = 0
+        for tp, position in positions.items():
+            sample = None
+            if failures < _MAX_FAILED_SAMPLES and not self._is_paused(tp):
+                sample = self._sample(tp, position)
+                failures += sample is None
+            if sample is not None:
+                densities.update(sample)
+            elif tp in self._last:
+                densities[tp] = self._last[tp]
+        return densities
+
+    def _sample(self, tp: TopicPartition, position: int) -> Mapping[TopicPartition, float] | None:
+        try:
+            sample = self._bytes_per_offset({tp: position})
+        except PykafkaError as error:
+            if not error.retriable:
+                raise
+            self._pauses[tp] = Deadline.after(_SAMPLE_PAUSE_SECONDS, self._now)
+            logger.warning("the record sizes of %s are not sampled: %s", tp, error)
+            return None
+        self._last.update(sample)
+        return sample
+
+    def _is_paused(self, tp: TopicPartition) -> bool:
+        return tp in self._pauses and not self._pauses[tp].expired
 
 
 def _backlog(start: Offsets, latest: Offsets) -> Offsets:

@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.clock import Clock
 
+from pyspark_pykafka.errors import AuthorizationError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.offsets import Offsets, TopicPartition
-from pyspark_pykafka.source.admission import Admission, AdmissionPolicy
+from pyspark_pykafka.source.admission import Admission, AdmissionPolicy, PatientSampling
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 ZERO = {P0: 0, P1: 0, P2: 0}
@@ -197,3 +198,71 @@ def test_byte_limit_without_a_sample_assumes_a_size() -> None:
     policy = AdmissionPolicy(max_bytes=1 << 20)
 
     assert policy.apply_limits({P0: 0}, {P0: 5000}, lambda _: {}) == {P0: 1024}
+
+
+class Sizes:
+    """
+    A log whose records have 100 bytes, and partitions that cannot be read.
+    """
+
+    def __init__(self, *failing: TopicPartition) -> None:
+        self.failing = set(failing)
+        self.error: PykafkaError = TimeoutExceededError("no response")
+        self.requested: list[TopicPartition] = []
+
+    def __call__(self, positions: Offsets) -> dict[TopicPartition, float]:
+        self.requested += positions
+        if self.failing & set(positions):
+            raise self.error
+        return dict.fromkeys(positions, 100.0)
+
+
+def test_byte_limit_without_a_response_counts_the_partition_as_average() -> None:
+    """
+    A partition whose leader does not respond is left out of the samples; the query goes on.
+    """
+    sizes = Sizes(P1)
+    policy = AdmissionPolicy(max_bytes=100_000)
+
+    ends = policy.apply_limits(ZERO, {P0: 1000, P1: 500, P2: 500}, PatientSampling(sizes))
+
+    assert admitted(ZERO, ends) == [500, 250, 250]
+    assert sizes.requested.count(P1) == 1
+
+
+def test_failed_sample_is_tried_again_after_a_pause() -> None:
+    """
+    Until a partition responds again, its last known size counts.
+    """
+    sizes, clock = Sizes(), Clock()
+    sampling = PatientSampling(sizes, clock.now)
+    sampling({P0: 0})
+    sizes.failing = {P0, P1}
+
+    assert sampling({P0: 0, P1: 0}) == {P0: 100.0}
+    sizes.failing.clear()
+    assert sampling({P0: 0, P1: 0}) == {P0: 100.0}
+    clock.time += 31
+    assert sampling({P0: 0, P1: 0}) == {P0: 100.0, P1: 100.0}
+
+
+def test_outage_costs_a_few_samples() -> None:
+    """
+    After three failures no other partition is sampled at that point of the log.
+    """
+    partitions = [TopicPartition("t", n) for n in range(60)]
+    sizes = Sizes(*partitions)
+
+    assert PatientSampling(sizes)(dict.fromkeys(partitions, 0)) == {}
+    assert len(sizes.requested) == 3
+
+
+def test_error_that_stays_ends_the_sampling() -> None:
+    """
+    A refused request is an error of the query.
+    """
+    sizes = Sizes(P0)
+    sizes.error = AuthorizationError("denied")
+
+    with pytest.raises(AuthorizationError):
+        PatientSampling(sizes)({P0: 0})
