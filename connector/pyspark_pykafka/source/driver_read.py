@@ -23,9 +23,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-# Limits on a single wait and on the engine's memory: a micro-batch must not wait here for long, nor
-# fill the driver's memory if it turns out to be too large after all.
+# Limits on a single wait, also for a quota, and on the engine's memory: a micro-batch must not wait
+# here for long, nor fill the driver's memory if it turns out to be too large after all.
 _MAX_POLL_MS = 5_000
+_MAX_THROTTLE_SECONDS = 2.0
 _MAX_MEMORY_BYTES = 16 * 1024 * 1024
 
 
@@ -154,10 +155,19 @@ class BoundedDriverReader:
         self, ranges: Sequence[OffsetRange], deadline: Deadline
     ) -> Generator[pa.RecordBatch, None, None]:
         for r in ranges:
-            if deadline.expired:
-                msg = f"reading took more than {self._max_seconds} seconds before {r}"
-                raise _TooMuchError(msg)
-            yield from self._read_range(r)
+            self._check_time(r, deadline)
+            expected = r.size
+            for batch in self._read_range(r):
+                yield batch
+                expected -= batch.num_rows
+                # A range that is complete is kept, however long it took.
+                if expected > 0:
+                    self._check_time(r, deadline)
+
+    def _check_time(self, r: OffsetRange, deadline: Deadline) -> None:
+        if deadline.expired:
+            msg = f"reading took more than {self._max_seconds} seconds before the end of {r}"
+            raise _TooMuchError(msg)
 
 
 class NeedsTaskError(Exception):
@@ -179,6 +189,7 @@ def fail_fast(settings: FetchSettings) -> FetchSettings:
     return replace(
         settings,
         poll_timeout_ms=min(settings.poll_timeout_ms, _MAX_POLL_MS),
+        max_throttle_seconds=min(settings.max_throttle_seconds, _MAX_THROTTLE_SECONDS),
         memory_bytes=min(settings.memory_bytes, _MAX_MEMORY_BYTES),
         fail_on_data_loss=True,
         end_retries=0,

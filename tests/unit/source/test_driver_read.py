@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from tests.support import fetching
 
 from pyspark_pykafka.errors import BrokerUnavailableError, DataLossError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
@@ -17,6 +18,7 @@ from pyspark_pykafka.source.driver_read import (
     DisabledDriverReader,
     DriverReader,
     DriverReadPolicy,
+    fail_fast,
 )
 
 if TYPE_CHECKING:
@@ -43,6 +45,7 @@ class Log:
     """
 
     seconds: float = 0.0
+    batch_seconds: float = 0.0
     error: PykafkaError | None = None
     batch: int = 100
     clock: float = 100.0
@@ -57,6 +60,7 @@ class Log:
             if self.error:
                 raise self.error
             for start in range(r.start, r.end, self.batch):
+                self.clock += self.batch_seconds
                 offsets = pa.array(range(start, min(start + self.batch, r.end)), pa.int64())
                 yield pa.record_batch([offsets], ["offset"])
         finally:
@@ -134,6 +138,32 @@ def test_slow_read_is_given_up() -> None:
 
     assert driver_reader.read(ranges(1, 1, 1)) is None
     assert len(log.read) == 3
+
+
+def test_slow_range_is_given_up() -> None:
+    """
+    No further batch of a range is read after the policy's time; a complete range is kept.
+    """
+    log = Log(batch=1)
+    driver_reader = log.driver_reader()
+    driver_reader.read(ranges(1))
+    log.batch_seconds = 0.6
+
+    assert offsets(driver_reader.read(ranges(2))) == [5, 6]
+    assert driver_reader.read(ranges(3)) is None
+    assert log.clock == pytest.approx(102.4)
+    assert log.open == 0
+
+
+def test_driver_does_not_wait_for_a_quota() -> None:
+    """
+    A broker that throttles for longer than a read may take is left to tasks.
+    """
+    usual = fetching.settings("b:1", "wire")
+    hurried = fetching.settings("b:1", "wire", max_throttle_seconds=0.5)
+
+    assert fail_fast(usual).max_throttle_seconds <= 2
+    assert fail_fast(hurried).max_throttle_seconds == 0.5
 
 
 def test_first_read_may_take_longer() -> None:
