@@ -138,10 +138,10 @@ class MetadataClient:
             return replace(existing, partitions=tuple(tps))
         if isinstance(strategy, Subscribe):
             return self._require(set(strategy.topics))
-        # The pattern may match anywhere in the name, as in the JVM connector.
-        return _assignment(
-            self._backend.describe_matching_topics(re.compile(strategy.pattern).search)
-        )
+        # As in the JVM connector, the pattern may match anywhere in the name, and does not select
+        # internal topics.
+        matching = self._backend.describe_matching_topics(re.compile(strategy.pattern).search)
+        return _assignment({n: topic for n, topic in matching.items() if not topic.is_internal})
 
     def _require(self, names: set[str]) -> Assignment:
         existing = _assignment(self._topics(names))
@@ -169,9 +169,8 @@ class MetadataClient:
 
 
 def _assignment(topics: Mapping[str, Topic]) -> Assignment:
-    visible = {name: topic for name, topic in topics.items() if not topic.is_internal}
-    ids = {name: topic.id for name, topic in visible.items() if topic.id is not None}
-    return Assignment(tuple(_partitions(visible)), ids)
+    ids = {name: topic.id for name, topic in topics.items() if topic.id is not None}
+    return Assignment(tuple(_partitions(topics)), ids)
 
 
 def _partitions(topics: Mapping[str, Topic]) -> list[TopicPartition]:

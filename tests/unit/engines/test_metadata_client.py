@@ -1,5 +1,6 @@
 """
-How the driver handles responses of librdkafka that a healthy cluster never gives.
+Which topics the driver selects, and how it handles responses of librdkafka that a healthy cluster
+never gives.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ from confluent_kafka import KafkaError, KafkaException
 
 from pyspark_pykafka.engines.librdkafka.metadata import AdminMetadata
 from pyspark_pykafka.engines.metadata import MetadataClient
+from pyspark_pykafka.engines.metadata_contract import Topic
 from pyspark_pykafka.errors import BrokerUnavailableError
 from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.options import Assign, Strategy, Subscribe, SubscribePattern
 from pyspark_pykafka.retry import RetryPolicy
 from pyspark_pykafka.settings import KafkaSettings
 
@@ -102,3 +105,45 @@ def test_time_without_a_record_has_no_offset() -> None:
 
     assert metadata_client(admin).offsets_for_times({P0: 1, P1: 1}) == {P0: None, P1: 4}
     assert admin.request_count == 1
+
+
+INTERNAL = "__consumer_offsets"
+
+
+def client_of(topics: dict[str, Topic]) -> MetadataClient:
+    """
+    Return a MetadataClient of a cluster with these topics.
+    """
+    backend = AdminMetadata(KafkaSettings.of({"bootstrap.servers": "b:1"}), "read_uncommitted")
+    backend.describe_topics = lambda names: {  # type: ignore[method-assign]
+        name: topics[name] for name in names
+    }
+    backend.describe_matching_topics = lambda matches: {  # type: ignore[method-assign]
+        name: topic for name, topic in topics.items() if matches(name)
+    }
+    return MetadataClient(backend, RetryPolicy(1, 0))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "expected"),
+    [
+        (Subscribe((INTERNAL,)), [TopicPartition(INTERNAL, 0), TopicPartition(INTERNAL, 1)]),
+        (Assign((TopicPartition(INTERNAL, 1),)), [TopicPartition(INTERNAL, 1)]),
+        (SubscribePattern(".*"), [P0]),
+    ],
+    ids=["subscribe", "assign", "pattern"],
+)
+def test_internal_topics_are_read_only_by_name(
+    strategy: Strategy, expected: list[TopicPartition]
+) -> None:
+    """
+    As with the JVM connector, a pattern does not select Kafka's internal topics; a name does.
+    """
+    client = client_of(
+        {
+            "t": Topic("a", is_internal=False, partitions=[0]),
+            INTERNAL: Topic("b", is_internal=True, partitions=[0, 1]),
+        }
+    )
+
+    assert list(client.assignment(strategy).partitions) == expected
