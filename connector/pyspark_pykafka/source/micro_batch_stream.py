@@ -233,14 +233,16 @@ class MicroBatchStream:
         Plan the micro-batch between two offsets of Spark's checkpoint.
 
         Raises :class:`DataLossError` if records are known to be lost and ``failOnDataLoss`` is
-        true; otherwise the loss is logged.
+        true; otherwise the loss is logged. Raises :class:`OffsetsError` for a first batch whose
+        start is unknown.
         """
         if start == end:
             return StreamPlan((), ())
         end_offset = StreamOffset.from_json(end)
         start_offset = StreamOffset.from_json(start)
-        if self._is_initial(start) and end_offset.initial is not None:
-            start_offset = end_offset.initial
+        if self._is_initial(start):
+            _check_has_start(end_offset)
+            start_offset = end_offset.initial or start_offset
         # The batch of an earlier run had another end: its tasks report what no longer exists.
         if self._fixed_end is not None and self._has_planned_end:
             self._ends.check_end_exists(end_offset)
@@ -314,6 +316,22 @@ class MicroBatchStream:
         if self._fixed_end is not None:
             return self._admission.admit_all(starts, latest.offsets)
         return self._admission.admit(starts, latest.offsets)
+
+
+def _check_has_start(end: StreamOffset) -> None:
+    """
+    Raise :class:`OffsetsError` for the end of a first batch that the JVM connector has planned.
+
+    That connector keeps the batch's start where Python sources cannot read it; resolved again, the
+    start may be after records of the batch. An end with topic ids is from pykafka.
+    """
+    if end.initial is None and not end.topic_ids:
+        msg = (
+            "the first batch of this query was planned by Spark's JVM connector and has not "
+            "finished, and its start is not in the checkpoint's offsets; let it finish with the "
+            "JVM connector first, or start with a new checkpoint"
+        )
+        raise OffsetsError("FIRST_BATCH_NOT_FINISHED", msg)
 
 
 def _next_batch(start: StreamOffset) -> QueryIdentity | None:

@@ -145,6 +145,18 @@ def test_first_batch_keeps_its_start(cluster: Cluster) -> None:
     assert [(r.start, r.end) for r in plan.ranges] == [(3, 4)]
 
 
+def test_unfinished_first_batch_of_the_jvm_connector(cluster: Cluster) -> None:
+    """
+    The start of a first batch that the JVM connector has planned is unknown: the query does not
+    skip the batch, but fails.
+    """
+    process = query(cluster, startingOffsets="latest")
+    start = process.stream.initial_offset()
+
+    with pytest.raises(OffsetsError, match=r"FIRST_BATCH_NOT_FINISHED.*JVM connector first"):
+        process.stream.plan(start, {"t": {"0": 3, "1": 4}})
+
+
 @pytest.mark.parametrize("ends", [(2, 2), (3, 5), (9, 9)], ids=["fewer", "equal", "more"])
 @pytest.mark.parametrize("running", [True, False], ids=["running", "stopped"])
 def test_recreated_topic_is_data_loss(
