@@ -57,10 +57,10 @@ def find_partly_committed(transactions: Transactions, prefix: str) -> list[Prepa
         for offset, intent in find_unreleased_intents(query, entries):
             prepared = named_transactions(prefix, intent)
             still_open = select_open(transactions, prepared)
+            # A write does not name the tasks that earlier writes have committed.
+            in_part = len(prepared) < intent.written or len(still_open) < len(prepared)
             start = max(log_start, intent.first)
-            if 0 < len(still_open) < len(prepared) and is_binding(
-                intent, ledger.read_all(start, offset + 1)
-            ):
+            if still_open and in_part and is_binding(intent, ledger.read_all(start, offset + 1)):
                 in_doubt += still_open
     return in_doubt
 

@@ -397,17 +397,42 @@ def test_partly_committed_transactions_are_found() -> None:
     for moment, turn in moments():
         world = World()
         killed_at(world, "a", FIRST, moment, turn)
-        in_doubt: list[PreparedTransaction] = []
-
-        def look(process: Process, in_doubt: list[PreparedTransaction] = in_doubt) -> None:
-            transactions: Any = MemoryTransactions(process)
-            in_doubt += prefix_commands.find_partly_committed(transactions, PREFIX)
-
-        Process(world, "tool", look).finish()
         in_part = 0 < len(world.visible(0)) < len(ROWS)
-        assert [transaction.transactional_id for transaction in in_doubt] == (
-            world.ongoing if in_part else []
-        )
+        assert partly_committed(world) == (world.ongoing if in_part else [])
+
+
+def test_partly_committed_transactions_are_found_after_two_deaths() -> None:
+    """
+    The second intent names only the tasks that the first driver did not commit, all of them open:
+    the batch is committed in part once that intent is in the ledger.
+    """
+    world = World()
+    until(start(world, "a", FIRST), ": commit ").advance(Turn.DIE)
+    (lost,) = world.ongoing
+    world.time_out(lost)
+    second = until(start(world, "b", FIRST), "write task 1")
+    repeated, decided = world.ongoing
+    assert partly_committed(world) == []
+    until(second, "append Intent").advance(Turn.DIE)
+    assert repeated in world.ongoing
+    assert partly_committed(world) == [decided]
+    world.abort(repeated, None)
+    assert start(world, "c", DIVISIONS[1]).finish().outcome == "done"
+    check_whole(world, 0, ROWS)
+
+
+def partly_committed(world: World) -> list[str]:
+    """
+    Return the ids of the open transactions of writes that are committed in part.
+    """
+    in_doubt: list[PreparedTransaction] = []
+
+    def look(process: Process) -> None:
+        transactions: Any = MemoryTransactions(process)
+        in_doubt.extend(prefix_commands.find_partly_committed(transactions, PREFIX))
+
+    Process(world, "tool", look).finish()
+    return [transaction.transactional_id for transaction in in_doubt]
 
 
 def test_a_commit_that_is_always_rejected_fails_in_time() -> None:
