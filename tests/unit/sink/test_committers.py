@@ -370,12 +370,46 @@ def test_a_commit_that_lands_just_before_the_fence_is_not_denied() -> None:
 
 
 @pytest.mark.parametrize(("started", "outcome"), [(5, Outcome.ABORTED), (9, Outcome.LOST)])
-def test_an_abort_of_a_later_transaction_proves_nothing(started: int, outcome: Outcome) -> None:
+@pytest.mark.parametrize("epoch", [5, 6])
+def test_an_abort_of_a_later_transaction_proves_nothing(
+    epoch: int, started: int, outcome: Outcome
+) -> None:
     """
     Our transaction may have been committed before another write reused its id and was aborted: only
-    an abort with our start time proves that nothing is visible.
+    an abort with our start time proves that nothing is visible. Kafka 4.0.0 may raise the epoch of
+    a fenced transaction twice (KAFKA-19367).
     """
     own = PreparedTransaction("w-0-0", 1, 4)
+
+    assert settled(own, epoch, started, {"w-0-0": 5}) == outcome
+
+
+@pytest.mark.parametrize(
+    ("epoch", "start_times", "outcome"),
+    [
+        (5, {}, Outcome.ABORTED),
+        (6, {}, Outcome.LOST),
+        (7, {"w-0-0": 5}, Outcome.LOST),
+        (3, {"w-0-0": 5}, Outcome.LOST),
+    ],
+)
+def test_an_abort_with_another_epoch(
+    epoch: int, start_times: dict[str, int], outcome: Outcome
+) -> None:
+    """
+    An epoch that is raised twice is believed only with the start time, and other epochs never are.
+    """
+    own = PreparedTransaction("w-0-0", 1, 4)
+
+    assert settled(own, epoch, 5, start_times) == outcome
+
+
+def settled(
+    own: PreparedTransaction, epoch: int, started: int, start_times: dict[str, int]
+) -> Outcome:
+    """
+    Return the outcome of a transaction whose id has an aborted one with this epoch and start time.
+    """
 
     class Later:
         config = SimpleNamespace(
@@ -385,13 +419,14 @@ def test_an_abort_of_a_later_transaction_proves_nothing(started: int, outcome: O
 
         def describe_reachable(self, *_: Any) -> dict[str, TransactionDescription]:
             return {
-                "w-0-0": TransactionDescription(
-                    "w-0-0", TransactionState.COMPLETE_ABORT, 1, 5, 60_000, started, 0
+                own.transactional_id: TransactionDescription(
+                    *(own.transactional_id, TransactionState.COMPLETE_ABORT, own.producer_id),
+                    *(epoch, 60_000, started, 0),
                 )
             }
 
-    settled = settle(Later(), [own], {"w-0-0": 5})  # type: ignore[arg-type]
-    assert settled == {"w-0-0": outcome}
+    outcomes = settle(Later(), [own], start_times)  # type: ignore[arg-type]
+    return outcomes[own.transactional_id]
 
 
 def test_a_partial_commit_is_completed() -> None:

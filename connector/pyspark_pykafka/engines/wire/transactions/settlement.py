@@ -138,11 +138,14 @@ def _outcome(
         if is_committed(prepared, description):
             return Outcome.COMMITTED
         return Outcome.ABORTED if description.state in _ABORTED else Outcome.LOST
-    # Fencing, or the coordinator after a timeout, bumped the epoch with the abort.
-    fenced = (
-        description.producer_id == prepared.producer_id and description.epoch == prepared.epoch + 1
-    )
     if started is not None and description.started_ms > started:
         # Another write has used the id since, and the description is of that write's transaction.
         return Outcome.LOST
+    # Fencing, or the coordinator after a timeout, bumped the epoch with the abort; Kafka 4.0.0 may
+    # do that twice (KAFKA-19367). Another write could have done so, too, but not with our start.
+    bumps = 2 if started == description.started_ms else 1
+    fenced = (
+        description.producer_id == prepared.producer_id
+        and 0 < description.epoch - prepared.epoch <= bumps
+    )
     return Outcome.ABORTED if fenced and description.state in _ABORTED else Outcome.LOST
