@@ -13,15 +13,11 @@ from pyspark_pykafka.engines.selection import metadata_backend, transaction_clie
 from pyspark_pykafka.engines.wire.transactions.values import TransactionState
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.sink.ledger_entries import ledger_topic
-from pyspark_pykafka.sink.ledger_topic import (
-    LedgerTopic,
-    is_ledger_empty,
-    ledger_exists,
-    recreate_ledger,
-)
+from pyspark_pykafka.sink.ledger_topic import LedgerTopic, ledger_exists, recreate_ledger
 from pyspark_pykafka.sink.prefix_commands import (
     complete_batch,
     find_partly_committed,
+    is_ledger_unused,
     read_batch_state,
     read_prefix_owner,
     release_prefix,
@@ -137,7 +133,9 @@ def release(arguments: argparse.Namespace) -> int:
     Free the prefix for another query, and let the same query write its last batch whole again.
     """
     with transaction_client(_settings(arguments)) as transactions:
-        if is_ledger_empty(transactions, ledger_topic(arguments.prefix)):
+        if not ledger_exists(transactions, ledger_topic(arguments.prefix)) or is_ledger_unused(
+            transactions, arguments.prefix
+        ):
             return _renew(transactions, arguments)
         owner = read_prefix_owner(transactions, arguments.prefix)
         if owner is None:

@@ -60,6 +60,17 @@ def named_transactions(prefix: str, intent: Intent) -> list[PreparedTransaction]
     ]
 
 
+def named_tasks(prefix: str, intent: Intent) -> dict[int, PreparedTransaction]:
+    """
+    Return the transactions that an intent names, by their tasks.
+    """
+    id_prefix = _id_prefix(prefix, intent.query, intent.batch)
+    return {
+        int(transaction.transactional_id.removeprefix(id_prefix).partition("-")[0]): transaction
+        for transaction in named_transactions(prefix, intent)
+    }
+
+
 def find_intents(query: str, entries: EntriesWithOffsets) -> list[tuple[int, Intent]]:
     """
     Return a query's intents with their offsets.

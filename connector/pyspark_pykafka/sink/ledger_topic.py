@@ -138,16 +138,6 @@ def ledger_exists(transactions: Transactions, topic: str) -> bool:
     return _find_replicas(transactions, topic).replication_factor is not None
 
 
-def is_ledger_empty(transactions: Transactions, topic: str) -> bool:
-    """
-    Return whether a ledger is missing, or holds no committed entry.
-    """
-    if not ledger_exists(transactions, topic):
-        return True
-    ledger = Ledger(transactions.cluster, transactions.config, topic)
-    return not ledger.read_committed(*ledger.watermarks())
-
-
 def _find_replicas(transactions: Transactions, topic: str) -> TopicReplicas:
     def find() -> TopicReplicas:
         limit = transactions.cluster.new_deadline(transactions.config.request_seconds)

@@ -4,36 +4,53 @@ The commands on a transactional-id prefix: describe, release or complete its las
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from pyspark_pykafka.engines.wire.transactions.values import is_committed
 from pyspark_pykafka.sink.batch_committer import abort_lingering
 from pyspark_pykafka.sink.decided_commits import roll_forward, select_open
 from pyspark_pykafka.sink.intents import (
     find_unreleased_intents,
     is_binding,
+    named_tasks,
     named_transactions,
 )
 from pyspark_pykafka.sink.ledger import open_ledger
-from pyspark_pykafka.sink.ledger_entries import Completion, Intent, Release
+from pyspark_pykafka.sink.ledger_entries import (
+    Completion,
+    Intent,
+    Marker,
+    Release,
+    Withdrawal,
+)
 from pyspark_pykafka.sink.replay import batch_state, prefix_owner
 from pyspark_pykafka.sink.transactional_ids import any_query_pattern, query_pattern
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
     from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
+    from pyspark_pykafka.engines.wire.transactions.values import TransactionDescription
     from pyspark_pykafka.sink.ledger import Ledger
-    from pyspark_pykafka.sink.ledger_entries import EntriesWithOffsets, Marker
+    from pyspark_pykafka.sink.ledger_entries import EntriesWithOffsets, Entry
     from pyspark_pykafka.sink.replay import BatchState
+
+    Describe: TypeAlias = Callable[[Sequence[str]], Mapping[str, TransactionDescription | None]]
 
 
 def read_prefix_owner(transactions: Transactions, prefix: str) -> Marker | None:
     """
     Return the last committed marker of the query that owns a prefix, or None.
 
-    Raises :class:`UnknownTopicError` if the prefix never had a ledger.
+    Coordinators that do not respond are ignored, unless no owner is known without them. Raises
+    :class:`UnknownTopicError` if the prefix never had a ledger.
     """
     ledger = open_ledger(transactions, prefix)
-    return prefix_owner(ledger.read_committed(*ledger.watermarks()))
+    committed = _read_committed(ledger, prefix, transactions.describe_reachable)
+    return prefix_owner(committed) or prefix_owner(
+        _read_committed(ledger, prefix, transactions.describe_all)
+    )
 
 
 def read_batch_state(transactions: Transactions, owner: Marker, prefix: str) -> BatchState:
@@ -41,8 +58,22 @@ def read_batch_state(transactions: Transactions, owner: Marker, prefix: str) -> 
     Return the committed state of the last batch of the query that owns a prefix.
     """
     ledger = open_ledger(transactions, prefix)
-    log_start, _ = ledger.watermarks()
-    return _batch_state(ledger, owner, ledger.read_all(log_start, ledger.high_watermark()))
+    committed = _read_committed(ledger, prefix, transactions.describe_all)
+    return batch_state(owner.query, owner.batch, committed)
+
+
+def is_ledger_unused(transactions: Transactions, prefix: str) -> bool:
+    """
+    Return whether the ledger of a prefix shows no commit, neither completed nor decided.
+
+    The entries of a write that was refused because the ledger is new do not count.
+    """
+    ledger = open_ledger(transactions, prefix)
+    log_start, stable_end = ledger.watermarks()
+    unstable = ledger.read_all(stable_end, ledger.high_watermark())
+    appended = [entry for _, entry in unstable if not isinstance(entry, Marker)]
+    entries = [*ledger.read_committed(log_start, stable_end), *appended]
+    return all(isinstance(entry, Withdrawal) for entry in entries)
 
 
 def find_partly_committed(transactions: Transactions, prefix: str) -> list[PreparedTransaction]:
@@ -88,15 +119,53 @@ def complete_batch(transactions: Transactions, owner: Marker, prefix: str) -> Ba
     roll_forward(transactions, ledger, (prefix, owner.query), log_start, (stable_end, end))
     abort_lingering(transactions, query_pattern(prefix, owner.query))
     ledger.wait_until_stable(end)
-    state = _batch_state(ledger, owner, ledger.read_all(log_start, end))
+    committed = _read_committed(ledger, prefix, transactions.describe_all)
+    state = batch_state(owner.query, owner.batch, committed)
     if not state.is_whole:
         ledger.append(Completion(owner.query, owner.batch))
     return state
 
 
-def _batch_state(ledger: Ledger, owner: Marker, entries: EntriesWithOffsets) -> BatchState:
+def _read_committed(ledger: Ledger, prefix: str, describe: Describe) -> list[Entry]:
+    """
+    Return all committed entries of a ledger, also those after the last stable offset.
+
+    A transaction that is still open hides later entries from readers of committed records, but the
+    coordinators know which of the transactions that an intent names are committed.
+    """
     log_start, stable_end = ledger.watermarks()
-    # An intent counts at any offset; a marker only once it is committed.
-    intents = [entry for _, entry in entries if isinstance(entry, Intent)]
     committed = ledger.read_committed(log_start, stable_end)
-    return batch_state(owner.query, owner.batch, [*committed, *intents])
+    unstable = ledger.read_all(stable_end, ledger.high_watermark())
+    # Several attempts of a task may have written a marker, but only one of them is committed.
+    known = {(entry.write, entry.task) for entry in committed if isinstance(entry, Marker)}
+    last_offsets = {
+        (entry.write, entry.task): offset for offset, entry in unstable if isinstance(entry, Marker)
+    }
+    offsets = {
+        last_offsets[task]
+        for task in _committed_tasks(prefix, unstable, describe) - known
+        if task in last_offsets
+    }
+    return committed + [
+        entry for offset, entry in unstable if offset in offsets or not isinstance(entry, Marker)
+    ]
+
+
+def _committed_tasks(
+    prefix: str, entries: EntriesWithOffsets, describe: Describe
+) -> set[tuple[str, int]]:
+    """
+    Return the tasks that intents name and whose transactions are committed, as (write, task).
+    """
+    intents = {entry.write: entry for _, entry in entries if isinstance(entry, Intent)}
+    tasks = {
+        (intent.write, task): transaction
+        for intent in intents.values()
+        for task, transaction in named_tasks(prefix, intent).items()
+    }
+    descriptions = describe([transaction.transactional_id for transaction in tasks.values()])
+    return {
+        task
+        for task, transaction in tasks.items()
+        if is_committed(transaction, descriptions.get(transaction.transactional_id))
+    }

@@ -46,7 +46,7 @@ from pyspark_pykafka.sink import (
     replay,
 )
 from pyspark_pykafka.sink.intents import named_transactions
-from pyspark_pykafka.sink.ledger_entries import Marker, Withdrawal
+from pyspark_pykafka.sink.ledger_entries import Marker, Release, Withdrawal
 from pyspark_pykafka.sink.transactional_ids import stream_task_id
 
 if TYPE_CHECKING:
@@ -425,14 +425,124 @@ def partly_committed(world: World) -> list[str]:
     """
     Return the ids of the open transactions of writes that are committed in part.
     """
-    in_doubt: list[PreparedTransaction] = []
-
-    def look(process: Process) -> None:
-        transactions: Any = MemoryTransactions(process)
-        in_doubt.extend(prefix_commands.find_partly_committed(transactions, PREFIX))
-
-    Process(world, "tool", look).finish()
+    in_doubt: list[PreparedTransaction] = ask(world, prefix_commands.find_partly_committed)
     return [transaction.transactional_id for transaction in in_doubt]
+
+
+def ask(world: World, command: Callable[..., Any], *arguments: Any) -> Any:
+    """
+    Return what a command on the prefix returns in a process of its own.
+    """
+    answers: list[Any] = []
+
+    def program(process: Process) -> None:
+        answers.append(command(MemoryTransactions(process), *arguments, PREFIX))
+
+    process = Process(world, "tool", program).finish()
+    if process.failure is not None:
+        raise process.failure
+    (answer,) = answers
+    return answer
+
+
+def committed_behind_an_open_transaction(batch: int) -> World:
+    """
+    Return a world in which a driver has died in the commit of the batch: its second task is
+    committed, and the first task, whose marker precedes the other one, is still open.
+    """
+    world = World()
+    for number in range(batch):
+        assert start(world, f"before {number}", ("x", "y"), number).finish().outcome == "done"
+    until(start(world, "a", FIRST, batch), "append Intent").advance(Turn.DIE)
+    _, second = world.ongoing
+    world.end(world.names[second].prepared, commit=True)
+    assert not any(
+        isinstance(entry, Marker) and entry.batch == batch
+        for _, entry in world.read(0, world.stable, committed=True)
+    )
+    return world
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+@pytest.mark.parametrize("repeat", [False, True], ids=["complete", "release"])
+def test_commands_on_a_commit_behind_an_open_transaction(batch: int, *, repeat: bool) -> None:
+    """
+    The commands know the commits that an open transaction hides from readers of committed records.
+    """
+    world = committed_behind_an_open_transaction(batch)
+
+    assert not ask(world, prefix_commands.is_ledger_unused)
+    owner = ask(world, prefix_commands.read_prefix_owner)
+    assert (owner.query, owner.batch) == (QUERY, batch)
+    state = ask(world, prefix_commands.read_batch_state, owner)
+    assert str(state) == "2 rows, those of 1 of 2 tasks with rows (1)"
+    assert world.visible(batch) == Counter("cd")
+    if repeat:
+        ask(world, prefix_commands.release_prefix, owner)
+    else:
+        assert ask(world, prefix_commands.complete_batch, owner).is_whole
+    assert world.ongoing == []
+    assert world.visible(batch) == Counter("cd" if repeat else ROWS)
+    assert start(world, "again", FIRST, batch).finish().outcome == "done"
+    assert world.visible(batch) == Counter("cd" * repeat + ROWS)
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+def test_commands_while_a_coordinator_does_not_respond(
+    monkeypatch: pytest.MonkeyPatch, batch: int
+) -> None:
+    """
+    A prefix whose owner is in the ledger can be released; a state that is not known is an error.
+    """
+    world = committed_behind_an_open_transaction(batch)
+
+    def no_response(*_: object) -> None:
+        raise TimeoutExceededError("no response")
+
+    monkeypatch.setattr(MemoryTransactions, "describe_all", no_response)
+    if batch == 0:
+        with pytest.raises(TimeoutExceededError):
+            ask(world, prefix_commands.read_prefix_owner)
+        return
+    owner = ask(world, prefix_commands.read_prefix_owner)
+    assert (owner.query, owner.batch) == (QUERY, batch - 1)
+    with pytest.raises(TimeoutExceededError):
+        ask(world, prefix_commands.read_batch_state, owner)
+
+
+def test_a_marker_of_a_lost_attempt_is_not_counted() -> None:
+    """
+    A task whose committed marker precedes the open transaction of a lost attempt is counted once.
+    """
+    world = World()
+    first = until(start(world, "a", FIRST), "write task 1")
+    # The driver has looked up the lost attempts; now it checks that its own tasks are open.
+    until(first, f"describe {stream_task_id(PREFIX, QUERY, 0, 1, 0)}")
+    late = world.begin(stream_task_id(PREFIX, QUERY, 0, 0, 1))
+    world.write(late, Marker(QUERY, 0, "a", 0, 2, content("ab")), "ab")
+    until(first, "append Intent").advance(Turn.DIE)
+    for name in world.ongoing:
+        if world.names[name].prepared != late:
+            world.end(world.names[name].prepared, commit=True)
+    owner = ask(world, prefix_commands.read_prefix_owner)
+    state = ask(world, prefix_commands.read_batch_state, owner)
+    assert str(state) == "4 rows, those of 2 of 2 tasks with rows (0, 1)"
+
+
+def test_a_ledger_of_a_refused_write_is_unused() -> None:
+    """
+    Only a commit that is decided, or a release, counts as a use of the ledger.
+    """
+    world = World()
+    second = until(start(world, "a", FIRST), "write task 1")
+    assert ask(world, prefix_commands.is_ledger_unused)
+    for name in world.ongoing:
+        world.time_out(name)
+    world.append([Withdrawal(QUERY, "a")])
+    assert ask(world, prefix_commands.is_ledger_unused)
+    second.advance(Turn.DIE)
+    world.append([Release(QUERY)])
+    assert not ask(world, prefix_commands.is_ledger_unused)
 
 
 def test_a_commit_that_is_always_rejected_fails_in_time() -> None:
