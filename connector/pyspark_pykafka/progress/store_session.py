@@ -84,14 +84,17 @@ class StoreSession:
         """
         assert end.query is not None
         claim = self._ensure_claim(end)
-        advanced = [tp for tp in sorted(end.offsets) if end.offsets[tp] != start.offsets.get(tp, 0)]
+        recreated = end.recreated_topics(start)
+        # An offset of the old topic would be ahead of everything that the new topic holds.
+        starts = {tp: at for tp, at in start.offsets.items() if tp.topic not in recreated}
+        advanced = [tp for tp in sorted(end.offsets) if end.offsets[tp] != starts.get(tp, 0)]
         if not advanced:
             return None
         tp = advanced[0]
         stored = claim.records.get(tp)
         previous = _attempts(claim.records, end.query.batch) or FailedAttempts(end.query.batch, 1)
         failing = replace(previous, attempts=previous.attempts + 1)
-        record = stored or Record(start.offsets.get(tp, 0), topic_id=end.topic_ids.get(tp.topic))
+        record = stored or Record(starts.get(tp, 0), topic_id=end.topic_ids.get(tp.topic))
         self._write(claim, {tp: replace(record, owner=claim.owner, failing=failing)})
         return failing
 

@@ -130,6 +130,30 @@ def test_attempts_are_counted_across_processes() -> None:
     assert server.records[T1].offset == 2
 
 
+def recreated_offset(offset: int, batch: int, topic_id: str) -> StreamOffset:
+    """
+    Return the offset of a query of one partition, of a topic with this id.
+    """
+    return StreamOffset({T0: offset}, {"t": topic_id}, query=QueryIdentity("q", batch))
+
+
+@pytest.mark.parametrize("end", [5, 1000])
+def test_attempt_at_a_recreated_topic_is_recorded_at_its_start(end: int) -> None:
+    """
+    The old topic's offset is not recorded for the new topic: nothing of that has been processed.
+    """
+    server = Server()
+    session = make_session(server)
+    start, completed = recreated_offset(1000, 0, "old"), recreated_offset(end, 1, "new")
+
+    assert session.count_attempt(start, completed) == FailedAttempts(1, 2)
+    attempted = server.records[T0]
+    session.record(completed)
+
+    assert (attempted.offset, attempted.topic_id) == (0, "new")
+    assert server.records[T0] == Record(end, Owner("q", "a", 1), 1, "new")
+
+
 def test_attempts_of_another_batch_are_ignored() -> None:
     """
     The attempts of an earlier batch do not count for this session.
