@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import socket
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from pyspark_pykafka.options import NoStore, ZooKeeperNodes
 from pyspark_pykafka.progress.contract import NO_PROGRESS_SINK
@@ -80,6 +81,8 @@ def committed_offsets(
 
 def process_name() -> str:
     """
-    Return a human-readable name of this process: ``"4711 on host"``.
+    Return a name of this process that is unique to this call: ``"4711 on host #5f0c21e8"``.
+
+    Processes in containers can share a process id and a host name.
     """
-    return f"{os.getpid()} on {socket.gethostname()}"
+    return f"{os.getpid()} on {socket.gethostname()} #{uuid4().hex[:8]}"

@@ -5,12 +5,15 @@ The session of one process with its store: its writes and its errors.
 from __future__ import annotations
 
 import logging
+import os
+import socket
 
 import pytest
 from tests.support.memory_store import MemoryStore, Server
 
 from pyspark_pykafka.errors import BrokerUnavailableError, ProgressError
 from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
+from pyspark_pykafka.progress.factory import process_name
 from pyspark_pykafka.progress.record import FailedAttempts, Owner, Record
 from pyspark_pykafka.progress.store import ClaimLostError
 from pyspark_pykafka.progress.store_session import StoreSession
@@ -74,6 +77,25 @@ def test_replaced_process_is_fenced() -> None:
     with pytest.raises(ProgressError, match=r"written by query q \(process b, epoch 2\) now"):
         old.record(stream_offset(5, 5, 1))
     assert server.records[T0].offset == 1
+
+
+def test_replaced_process_is_fenced_by_its_namesake(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Containers can have the same process id and the same host name; their processes are still two.
+    """
+    monkeypatch.setattr(os, "getpid", lambda: 7)
+    monkeypatch.setattr(socket, "gethostname", lambda: "spark-driver")
+    server = Server()
+    old, new = make_session(server, process_name()), make_session(server, process_name())
+    old.record(stream_offset(1, 2, 0))
+    new.record(stream_offset(1, 2, 0))
+
+    with pytest.raises(ClaimLostError):
+        old.record(stream_offset(5, 5, 1))
+    with pytest.raises(ProgressError, match="written by query q .process 7 on spark-driver #"):
+        old.record(stream_offset(5, 5, 1))
+    new.record(stream_offset(3, 4, 1))
+    assert server.records[T0].offset == 3
 
 
 def test_another_query_waits_for_the_owner() -> None:
