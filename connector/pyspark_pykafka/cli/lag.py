@@ -24,6 +24,7 @@ from pyspark_pykafka.cli.progress_store import (
 from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.errors import AuthorizationError, OptionsError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
+from pyspark_pykafka.progress.store import is_recreated
 from pyspark_pykafka.schema import SOURCE_TYPES
 from pyspark_pykafka.source.factory import fetch_settings, metadata_client
 
@@ -40,6 +41,7 @@ _SCHEMA = pa.schema([("timestamp", SOURCE_TYPES["timestamp"])])
 # Only one record of each partition is needed.
 _MEMORY_BYTES = 1 << 20
 _WATCH_SECONDS = 2.0
+_NO_RECORD = "A partition without a recorded offset shows '-', and is not in the total."
 _HEAD = ("TOPIC", "PARTITION", "OFFSET", "END", "LAG", "BEHIND")
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 
@@ -48,7 +50,9 @@ class PartitionLag(NamedTuple):
     """
     The lag of a partition. Values that are not recorded or not known are None.
 
-    ``seconds`` is the age of the first record that the query has not read.
+    ``lag`` counts from the recorded ``offset``, or from the log's start if the topic was deleted
+    and recreated since; it is not negative. ``seconds`` is the age of the first record that the
+    query has not read.
     """
 
     topic: str
@@ -81,17 +85,19 @@ class LagReader:
         only leaves out the seconds.
         """
         records = existing_records(self._options)
-        tps = self._client.partitions_for({tp.topic for tp in records})
+        existing = self._client.existing({tp.topic for tp in records})
+        tps, ids = existing.partitions, existing.topic_ids
         ends, log_starts = self._client.end_offsets(tps), self._client.log_start_offsets(tps)
         lags = []
         for tp in sorted(ends):
             if tp not in records:
                 lags.append(PartitionLag(*tp, None, ends[tp], None, None))
                 continue
-            offset = records[tp].offset
-            start = max(offset, log_starts.get(tp, offset))
-            seconds_behind = self._seconds_behind(tp, start, ends[tp])
-            lag = ends[tp] - offset
+            log_start, offset = log_starts.get(tp, 0), records[tp].offset
+            # A recorded offset is not an offset of the topic that took the name later.
+            unread = log_start if is_recreated(records[tp], ids.get(tp.topic)) else offset
+            seconds_behind = self._seconds_behind(tp, max(unread, log_start), ends[tp])
+            lag = max(ends[tp] - unread, 0)
             lags.append(PartitionLag(*tp, offset, ends[tp], lag, seconds_behind))
         return lags
 
@@ -116,7 +122,7 @@ class LagReader:
 
 def total_lag(lags: list[PartitionLag]) -> int:
     """
-    Return the number of offsets that the query has not read.
+    Return the number of offsets that the query has not read, in the partitions with a record.
     """
     return sum(each.lag for each in lags if each.lag is not None)
 
@@ -219,7 +225,8 @@ def _offsets_between(earlier: list[PartitionLag], later: list[PartitionLag]) -> 
     """
     earlier_offsets = {lag[:2]: lag.offset for lag in earlier if lag.offset is not None}
     return sum(
-        lag.offset - earlier_offsets[lag[:2]]
+        # A recorded offset moves back with 'pykafka progress set', and in a recreated topic.
+        max(lag.offset - earlier_offsets[lag[:2]], 0)
         for lag in later
         if lag.offset is not None and lag[:2] in earlier_offsets
     )
@@ -227,6 +234,7 @@ def _offsets_between(earlier: list[PartitionLag], later: list[PartitionLag]) -> 
 
 def _add_lag_arguments(parser: argparse.ArgumentParser) -> None:
     add_store_arguments(parser)
+    parser.epilog = f"{_NO_RECORD} {parser.epilog}"
     parser.add_argument(
         "--watch",
         type=seconds,

@@ -116,8 +116,15 @@ class MetadataClient:
         """
         Return the partitions of the topics, in order, without topics that do not exist.
         """
+        return [*self.existing(topics).partitions]
+
+    def existing(self, topics: Iterable[str]) -> Assignment:
+        """
+        Return the partitions and ids of the topics, without topics that do not exist.
+        """
         names = set(topics)
-        return _partitions(self._retrying(lambda: self._topics(names)))
+        found = self._retrying(lambda: self._topics(names))
+        return Assignment(tuple(_partitions(found)), _ids(found))
 
     def leader_addresses(
         self, tps: Iterable[TopicPartition]
@@ -169,8 +176,11 @@ class MetadataClient:
 
 
 def _assignment(topics: Mapping[str, Topic]) -> Assignment:
-    ids = {name: topic.id for name, topic in topics.items() if topic.id is not None}
-    return Assignment(tuple(_partitions(topics)), ids)
+    return Assignment(tuple(_partitions(topics)), _ids(topics))
+
+
+def _ids(topics: Mapping[str, Topic]) -> dict[str, str]:
+    return {name: topic.id for name, topic in topics.items() if topic.id is not None}
 
 
 def _partitions(topics: Mapping[str, Topic]) -> list[TopicPartition]:

@@ -112,7 +112,7 @@ def advance(
     for tp, offset in completed.offsets.items():
         topic_id = completed.topic_ids.get(tp.topic)
         record = stored.get(tp)
-        if record is not None and not _is_recreated(record, topic_id):
+        if record is not None and not is_recreated(record, topic_id):
             if record.offset > offset:
                 ahead[tp] = record.offset
                 continue
@@ -161,7 +161,7 @@ def check_topic_ids(stored: Mapping[TopicPartition, Record], topic_ids: Mapping[
     """
     Raise :class:`ProgressError` if a recorded topic has been deleted and recreated since.
     """
-    recreated = [tp for tp in sorted(stored) if _is_recreated(stored[tp], topic_ids.get(tp.topic))]
+    recreated = [tp for tp in sorted(stored) if is_recreated(stored[tp], topic_ids.get(tp.topic))]
     if recreated:
         tp = recreated[0]
         msg = (
@@ -209,7 +209,10 @@ def next_owner(owner: Owner, last: Owner | None) -> Owner:
     return replace(owner, epoch=last.epoch + 1)
 
 
-def _is_recreated(record: Record, topic_id: str | None) -> bool:
+def is_recreated(record: Record, topic_id: str | None) -> bool:
+    """
+    Whether the record's topic was deleted and recreated since; unknown ids count as equal.
+    """
     return record.topic_id is not None and topic_id is not None and record.topic_id != topic_id
 
 
