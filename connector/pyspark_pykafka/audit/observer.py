@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import re
 import threading
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,9 @@ ID_COLUMNS = ("topic", "partition", "offset")
 
 #: The same for a query of one topic: hashing the topic's name doubles the cost of an id.
 SINGLE_TOPIC_ID_COLUMNS = ID_COLUMNS[1:]
+
+#: A place where an auditor observes a query: the end of an observation's name.
+_POINT = re.compile(r"source|sink|dropped-[0-9]+")
 
 
 class Auditor:
@@ -218,9 +222,10 @@ class AuditListener(StreamingQueryListener):
     def _report(self, progress: StreamingQueryProgress) -> AuditReport | None:
         prefix = f"{self._auditor.name}."
         observed = {
-            name.removeprefix(prefix): _checksums(row)
+            point: _checksums(row)
             for name, row in progress.observedMetrics.items()
-            if name.startswith(prefix)
+            # Another auditor's name can begin with this one's and a dot.
+            if name.startswith(prefix) and _POINT.fullmatch(point := name.removeprefix(prefix))
         }
         if not observed:
             return None
