@@ -21,6 +21,7 @@ from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.progress.factory import make_progress_store, read_progress_records
 from pyspark_pykafka.progress.group_store import GroupStore
+from pyspark_pykafka.progress.record import Owner
 from pyspark_pykafka.progress.recorder import Recorder
 from pyspark_pykafka.progress.store import ClaimLostError
 from pyspark_pykafka.progress.store_session import StoreSession
@@ -233,6 +234,28 @@ def test_another_user_cannot_access_the_nodes(
         with pytest.raises(Exception, match="not allowed; zookeeperDigest must be") as caught:
             offset_of(stranger)
         assert "HIDDEN" not in str(caught.value)
+
+
+def test_another_user_cannot_write_readable_nodes(
+    kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: TopicFactory
+) -> None:
+    """
+    Nodes with ``zookeeperAcl=readable`` can be read by others, who are told at once that they must
+    not write.
+    """
+    name = topic(1)
+    config = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
+    config |= {"zookeeperRoot": f"/{name}", "zookeeperAcl": "readable"}
+    config |= {"zookeeperDigest": "me:SECRET"}
+    session = StoreSession(make_progress_store(parse_stream_source(config)), "the test")
+    session.record(stream_offset(name, 1, "q"))
+    session.close()
+
+    stranger = {**config, "zookeeperDigest": "you:HIDDEN"}
+    assert offset_of(stranger) == 1
+    with pytest.raises(Exception, match="claiming .*: not allowed; zookeeperDigest must be"):
+        make_progress_store(parse_stream_source(stranger)).claim(Owner("q", "other", 0), [name])
+    assert offset_of(config) == 1
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,13 @@ from typing import TYPE_CHECKING, Any
 from kazoo.client import KazooClient, KazooState
 from kazoo.exceptions import (
     AuthFailedError,
+    BadVersionError,
     ConnectionClosedError,
     ConnectionLoss,
     KazooException,
     NoAuthError,
+    NodeExistsError,
+    NoNodeError,
     RolledBackError,
     RuntimeInconsistency,
     SessionExpiredError,
@@ -44,6 +47,9 @@ _ACLS = {
 
 # Lost connections and timeouts: the server may or may not have executed the request.
 _TRANSIENT = (KazooTimeoutError, ConnectionLoss, ConnectionClosedError, SessionExpiredError)
+
+# Another process has changed the nodes of a transaction; every other error is not a conflict.
+_CONFLICTS = (BadVersionError, NodeExistsError, NoNodeError)
 
 
 class ZooKeeperSession:
@@ -130,14 +136,21 @@ def response(pending: Any) -> Any:
     return pending.get(timeout=_RESPONSE_SECONDS)
 
 
-def transaction_failures(results: list[Any]) -> str:
+def transaction_conflicts(results: list[Any]) -> str:
     """
-    Return the errors of a transaction, without those of steps that were merely rolled back.
+    Return the conflicts with other processes that have made a transaction fail; empty if it did
+    not fail.
+
+    kazoo returns the errors of a transaction's steps among the results. Any other error, such as a
+    missing permission, is raised. Steps that were merely rolled back do not count.
     """
     errors = [result for result in results if isinstance(result, Exception)]
     causes = [
         error for error in errors if not isinstance(error, RolledBackError | RuntimeInconsistency)
     ]
+    for cause in causes:
+        if not isinstance(cause, _CONFLICTS):
+            raise cause
     return ", ".join(sorted({type(error).__name__ for error in causes or errors}))
 
 

@@ -28,7 +28,7 @@ from pyspark_pykafka.progress.store import Claim, ClaimLostError, chunks, next_o
 from pyspark_pykafka.progress.zookeeper_session import (
     ZooKeeperSession,
     response,
-    transaction_failures,
+    transaction_conflicts,
 )
 from pyspark_pykafka.retry import Deadline
 
@@ -168,13 +168,14 @@ class ZooKeeperStore:
                 if holder is not None:
                     transaction.delete(self._holder_path, version=holder_version)
                 transaction.create(self._holder_path, owner_to_node(new), ephemeral=True)
-                if not transaction_failures(response(transaction.commit_async())):
+                if not transaction_conflicts(response(transaction.commit_async())):
                     self._token = stat.version + 1
                     return new
                 # Another process was faster; the next iteration sees its node.
-            elif deadline.expired:
+            if deadline.expired:
                 msg = (
-                    f"progress below {self._base} in ZooKeeper is written by {holder}; only one "
+                    f"progress below {self._base} in ZooKeeper is written by "
+                    f"{holder or 'another process'}; only one "
                     "query at a time can use a zookeeperId: stop the other one, or set another id"
                 )
                 raise ProgressError("PROGRESS_OWNED", msg)
@@ -236,9 +237,9 @@ class ZooKeeperStore:
         return transaction
 
     def _commit(self, transaction: TransactionRequest) -> None:
-        failures = transaction_failures(response(transaction.commit_async()))
-        if failures:
-            msg = f"another process changed the nodes below {self._base} in ZooKeeper: {failures}"
+        conflicts = transaction_conflicts(response(transaction.commit_async()))
+        if conflicts:
+            msg = f"another process changed the nodes below {self._base} in ZooKeeper: {conflicts}"
             raise ClaimLostError(msg)
 
     def _path(self, tp: TopicPartition) -> str:

@@ -1,0 +1,187 @@
+"""
+Transactions that ZooKeeper refuses. kazoo returns their errors among the results; its client is a
+stand-in here.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import pytest
+from kazoo.exceptions import (
+    BadVersionError,
+    InvalidACLError,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    RolledBackError,
+    RuntimeInconsistency,
+)
+
+from pyspark_pykafka.errors import AuthorizationError, ProgressError
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.options import ZooKeeperNodes
+from pyspark_pykafka.progress import zookeeper_session
+from pyspark_pykafka.progress.record import Owner, Record
+from pyspark_pykafka.progress.store import ClaimLostError
+from pyspark_pykafka.progress.zookeeper_store import ZooKeeperStore
+
+REFUSED = [NoAuthError(), RolledBackError(), RuntimeInconsistency()]
+
+
+class Response(NamedTuple):
+    """
+    A response that has arrived: a result, or an error.
+    """
+
+    result: Any
+
+    def get(self, timeout: float) -> Any:
+        assert timeout > 0
+        if isinstance(self.result, Exception):
+            raise self.result
+        return self.result
+
+
+class NodeStat(NamedTuple):
+    """
+    The status of a node.
+    """
+
+    version: int
+
+
+class Transaction:
+    """
+    Accepts any step, and has the given results.
+    """
+
+    def __init__(self, results: list[Any]) -> None:
+        self._results = results
+
+    def check(self, *_: object, **__: object) -> None: ...
+
+    set_data = create = delete = check
+
+    def commit_async(self) -> Response:
+        return Response(self._results)
+
+
+class Client:
+    """
+    Has an id without holder and without partitions; transactions have these results in turn, the
+    last of them for ever.
+    """
+
+    state = "CONNECTED"
+    client_id = (1, b"")
+
+    def __init__(self, results: list[list[Any]]) -> None:
+        self._results = results
+        self.transactions = 0
+
+    def transaction(self) -> Transaction:
+        self.transactions += 1
+        return Transaction(self._results[min(self.transactions, len(self._results)) - 1])
+
+    def get_async(self, path: str) -> Response:
+        return Response(NoNodeError() if path.endswith("@owner") else (b"", NodeStat(3)))
+
+    def get_children_async(self, _: str) -> Response:
+        return Response([])
+
+    def ensure_path_async(self, _: str) -> Response:
+        return Response(None)
+
+    def start(self, *_: object) -> None: ...
+
+    stop = close = start
+
+
+class Clock:
+    """
+    Stands still, except for sleeps.
+    """
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        assert seconds > 0, "a busy loop"
+        self.seconds += seconds
+
+
+def make_store(monkeypatch: pytest.MonkeyPatch, *results: list[Any]) -> ZooKeeperStore:
+    """
+    Return a store whose transactions have these results.
+    """
+    client, clock = Client([*results]), Clock()
+    monkeypatch.setattr(zookeeper_session, "KazooClient", lambda *_, **__: client)
+    nodes = ZooKeeperNodes("zk:2181", "/pykafka", "etl", 6_000, None, "open")
+    return ZooKeeperStore(nodes, lambda _: {}, clock.now, clock.sleep)
+
+
+def test_claim_without_permission(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A claim of nodes that another user owns names the option at once; it was repeated for ever.
+    """
+    store = make_store(monkeypatch, REFUSED)
+
+    with pytest.raises(AuthorizationError, match="not allowed; zookeeperDigest must be a user"):
+        store.claim(Owner("q", "run", 0), ["t"])
+
+
+def test_write_without_permission(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A write to nodes that another user owns is no lost claim, which would be claimed again.
+    """
+    store = make_store(monkeypatch, [], REFUSED)
+    store.claim(Owner("q", "run", 0), ["t"])
+
+    with pytest.raises(AuthorizationError, match="writing to /pykafka/etl"):
+        store.write({TopicPartition("t", 0): Record(1)})
+
+
+def test_other_refusals_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Only a conflict with another process is worth another attempt.
+    """
+    store = make_store(monkeypatch, [InvalidACLError(), RuntimeInconsistency()])
+
+    with pytest.raises(ProgressError, match="InvalidACLError") as caught:
+        store.claim(Owner("q", "run", 0), ["t"])
+    assert caught.value.condition == "ZOOKEEPER_REFUSED"
+
+
+def test_claim_after_a_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A claim is repeated if another process was faster and has ended since then.
+    """
+    store = make_store(monkeypatch, [BadVersionError(), RuntimeInconsistency()], [])
+
+    assert store.claim(Owner("q", "run", 0), ["t"]).owner.epoch == 1
+
+
+def test_endless_conflicts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    If other processes are always faster, the claim ends at its deadline.
+    """
+    store = make_store(monkeypatch, [RolledBackError(), NodeExistsError()])
+
+    with pytest.raises(ProgressError, match="written by another process") as caught:
+        store.claim(Owner("q", "run", 0), ["t"])
+    assert caught.value.condition == "PROGRESS_OWNED"
+
+
+def test_write_after_another_claim(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A failed check of the token is a lost claim.
+    """
+    store = make_store(monkeypatch, [], [BadVersionError(), RuntimeInconsistency()])
+    store.claim(Owner("q", "run", 0), ["t"])
+
+    with pytest.raises(ClaimLostError, match="another process changed .*: BadVersionError"):
+        store.write({TopicPartition("t", 0): Record(1)})
