@@ -45,6 +45,15 @@ _SINK_TYPES: dict[str, tuple[tuple[pa.DataType, ...], str]] = {
 SINK_COLUMNS = tuple(_SINK_TYPES)
 
 
+def epoch_seconds(timestamp: pa.TimestampScalar) -> float:
+    """
+    Return a record's timestamp in seconds since 1970.
+
+    Producers may set any timestamp, also one that is no date in Python (after the year 9999).
+    """
+    return float(timestamp.value) / 1e6
+
+
 def check_source_schema(schema: pa.Schema, *, include_headers: bool) -> None:
     """
     Raise :class:`OptionsError` if a user's schema has columns or types that a record lacks.

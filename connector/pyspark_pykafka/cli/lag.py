@@ -25,7 +25,7 @@ from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.errors import AuthorizationError, OptionsError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.progress.store import is_recreated
-from pyspark_pykafka.schema import SOURCE_TYPES
+from pyspark_pykafka.schema import SOURCE_TYPES, epoch_seconds
 from pyspark_pykafka.source.factory import fetch_settings, metadata_client
 
 if TYPE_CHECKING:
@@ -116,8 +116,7 @@ class LagReader:
         if first is None:
             # Only gaps are left: control records, or records that compaction has removed.
             return 0.0
-        timestamp: float = first.column(0)[0].as_py().timestamp()
-        return max(self._now() - timestamp, 0.0)
+        return max(self._now() - epoch_seconds(first.column(0)[0]), 0.0)
 
 
 def total_lag(lags: list[PartitionLag]) -> int:

@@ -196,7 +196,7 @@ def check_clock(topic: str, newest: float, now: float) -> Finding:
     Check that the newest record is not from the future. If it is, the clock of this machine or of
     a producer is wrong.
     """
-    timestamp = datetime.fromtimestamp(newest, tz=UTC).isoformat(timespec="seconds")
+    timestamp = _format_time(newest)
     ahead = newest - now
     if ahead <= _MAX_CLOCK_SECONDS:
         return ok("clock", f"the newest record of {topic} is from {timestamp}")
@@ -207,3 +207,11 @@ def check_clock(topic: str, newest: float, now: float) -> Finding:
         "correct the clock of this machine or of the producers: starts and ends by time depend on "
         "both",
     )
+
+
+def _format_time(seconds: float) -> str:
+    try:
+        return datetime.fromtimestamp(seconds, tz=UTC).isoformat(timespec="seconds")
+    except (ValueError, OverflowError, OSError):
+        # A producer may set any timestamp, also one after the year 9999.
+        return f"{seconds * 1000:.0f} ms since 1970"

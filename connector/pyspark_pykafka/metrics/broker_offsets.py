@@ -18,7 +18,7 @@ from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.offsets import LATEST, OffsetRange, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.schema import SOURCE_TYPES
+from pyspark_pykafka.schema import SOURCE_TYPES, epoch_seconds
 from pyspark_pykafka.source.factory import fetch_settings, metadata_client
 from pyspark_pykafka.source.subscription import matches
 
@@ -53,8 +53,7 @@ class UnreadRecords:
         """
         for batch in fetch(OffsetRange(tp, position, LATEST), self._settings):
             if batch.num_rows:
-                offset, timestamp = (batch.column(i)[0].as_py() for i in range(2))
-                return offset, timestamp.timestamp()
+                return batch.column(0)[0].as_py(), epoch_seconds(batch.column(1)[0])
         return position, self._now()
 
 
@@ -94,8 +93,8 @@ class BrokerOffsets:
 
 class BrokerOffsetsThread:
     """
-    Refreshes the lags in the background until it is closed. An outage is logged once; the thread
-    continues.
+    Refreshes the lags in the background until it is closed. An outage or another error is logged
+    once; the thread continues.
     """
 
     def __init__(self, offsets: BrokerOffsets, seconds: float) -> None:
@@ -117,9 +116,13 @@ class BrokerOffsetsThread:
         while not self._closed.wait(self._seconds):
             try:
                 self._offsets.refresh()
-            except PykafkaError as error:
+            except Exception as error:
                 if not self._is_failing:
-                    logger.warning("The lag cannot be read at the moment: %s", error)
+                    # The traceback of an error of a broker says nothing.
+                    traceback = None if isinstance(error, PykafkaError) else error
+                    logger.warning(
+                        "The lag cannot be read at the moment: %s", error, exc_info=traceback
+                    )
                 self._is_failing = True
             else:
                 if self._is_failing:

@@ -162,3 +162,13 @@ def test_records_from_the_future(ahead: float, status: str) -> None:
 
     assert finding.status == status
     assert ("90 s later than this machine's clock" in finding.text) == (ahead == 90)
+
+
+def test_a_timestamp_that_is_no_date() -> None:
+    """
+    A record from the year 55000 is shown in milliseconds.
+    """
+    finding = check_clock("t", 1_673_000_000_000, 1_000_000)
+
+    assert finding.status == "warning"
+    assert "is from 1673000000000000 ms since 1970, 1672999000000 s later" in finding.text

@@ -1,0 +1,107 @@
+"""
+The age of the first unread record, and the thread that reads it; the brokers are stand-ins.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+from pyspark_pykafka.cli import lag
+from pyspark_pykafka.metrics import broker_offsets
+from pyspark_pykafka.metrics.broker_offsets import BrokerOffsetsThread, UnreadRecords
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.progress.record import Record
+from pyspark_pykafka.schema import SOURCE_TYPES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+TP = TopicPartition("t", 0)
+OPTIONS = parse_stream_source({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
+
+# The year 55000, as of a producer that takes microseconds for milliseconds.
+NO_DATE_MICROS = 1_673_000_000_000_000_000
+
+
+@pytest.fixture
+def unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Let each fetch return one record at offset 7 whose timestamp is no date in Python.
+    """
+    values = {"offset": [7], "timestamp": [NO_DATE_MICROS]}
+
+    def fetch(_: object, settings: Any) -> Iterator[pa.RecordBatch]:
+        columns = [pa.array(values[f.name]).cast(SOURCE_TYPES[f.name]) for f in settings.schema]
+        yield pa.record_batch(columns, schema=settings.schema)
+
+    for module in (broker_offsets, lag):
+        monkeypatch.setattr(module, "fetch", fetch)
+
+
+@pytest.mark.usefixtures("unread")
+def test_unread_record_with_a_timestamp_that_is_no_date() -> None:
+    """
+    The first unread record may have any timestamp.
+    """
+    assert UnreadRecords(OPTIONS).first(TP, 5) == (7, NO_DATE_MICROS / 1e6)
+
+
+@pytest.mark.usefixtures("unread")
+@pytest.mark.parametrize(("now", "age"), [(0.0, 0.0), (2e12, 2e12 - 1_673_000_000_000)])
+def test_lag_with_a_timestamp_that_is_no_date(
+    monkeypatch: pytest.MonkeyPatch, now: float, age: float
+) -> None:
+    """
+    `pykafka lag` shows an age of 0 for records from the future.
+    """
+
+    class Brokers:
+        def partitions_for(self, _: object) -> list[TopicPartition]:
+            return [TP]
+
+        def end_offsets(self, _: object) -> dict[TopicPartition, int]:
+            return {TP: 9}
+
+        def log_start_offsets(self, _: object) -> dict[TopicPartition, int]:
+            return {TP: 0}
+
+    monkeypatch.setattr(lag, "metadata_client", lambda _: Brokers())
+    monkeypatch.setattr(lag, "existing_records", lambda _: {TP: Record(5)})
+
+    reader = lag.LagReader(OPTIONS, lambda: now)
+    assert [(each.lag, each.seconds) for each in reader.read()] == [(4, age)]
+
+
+class FailingOnce:
+    """
+    A lag whose first refresh fails with an error that the connector does not know.
+    """
+
+    def __init__(self) -> None:
+        self.refreshes = 0
+        self.refreshed = threading.Event()
+
+    def refresh(self) -> None:
+        self.refreshes += 1
+        if self.refreshes == 1:
+            raise OverflowError("date value out of range")
+        self.refreshed.set()
+
+
+def test_thread_goes_on_after_an_error(caplog: pytest.LogCaptureFixture) -> None:
+    """
+    Any error is logged, and the next refresh takes place.
+    """
+    offsets: Any = FailingOnce()
+    with caplog.at_level(logging.INFO, "pyspark_pykafka"):
+        thread = BrokerOffsetsThread(offsets, 0.01)
+        assert offsets.refreshed.wait(10)
+        thread.close()
+
+    assert "cannot be read at the moment: date value out of range" in caplog.text
