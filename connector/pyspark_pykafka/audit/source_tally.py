@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark_pykafka.audit.source_progress import SourceProgress
+    from pyspark_pykafka.options.format_values import FormatOptions
 
     #: Checksums by scope: :data:`WHOLE_BATCH`, or a partition as text.
     Checksums = Mapping[str, Checksum]
@@ -45,6 +46,7 @@ class SourceTally:
 
     def __init__(self, options: Mapping[str, str], partitions: Sequence[TopicPartition]) -> None:
         self._options = parse_stream_source(options)
+        _check_every_record_has_a_row(self._options.formats)
         unknown = [tp for tp in partitions if not matches(self._options.strategy, tp)]
         if unknown:
             msg = (
@@ -135,3 +137,22 @@ class SourceTally:
             offsets = batch.column(0).to_numpy()
             checksum += checksum_of_offsets(r.tp, offsets, include_topic=self.include_topic)
         return checksum
+
+
+def _check_every_record_has_a_row(formats: FormatOptions) -> None:
+    """
+    Raise :class:`OptionsError` if a read without a fault has fewer rows than offsets.
+    """
+    mistakes = []
+    if formats.on_bad_record == "deadletter":
+        mistakes.append(
+            "onBadRecord is 'deadletter', but records without a row would be reported as missing; "
+            "make the auditor without options, so that it observes the source"
+        )
+    if formats.drops_tombstones:
+        mistakes.append(
+            "debeziumTombstones is 'drop', but records without a row would be reported as missing; "
+            "set it to keep, or make the auditor without options, so that it observes the source"
+        )
+    if mistakes:
+        raise OptionsError(tuple(mistakes))
