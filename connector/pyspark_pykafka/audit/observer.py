@@ -167,7 +167,9 @@ class AuditListener(StreamingQueryListener):
 
     Add it before the query starts. ``on_report`` is called for each batch; an incomplete batch is
     logged as well. ``on_timeout`` is called with the query's id, once, if the query neither
-    finishes a batch nor reports that it is idle for ``timeout`` seconds.
+    finishes a batch nor reports that it is idle for ``timeout`` seconds. Spark's events name no
+    auditor before the first batch, so until then this covers every query of the session; from then
+    on only those whose batches had the auditor's metrics.
     """
 
     def __init__(
@@ -183,6 +185,8 @@ class AuditListener(StreamingQueryListener):
         self._timeout = timeout
         self._on_timeout = on_timeout
         self._timers: dict[str, threading.Timer] = {}
+        #: By running query, whether a batch had the auditor's metrics; absent before the first one.
+        self._is_audited: dict[str, bool] = {}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """
@@ -203,8 +207,10 @@ class AuditListener(StreamingQueryListener):
         query = str(event.progress.id)
         # Computing the entered records may take longer than the timeout.
         self._stop_timer(query)
+        checksums = self._checksums(event.progress)
+        self._is_audited[query] = bool(checksums) or self._is_audited.get(query, False)
         try:
-            report = self._report(event.progress)
+            report = self._report(event.progress, checksums)
         except OffsetsError as error:
             logger.error(  # noqa: TRY400 (the message is complete)
                 "audit %s: micro-batch %d cannot be audited: %s",
@@ -219,14 +225,21 @@ class AuditListener(StreamingQueryListener):
             logger.log(logging.ERROR if report.has_mismatch else logging.WARNING, "%s", report)
         self._on_report(report)
 
-    def _report(self, progress: StreamingQueryProgress) -> AuditReport | None:
+    def _checksums(self, progress: StreamingQueryProgress) -> dict[str, Mapping[str, Checksum]]:
+        """
+        Return the checksums of a batch that the auditor observed, by point.
+        """
         prefix = f"{self._auditor.name}."
-        observed = {
+        return {
             point: _checksums(row)
             for name, row in progress.observedMetrics.items()
             # Another auditor's name can begin with this one's and a dot.
             if name.startswith(prefix) and _POINT.fullmatch(point := name.removeprefix(prefix))
         }
+
+    def _report(
+        self, progress: StreamingQueryProgress, observed: dict[str, Mapping[str, Checksum]]
+    ) -> AuditReport | None:
         if not observed:
             return None
         name, batch_id, tally = self._auditor.name, progress.batchId, self._auditor.source_tally
@@ -243,10 +256,11 @@ class AuditListener(StreamingQueryListener):
         Stop the timeout.
         """
         self._stop_timer(str(event.id))
+        self._is_audited.pop(str(event.id), None)
 
     def _start_timer(self, query: str) -> None:
         self._stop_timer(query)
-        if self._timeout is not None:
+        if self._timeout is not None and self._is_audited.get(query, True):
             timer = threading.Timer(self._timeout, self._on_overdue, (query,))
             timer.daemon = True
             self._timers[query] = timer

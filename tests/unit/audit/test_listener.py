@@ -1,21 +1,60 @@
 """
-Which observed metrics an audit listener takes for its auditor's.
+Which queries and which observed metrics an audit listener takes for its auditor's.
 """
 
 from __future__ import annotations
 
+import threading
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
+import pytest
 from pyspark.sql import Row
 
 from pyspark_pykafka import AuditListener, Auditor
 from pyspark_pykafka.audit.report import Verdict
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql.streaming.listener import QueryProgressEvent
 
     from pyspark_pykafka.audit.report import AuditReport
+
+
+class ManualTimer:
+    """
+    A timer that expires when a test says so.
+    """
+
+    running: list[ManualTimer]
+
+    def __init__(self, _: float, function: Callable[..., None], arguments: tuple[str, ...]) -> None:
+        self._function = function
+        self._arguments = arguments
+
+    def start(self) -> None:
+        self.running.append(self)
+
+    def cancel(self) -> None:
+        if self in self.running:
+            self.running.remove(self)
+
+    @classmethod
+    def expire_all(cls) -> None:
+        while cls.running:
+            timer = cls.running.pop()
+            timer._function(*timer._arguments)
+
+
+@pytest.fixture
+def timers(monkeypatch: pytest.MonkeyPatch) -> type[ManualTimer]:
+    """
+    Return the class that stands in for ``threading.Timer``.
+    """
+    ManualTimer.running = []
+    monkeypatch.setattr(threading, "Timer", ManualTimer)
+    return ManualTimer
 
 
 def progressed(query: str, *points: str, count: int = 3) -> QueryProgressEvent:
@@ -25,6 +64,13 @@ def progressed(query: str, *points: str, count: int = 3) -> QueryProgressEvent:
     metrics = {point: Row(**{"count the batch": count, "sum the batch": count}) for point in points}
     progress = SimpleNamespace(id=query, batchId=0, observedMetrics=metrics)
     return cast("QueryProgressEvent", SimpleNamespace(progress=progress))
+
+
+def of(query: str) -> Any:
+    """
+    Return a start, an idle trigger or the end of a query.
+    """
+    return SimpleNamespace(id=query)
 
 
 def test_metrics_of_an_auditor_with_a_longer_name_are_ignored() -> None:
@@ -54,3 +100,58 @@ def test_all_points_of_the_auditor_are_compared() -> None:
     )
 
     assert (reports[0].whole_batch.entered, reports[0].whole_batch.left) == (3, 9)
+
+
+def test_timeout_of_other_queries_ends_with_their_first_batch(timers: type[ManualTimer]) -> None:
+    """
+    A micro-batch without the auditor's metrics belongs to a query that it does not audit.
+    """
+    overdue: list[str] = []
+    listener = AuditListener(Auditor("flights"), timeout=60.0, on_timeout=overdue.append)
+    for query in ("audited", "other"):
+        listener.onQueryStarted(of(query))
+    listener.onQueryProgress(progressed("audited", "flights.source", "flights.sink"))
+    for _ in range(2):
+        listener.onQueryProgress(progressed("other", "flights.late.sink"))
+        listener.onQueryIdle(of("other"))
+
+    timers.expire_all()
+
+    assert overdue == ["audited"]
+
+
+def test_timeout_of_the_first_batch(timers: type[ManualTimer]) -> None:
+    """
+    Until a query's first micro-batch it is unknown whether it is audited, so it has a timeout; a
+    new run of the query is unknown again.
+    """
+    overdue: list[str] = []
+    listener = AuditListener(Auditor("flights"), timeout=60.0, on_timeout=overdue.append)
+    listener.onQueryStarted(of("q"))
+    timers.expire_all()
+    listener.onQueryProgress(progressed("q"))
+    listener.onQueryTerminated(of("q"))
+    timers.expire_all()
+
+    listener.onQueryStarted(of("q"))
+    listener.onQueryIdle(of("q"))
+    timers.expire_all()
+
+    assert overdue == ["q", "q"]
+
+
+def test_batch_without_metrics_keeps_the_timeout(timers: type[ManualTimer]) -> None:
+    """
+    A function of ``foreachBatch`` can skip a batch; the query is audited nevertheless.
+    """
+    overdue: list[str] = []
+    listener = AuditListener(Auditor("flights"), timeout=60.0, on_timeout=overdue.append)
+    listener.onQueryProgress(progressed("q", "flights.source", "flights.sink"))
+    listener.onQueryProgress(progressed("q"))
+    timers.expire_all()
+
+    listener.onQueryProgress(progressed("q"))
+    listener.onQueryTerminated(of("q"))
+    timers.expire_all()
+
+    assert overdue == ["q"]
