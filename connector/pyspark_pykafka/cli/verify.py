@@ -10,6 +10,7 @@ import contextlib
 import json
 import re
 import sys
+import traceback
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.cli.arguments import (
@@ -41,15 +42,24 @@ def _verify(arguments: argparse.Namespace) -> int:
         report = _run(arguments)
     except (PykafkaError, ServerError, FetchError, JavaNotFoundError) as error:
         text = "; ".join(error.mistakes) if isinstance(error, OptionsError) else str(error)
-        print(f"pykafka verify: {text}", file=sys.stderr)
-        if arguments.json:
-            print(json.dumps({"verdict": "void", "error": text}, indent=2))
-        return CANNOT_RUN
+        return _report_void(text, arguments)
+    except BrokenPipeError:
+        raise
+    except Exception as error:  # noqa: BLE001 (Python's exit code, 1, would mean an anomaly)
+        traceback.print_exc()
+        return _report_void(f"unexpected error: {type(error).__name__}: {error}", arguments)
     if arguments.json:
         print(json.dumps(report.to_json(), indent=2))
     else:
         print("\n".join(report.lines()))
     return report.exit_code
+
+
+def _report_void(reason: str, arguments: argparse.Namespace) -> int:
+    print(f"pykafka verify: {reason}", file=sys.stderr)
+    if arguments.json:
+        print(json.dumps({"verdict": "void", "error": reason}, indent=2))
+    return CANNOT_RUN
 
 
 def _run(arguments: argparse.Namespace) -> Report:

@@ -109,7 +109,7 @@ class EndOffsets:
         try:
             stable = self._ends(topic, IsolationLevel.READ_COMMITTED)
             return stable if stable == self._ends(topic, IsolationLevel.READ_UNCOMMITTED) else None
-        except KafkaException:
+        except (KafkaException, TimeoutError):
             return None
 
     def _ends(self, topic: str, isolation: IsolationLevel) -> dict[int, int]:

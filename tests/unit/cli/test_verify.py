@@ -91,6 +91,26 @@ def test_a_run_that_cannot_be_made_is_void(
     assert output.err == "pykafka verify: no Java\n"
 
 
+def test_an_unexpected_error_is_void(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    Any other error is no verdict on the guarantee; its exit code was that of an anomaly.
+    """
+
+    def verify(*_: object) -> Report:
+        raise RuntimeError("Java gateway process exited")
+
+    monkeypatch.setattr(run, "verify", verify)
+
+    assert main([*COMMAND, "--json"]) == 2
+    output = capsys.readouterr()
+    text = "unexpected error: RuntimeError: Java gateway process exited"
+    assert json.loads(output.out) == {"verdict": "void", "error": text}
+    assert output.err.startswith("Traceback")
+    assert output.err.endswith(f"pykafka verify: {text}\n")
+
+
 def test_unreachable_brokers(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
