@@ -14,7 +14,7 @@ import pytest
 from pyspark_pykafka.cli import lag
 from pyspark_pykafka.metrics import broker_offsets
 from pyspark_pykafka.metrics.broker_offsets import BrokerOffsetsThread, UnreadRecords
-from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.offsets import Assignment, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.progress.record import Record
 from pyspark_pykafka.schema import SOURCE_TYPES
@@ -62,8 +62,8 @@ def test_lag_with_a_timestamp_that_is_no_date(
     """
 
     class Brokers:
-        def partitions_for(self, _: object) -> list[TopicPartition]:
-            return [TP]
+        def existing(self, _: object) -> Assignment:
+            return Assignment((TP,), {})
 
         def end_offsets(self, _: object) -> dict[TopicPartition, int]:
             return {TP: 9}
