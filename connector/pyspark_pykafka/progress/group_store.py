@@ -164,8 +164,8 @@ class GroupStore:
             if deadline.expired:
                 msg = (
                     f"the consumer group '{self._group}' is in use by {', '.join(members)}; only "
-                    "one query at a time can record its progress there: stop the other one, or "
-                    "set another kafka.group.id"
+                    "one source of one query at a time can record its progress there: stop the "
+                    "other query, or give each source a kafka.group.id of its own"
                 )
                 raise ProgressError("PROGRESS_OWNED", msg)
             self._sleep(_RECHECK_SECONDS)

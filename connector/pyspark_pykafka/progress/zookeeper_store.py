@@ -175,8 +175,8 @@ class ZooKeeperStore:
             if deadline.expired:
                 msg = (
                     f"progress below {self._base} in ZooKeeper is written by "
-                    f"{holder or 'another process'}; only one "
-                    "query at a time can use a zookeeperId: stop the other one, or set another id"
+                    f"{holder or 'another process'}; only one source of one query at a time can "
+                    "use a zookeeperId: stop the other query, or give each source an id of its own"
                 )
                 raise ProgressError("PROGRESS_OWNED", msg)
             self._sleep(deadline.remaining(max_seconds=_RECHECK_SECONDS))
