@@ -43,6 +43,8 @@ _NOT_A_MEMBER = frozenset(
     {"FENCED_INSTANCE_ID", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "_FATAL"}
 )
 _NO_TOPIC = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"})
+# A member reads nothing, so it needs none of its topics.
+_TOPIC_ERRORS = _NO_TOPIC | {"TOPIC_AUTHORIZATION_FAILED", "TOPIC_EXCEPTION"}
 
 
 class GroupMember:
@@ -69,6 +71,7 @@ class GroupMember:
         self._assignments = 0
         self._claimed_at = 0
         self._expelled: KafkaError | None = None
+        self._last_error: KafkaError | None = None
         self._commit_result: tuple[KafkaError | None, list[KafkaPartition]] | None = None
 
     @property
@@ -89,7 +92,8 @@ class GroupMember:
         Join the group, and return once the coordinator has assigned the member its partitions.
         """
         with translating_errors("connecting"):
-            self.consumer, self._expelled = Consumer(self._config(owner)), None
+            self.consumer = Consumer(self._config(owner))
+        self._expelled = self._last_error = None
         # Called at the first assignment and at every later one, which a member only gets after its
         # session has expired. Nothing is ever read.
         self.consumer.subscribe(
@@ -102,12 +106,14 @@ class GroupMember:
         deadline = Deadline.after(self._timeout_seconds, self._now)
         action = f"joining the consumer group {self._group}"
         while self._assignments == before:
-            self._poll(_POLL_SECONDS, action)
+            error = self._poll(_POLL_SECONDS, action)
+            if error is not None:
+                _raise_permanent_error(error, action)
             if deadline.expired:
                 msg = (
                     f"{action}: no assignment from the coordinator within {self._timeout_seconds} s"
                 )
-                raise TimeoutExceededError(msg)
+                raise TimeoutExceededError(msg + self._reason())
 
     def start_claim(self) -> None:
         """
@@ -163,19 +169,29 @@ class GroupMember:
             consumer, self.consumer = self.consumer, None
             consumer.close()
 
-    def _poll(self, seconds: float, action: str) -> None:
+    def _poll(self, seconds: float, action: str) -> KafkaError | None:
         """
-        Poll the client, and raise the errors that it has reported.
+        Poll the client, and raise the errors of the membership and the login that it has reported.
+
+        Any other error is returned; librdkafka goes on trying.
         """
         assert self.consumer is not None
         message = self.consumer.poll(seconds)
-        if message is not None and message.error() is not None:
-            self._raise_membership_error(message.error())
+        error: KafkaError | None = None if message is None else message.error()
+        if error is not None:
+            self._last_error = error
+            self._raise_membership_error(error)
         if self._expelled is not None:
             self._raise_membership_error(self._expelled)
         self._fatal.raise_pending(action)
+        return error
+
+    def _reason(self) -> str:
+        error = self._last_error
+        return "" if error is None else f"; the last error: {error.str()} ({error.name()})"
 
     def _on_error(self, error: KafkaError) -> None:
+        self._last_error = error
         if error.name() in _NOT_A_MEMBER:
             self._expelled = error
         else:
@@ -231,6 +247,18 @@ class GroupMember:
             "error_cb": self._on_error,
             "on_commit": self._on_commit,
         }
+
+
+def _raise_permanent_error(error: KafkaError, action: str) -> None:
+    """
+    Raise an error of the coordinator that another attempt to join does not change.
+    """
+    is_local = error.code() < 0
+    if is_local or error.name() in _TOPIC_ERRORS:
+        return
+    mapped = map_kafka_error(error, action)
+    if not mapped.retriable:
+        raise mapped
 
 
 def _ignore_revocation(_: Consumer, __: list[KafkaPartition]) -> None:
