@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pyspark_pykafka.engines.contract import FetchSettings
+    from pyspark_pykafka.engines.metadata import MetadataClient
     from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 
 logger = logging.getLogger("pyspark_pykafka")
@@ -58,16 +59,10 @@ def range_in_log(requested: OffsetRange, settings: FetchSettings) -> OffsetRange
     Returns ``requested`` if the partition does not exist: the engine reports that. Raises
     :class:`OffsetsError` if the range ends before it starts.
     """
-    # Imported here, since a worker that reads without latestPerKey does not need it.
-    from pyspark_pykafka.engines.metadata import MetadataClient
-
-    tp = requested.tp
-    backend = metadata_backend(settings.kafka, settings.isolation_level, settings.engine)
-    retry = RetryPolicy(max(settings.end_retries, 1), settings.end_retry_ms / 1000)
-    client = MetadataClient(backend, retry)
+    tp, client = requested.tp, _metadata_client(settings)
     try:
         # The id first: offsets of a topic that is recreated after it are then not read.
-        topic_id = client.assignment(Assign((tp,))).topic_ids.get(tp.topic)
+        topic_id = _topic_id(client, tp)
         starts, ends = client.log_start_offsets([tp]), client.log_ends([tp])
     except UnknownTopicError:
         return requested
@@ -76,6 +71,33 @@ def range_in_log(requested: OffsetRange, settings: FetchSettings) -> OffsetRange
     watermarks = Watermarks(starts[tp], ends.offsets[tp])
     resolved = resolve_range(requested, watermarks, ends.epochs.get(tp, NO_EPOCH))
     return replace(resolved, topic_id=topic_id)
+
+
+def _is_recreated(located: OffsetRange, settings: FetchSettings) -> bool:
+    """
+    Whether another topic has the name of the range's topic now; an unknown id counts as equal.
+    """
+    if located.topic_id is None:
+        return False
+    try:
+        return _topic_id(_metadata_client(settings), located.tp) != located.topic_id
+    except UnknownTopicError:
+        # The engine reports a topic that does not exist.
+        return False
+
+
+def _topic_id(client: MetadataClient, tp: TopicPartition) -> str | None:
+    return client.assignment(Assign((tp,))).topic_ids.get(tp.topic)
+
+
+def _metadata_client(settings: FetchSettings) -> MetadataClient:
+    # Imported here, since a worker that reads without latestPerKey does not need it.
+    from pyspark_pykafka.engines.metadata import MetadataClient
+
+    backend = metadata_backend(settings.kafka, settings.isolation_level, settings.engine)
+    return MetadataClient(
+        backend, RetryPolicy(max(settings.end_retries, 1), settings.end_retry_ms / 1000)
+    )
 
 
 def latest_records(
@@ -105,7 +127,7 @@ def latest_records(
         start_epoch=located.end_epoch,
     )
     # librdkafka does not compare topic ids.
-    if locate(bounds, settings).topic_id != bounds.topic_id:
+    if _is_recreated(located, settings):
         fail = settings.fail_on_data_loss
         report_data_loss(bounds, bounds.start, bounds.end, "the topic's id has changed", fail=fail)
         return
