@@ -34,12 +34,9 @@ OLD: dict[str, Any] = {
     "name": "Order",
     "fields": [{"name": "id", "type": "int"}],
 }
-#: A wider id, and a field that the query's schema does not have.
+#: With a field that the query's schema does not have.
 NEW: dict[str, Any] = OLD | {
-    "fields": [
-        {"name": "id", "type": "long"},
-        {"name": "note", "type": "string", "default": ""},
-    ]
+    "fields": [*OLD["fields"], {"name": "note", "type": "string", "default": ""}]
 }
 #: The id of a schema that the registry gets only after the query has read a record of it.
 LATE_ID = 4000
