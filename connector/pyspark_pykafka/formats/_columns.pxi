@@ -298,6 +298,13 @@ cdef bint is_utf8(const uint8_t* at, const uint8_t* end) noexcept nogil:
     """
     cdef uint8_t first, second
     cdef uint64_t eight
+    cdef uint64_t[4] wide
+    # Most text is ASCII, which is passed 32 bytes at a time.
+    while end - at >= 32:
+        memcpy(wide, at, 32)
+        if (wide[0] | wide[1] | wide[2] | wide[3]) & <uint64_t>0x8080808080808080:
+            break
+        at += 32
     while at < end:
         first = at[0]
         if first < 0x80:

@@ -111,7 +111,8 @@ class SchemaNames:
         return self._last[1]
 
     def _search(self, headers: pa.Array) -> tuple[pa.Buffer, pa.Buffer] | None:
-        if not len(headers.flatten()):
+        # Checked first because it is cheap: most topics have no headers at all.
+        if headers.null_count == len(headers) or not len(headers.flatten()):
             return None
         headers = without_nulls(headers)
         pairs = headers.values

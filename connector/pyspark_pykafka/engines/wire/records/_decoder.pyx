@@ -382,6 +382,8 @@ cdef class BytesColumn:
 cdef class HeadersColumn:
     """
     A column of lists of (key, value); a record without headers is null.
+
+    Most topics have no headers: until the first record with headers, only the rows are counted.
     """
 
     cdef Growing ends
@@ -397,12 +399,26 @@ cdef class HeadersColumn:
         self.values = BytesColumn()
 
     cdef inline int end_row(self, bint is_null) except -1:
-        if self.rows == 0:
-            (<int32_t*>self.ends.extend(4))[0] = 0
+        if not self.ends.used:
+            if is_null:
+                self.rows += 1
+                return 0
+            self.write_nulls()
         if is_null:
             self.validity.set_null(self.rows)
         (<int32_t*>self.ends.extend(4))[0] = <int32_t>self.keys.rows
         self.rows += 1
+        return 0
+
+    cdef int write_nulls(self) except -1:
+        """
+        Write the first offset, and the offsets and nulls of the rows counted so far.
+        """
+        cdef size_t size = 4 * (self.rows + 1)
+        cdef Py_ssize_t row
+        memset(self.ends.extend(size), 0, size)
+        for row in range(self.rows):
+            self.validity.set_null(row)
         return 0
 
     cdef void undo(self) noexcept:
@@ -410,20 +426,20 @@ cdef class HeadersColumn:
         Remove the headers of the unfinished record.
         """
         cdef Py_ssize_t pairs = 0
-        if self.rows:
+        if self.ends.used:
             pairs = (<int32_t*>self.ends.start)[self.rows]
         self.keys.cut(pairs)
         self.values.cut(pairs)
 
     cdef object take(self):
         """
-        Return (rows, null count, bitmap or None, ends, keys, values).
+        Return (rows, null count, bitmap or None, ends, keys, values), or None if all rows are null.
         """
         cdef Py_ssize_t rows = self.rows
-        if rows == 0:
-            (<int32_t*>self.ends.extend(4))[0] = 0
-        nulls, bitmap = self.validity.take(rows)
         self.rows = 0
+        if not self.ends.used:
+            return None
+        nulls, bitmap = self.validity.take(rows)
         return rows, nulls, bitmap, self.ends.hand_over(), self.keys.take(), self.values.take()
 
 
@@ -610,7 +626,8 @@ cdef class RecordDecoder:
         Return the columns and start new ones.
 
         Returns (rows, key, value, offset, timestamp, timestampType, headers): None for columns that
-        are not selected, else memory of fixed width or the tuple of a variable-size column.
+        are not selected, else memory of fixed width or the tuple of a variable-size column. For
+        headers, None also means that no record has any.
         """
         rows = self.rows
         self.rows = 0

@@ -117,7 +117,9 @@ class ArrowDecoder:
     def _take(self) -> pa.RecordBatch:
         rows, *columns = self._decoder.take()
         arrays = [
-            self._constant(name, rows) if column is None else make(kind, rows, columns[column])
+            self._constant(name, rows)
+            if column is None or columns[column] is None
+            else make(kind, rows, columns[column])
             for name, kind, column, make in self._builders
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self._schema)
@@ -128,7 +130,11 @@ class ArrowDecoder:
         """
         cached = self._constants.get(name)
         if cached is None or len(cached) < rows:
-            make = {"topic": self._topics, "partition": self._partitions}[name]
+            make = {
+                "topic": self._topics,
+                "partition": self._partitions,
+                "headers": self._no_headers,
+            }[name]
             # With a few extra rows, so that a slightly larger batch does not need a new array.
             cached = self._constants[name] = make(rows + rows // 8)
         return cached.slice(0, rows)
@@ -144,26 +150,24 @@ class ArrowDecoder:
     def _partitions(self, rows: int) -> pa.Array:
         return _fixed(pa.int32(), rows, array("i", [self._tp.partition]) * rows)
 
+    def _no_headers(self, rows: int) -> pa.Array:
+        return pa.nulls(rows, self._schema.field("headers").type)
 
-# The decoder returns None for columns that are not selected, but the schema's columns always are.
 
-
-def _fixed(kind: pa.DataType, rows: int, memory: Buffer | None) -> pa.Array:
+def _fixed(kind: pa.DataType, rows: int, memory: Buffer) -> pa.Array:
     return pa.Array.from_buffers(kind, rows, [None, pa.py_buffer(memory)], null_count=0)
 
 
-def _variable(kind: pa.DataType, rows: int, column: BytesColumn | None) -> pa.Array:
+def _variable(kind: pa.DataType, rows: int, column: BytesColumn) -> pa.Array:
     """
     Return an array of bytes or strings; invalid UTF-8 is kept as it is.
     """
-    assert column is not None
     _, nulls, bitmap, ends, data = column
     buffers = [_bitmap(bitmap), pa.py_buffer(ends), pa.py_buffer(data)]
     return pa.Array.from_buffers(kind, rows, buffers, null_count=nulls)
 
 
-def _headers(kind: pa.DataType, rows: int, column: HeadersColumn | None) -> pa.Array:
-    assert column is not None
+def _headers(kind: pa.DataType, rows: int, column: HeadersColumn) -> pa.Array:
     _, nulls, bitmap, ends, keys, values = column
     arrays = [_header_keys(keys), _variable(pa.binary(), values[0], values)]
     pairs = pa.StructArray.from_arrays(arrays, fields=list(kind.value_type))
@@ -191,7 +195,8 @@ def _bitmap(memory: Buffer | None) -> pa.Buffer | None:
 
 
 #: The position of each column in the decoder's result, without the number of rows, and the function
-#: that builds its array; topic and partition are constants.
+#: that builds its array; topic and partition are constants. The decoder returns None for headers if
+#: no record has any, and for columns that are not selected, which the schema does not have.
 _BUILDERS: dict[str, tuple[int | None, Callable[[pa.DataType, int, Any], pa.Array]]] = {
     "key": (0, _variable),
     "value": (1, _variable),
