@@ -41,9 +41,9 @@ This page is written by `make proof` from recorded results of the soak and of th
 ## The soak
 
 `make soak` runs all workloads at once, on three brokers behind proxies, a ZooKeeper, and two
-drivers with two executors each (`local-cluster[2,2,1024]`), while it causes faults. The seed
+drivers with two executors each (`local-cluster[2,2,1024]`), while it injects faults. The seed
 determines the shape of each query, the driver that runs it, and the faults of each round. In the
-last quarter of a round no new fault begins. Then the remaining faults are ended, the producers
+last quarter of a round no new fault begins. Then the remaining faults are healed, the producers
 stop, and every query has {drain} s to write the remaining records.
 """
 
@@ -177,7 +177,7 @@ def _run_text(run: SoakRun) -> str:
     minutes = (run["end"] - run["start"]) / 60
     count = len(run["rounds"])
     rounds = (
-        f"{count} round{'s' * (count != 1)}, {run['round_seconds']:g} s of faults and quiet each"
+        f"{count} round{'s' * (count != 1)} of {run['round_seconds']:g} s (faults, then quiet)"
     )
     commit = run["environment"]["versions"]["commit"]
     return f"{day}, {minutes:.0f} minutes, seed {run['seed']}, commit {commit}: {rounds}"

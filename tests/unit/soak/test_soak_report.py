@@ -161,7 +161,7 @@ def test_runs_add_up_to_a_full_soak(soak: dict[str, Any]) -> None:
     assert [run["seed"] for run in runs] == [7, 8]
     assert "This is less than a full soak" not in page
     assert f"| Rounds | {FULL_ROUNDS} complete, 0 incomplete |" in page
-    assert "seed 8, commit 1: 28 rounds, 120 s" in page
+    assert "seed 8, commit 1: 28 rounds of 120 s" in page
 
 
 def test_pictures_are_the_same_for_the_same_results(soak: dict[str, Any], tmp_path: Path) -> None:
