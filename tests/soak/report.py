@@ -176,9 +176,7 @@ def _run_text(run: SoakRun) -> str:
     day = time.strftime("%Y-%m-%d", time.gmtime(run["start"]))
     minutes = (run["end"] - run["start"]) / 60
     count = len(run["rounds"])
-    rounds = (
-        f"{count} round{'s' * (count != 1)} of {run['round_seconds']:g} s (faults, then quiet)"
-    )
+    rounds = f"{count} round{'s' * (count != 1)} of {run['round_seconds']:g} s (faults, then quiet)"
     commit = run["environment"]["versions"]["commit"]
     return f"{day}, {minutes:.0f} minutes, seed {run['seed']}, commit {commit}: {rounds}"
 

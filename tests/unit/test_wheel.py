@@ -4,18 +4,14 @@ The wheel's tag says whether it fits one platform or all.
 
 from __future__ import annotations
 
-import os
-import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
 import pytest
+from tests.support.built_wheel import build_wheel, copy_sources
 
-ROOT = Path(__file__).parents[2]
-# What a checkout has: no compiled modules, and no C files that Cython has written.
-SOURCES = ("connector", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 NO_COMPILER = {"CC": "/no/compiler"}
 
 
@@ -24,35 +20,7 @@ def source(tmp_path: Path) -> Path:
     """
     Return a folder with the files of the package that the repository tracks.
     """
-    listed = subprocess.run(
-        [str(shutil.which("git")), "ls-files", *SOURCES],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-    )
-    folder = tmp_path / "source"
-    for name in listed.stdout.splitlines():
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_bytes((ROOT / name).read_bytes())
-    return folder
-
-
-def build_wheel(source: Path, folder: Path, compiler: dict[str, str]) -> tuple[Path, str]:
-    """
-    Return the wheel that pip builds, and what pip printed.
-    """
-    command = [sys.executable, "-m", "pip", "wheel", "--verbose", "--no-deps", "--wheel-dir"]
-    result = subprocess.run(
-        [*command, folder, source],
-        check=True,
-        timeout=250,
-        env={**os.environ, **compiler},
-        capture_output=True,
-        text=True,
-    )
-    (wheel,) = folder.glob("*.whl")
-    return wheel, result.stdout + result.stderr
+    return copy_sources(tmp_path / "source")
 
 
 @pytest.mark.soak
