@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
 from pyspark_pykafka.errors import check_values
-from pyspark_pykafka.failures.restarts import is_transient
+from pyspark_pykafka.failures.restarts import is_cancellation, is_transient
 from pyspark_pykafka.retry import Backoff
 
 if TYPE_CHECKING:
@@ -144,8 +144,8 @@ def bisect(
     Return the failing records of a batch that failed with ``failure``; run all other records.
 
     No record that has succeeded is run again. ``probe`` runs no records, and raises if nothing can
-    succeed at the moment. Raises the last error if the failures look like an outage, or if more
-    records fail than ``policy`` allows.
+    succeed at the moment. Raises the last error if the failures look like an outage, if more
+    records fail than ``policy`` allows, or if the query is being stopped.
     """
     return _Bisection(batch, run, probe, policy, sleep, failure).failed_records()
 
@@ -243,6 +243,8 @@ class _Bisection:
         return failed
 
     def _raise_outage(self, error: Exception) -> None:
+        if is_cancellation(error):
+            self._give_up("The query is being stopped")
         if self.policy.is_outage(error):
             self._give_up("The error is that of an outage")
 

@@ -26,6 +26,12 @@ _POLL_SECONDS = 1
 
 # An error from an executor or the planning process reaches the driver as text.
 _ERROR_NAME = re.compile(r"pyspark_pykafka\.errors\.(\w+)")
+# What the jobs and the threads of a query report that is being stopped; Spark's own streams ignore
+# these errors too (StreamExecution.isInterruptedByStop).
+_CANCELLATION = re.compile(
+    r"\[SPARK_JOB_CANCELLED\]|cancelled part of cancelled job group"
+    r"|\bjava\.lang\.InterruptedException\b|\bjava\.nio\.channels\.ClosedByInterruptException\b"
+)
 
 
 class Query(Protocol):
@@ -140,6 +146,13 @@ def is_transient(error: BaseException) -> bool:
     Whether the error is a retriable one of the connector, as in an outage.
     """
     return any(kind.retriable for kind in _connector_errors(error))
+
+
+def is_cancellation(error: BaseException) -> bool:
+    """
+    Whether a job was cancelled, as when its query is stopped: its records did not fail.
+    """
+    return _CANCELLATION.search(str(error)) is not None
 
 
 def _connector_errors(error: BaseException) -> list[type[PykafkaError]]:

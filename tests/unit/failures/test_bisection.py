@@ -201,6 +201,34 @@ def test_outage_during_bisection_sets_nothing_aside() -> None:
     assert sink.accepted
 
 
+CANCELLATIONS = {
+    "job": "org.apache.spark.SparkException: [SPARK_JOB_CANCELLED] Job 7 cancelled part of "
+    "cancelled job group 1f2e SQLSTATE: XXKDA",
+    "thread": "An error occurred while calling o99.save.\n: java.lang.InterruptedException",
+}
+
+
+@pytest.mark.parametrize("text", CANCELLATIONS.values(), ids=CANCELLATIONS)
+def test_a_stopped_query_ends_the_bisection(text: str) -> None:
+    """
+    A job that `query.stop()` cancels says nothing about its records: no other part is run, even if
+    one failure on its own would be enough.
+    """
+    sink = Sink(set())
+
+    def run_part(part: RecordSet) -> None:
+        sink.run(part)
+        raise RuntimeError(text)
+
+    for failure in (RuntimeError(text), ValueError("cannot take it")):
+        with pytest.raises(RuntimeError, match="ancelled|Interrupted"):
+            bisect(
+                batch(range(8)), failure, run_part, lambda: None, policy=PoisonPolicy(attempts=1)
+            )
+
+    assert sink.runs == 1
+
+
 @pytest.mark.parametrize("probe_works", [True, False])
 def test_batch_of_one_record_depends_on_the_probe(probe_works: bool) -> None:
     """
