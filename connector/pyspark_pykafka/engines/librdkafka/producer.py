@@ -189,12 +189,14 @@ class _Task:
         """
         Reject a missing topic or partition before the delivery timeout.
 
-        A missing topic is looked up again for ``kafka.max.block.ms``.
+        A missing topic is looked up again for ``kafka.max.block.ms``, and a missing partition once:
+        the topic may have got it since.
         """
+        partition = 0 if row.partition is None else row.partition
         count = self.partitions.get(row.topic)
-        if count is None:
+        if count is None or partition >= count:
             count = self.partitions[row.topic] = self.partition_count(row.topic)
-        if row.partition is not None and not 0 <= row.partition < count:
+        if not 0 <= partition < count:
             raise row_errors.unknown_partition(row.description, count)
 
     def partition_count(self, topic: str) -> int:

@@ -112,16 +112,23 @@ class Cluster:
         """
         return topic in self._leaders
 
-    def partitions(self, topic: str, deadline: Deadline) -> tuple[int, list[int]]:
+    def partitions(
+        self, topic: str, deadline: Deadline, min_count: int = 0
+    ) -> tuple[int, list[int]]:
         """
         Return the number of partitions of a topic, and the partitions that have a leader.
 
-        Raises as :meth:`leader` does.
+        If fewer than ``min_count`` partitions are known, the metadata is read again: from one
+        broker after another, until one has as many or several have fewer. Raises as :meth:`leader`
+        does.
         """
         if self.now() - self._updated_at.get(topic, 0.0) >= self.metadata_seconds:
             self.invalidate_metadata(topic)
+        if 0 < len(self._leaders.get(topic, ())) < min_count:
+            self.invalidate_metadata(topic)
         if topic not in self._leaders:
-            self._update_topic(topic, deadline)
+            min_partitions = {topic: min_count} if min_count else {}
+            self._update_topic(topic, deadline, min_partitions=min_partitions)
         leaders = self._leaders[topic]
         if not leaders:
             self.invalidate_metadata(topic)
@@ -286,8 +293,10 @@ class Cluster:
             raise BrokerUnavailableError(msg)
         return self._addresses[node]
 
-    def _update_topic(self, topic: str, deadline: Deadline) -> None:
-        metadata = self.metadata((topic,), deadline)
+    def _update_topic(
+        self, topic: str, deadline: Deadline, **checks: Unpack[MetadataChecks]
+    ) -> None:
+        metadata = self.metadata((topic,), deadline, **checks)
         topic_metadata = next(
             (candidate for candidate in metadata.topics if candidate.name == topic), None
         )

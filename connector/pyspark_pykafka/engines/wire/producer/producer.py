@@ -262,16 +262,18 @@ class _Producer:
             raise
         return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
 
-    def partitions(self, topic: str) -> tuple[int, list[int]]:
+    def partitions(self, topic: str, min_count: int = 0) -> tuple[int, list[int]]:
         """
         Return the number of partitions, and those with a leader; wait until the topic is created.
+
+        If fewer than ``min_count`` are known, the metadata is read again; there may still be fewer.
         """
         seconds = min(MISSING_SECONDS, self.config.block_seconds)
         missing_until = self.cluster.new_deadline(seconds)
 
         def request(deadline: Deadline) -> tuple[int, list[int]]:
             try:
-                return self.cluster.partitions(topic, deadline)
+                return self.cluster.partitions(topic, deadline, min_count)
             except UnknownTopicError as error:
                 if missing_until.expired:
                     msg = (

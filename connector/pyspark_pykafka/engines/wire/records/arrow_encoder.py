@@ -31,14 +31,15 @@ class ArrowEncoder:
     Encodes rows, whose schema :func:`schema.check_sink_schema` has accepted, into record batches.
 
     ``topic`` overrides the rows' topic column. ``partitions`` returns the number of partitions of a
-    topic, and the partitions with a leader. ``max_open_bytes`` bounds the bytes of batches that are
-    not full yet. Rows for ``ledger_topic`` are rejected.
+    topic, and the partitions with a leader; if fewer than its second argument are known, it reads
+    the metadata again. ``max_open_bytes`` bounds the bytes of batches that are not full yet. Rows
+    for ``ledger_topic`` are rejected.
     """
 
     def __init__(
         self,
         topic: str | None,
-        partitions: Callable[[str], tuple[int, Sequence[int]]],
+        partitions: Callable[[str, int], tuple[int, Sequence[int]]],
         encoder: RecordEncoder,
         max_open_bytes: int,
         *,
@@ -59,12 +60,23 @@ class ArrowEncoder:
         """
         Encode the rows and yield the full batches; partial batches stay open for more rows.
 
-        Raises :class:`RecordError` for the first row that cannot be written.
+        Raises :class:`RecordError` for the first row that cannot be written. A partition that is
+        not known counts as missing only after the metadata has been read again.
         """
         if not batch.num_rows:
             return
         self._feed(batch)
-        while (slot := self._fill(batch)) >= 0:
+        while True:
+            try:
+                slot = self._encoder.fill()
+            except RowError as error:
+                # The topic may have got partitions since its metadata was read.
+                yield from self._add_partitions(batch, error)
+                batch = batch.slice(error.row)
+                self._feed(batch)
+                continue
+            if slot < 0:
+                break
             yield self._take(slot)
         if self._encoder.open_bytes > self._max_open_bytes:
             yield from self.flush()
@@ -103,11 +115,26 @@ class ArrowEncoder:
         present = {name: column for name, column in columns.items() if column is not None}
         self._encoder.feed(batch, batch.num_rows, present, topics, now_ms)
 
-    def _fill(self, batch: pa.RecordBatch) -> int:
-        try:
-            return self._encoder.fill()
-        except RowError as error:
+    def _add_partitions(
+        self, batch: pa.RecordBatch, error: RowError
+    ) -> Iterator[tuple[TopicPartition, Payload]]:
+        """
+        Add the partition of a row if its topic has it by now, and yield the open batches.
+
+        Raises the error for the row if it has not, or if the row is invalid for another reason.
+        """
+        partition = self._requested_partition(batch, error.row)
+        if error.reason != RowError.NO_PARTITION or partition is None or partition < 0:
             raise self._record_error(batch, error) from error
+        topic = self._topic_of(batch, error.row)
+        count, available = self._read_partitions(topic, partition + 1, batch, error.row)
+        if partition >= count:
+            where = self._describe_row(batch, error.row)
+            raise row_errors.unknown_partition(where, count) from error
+        # The topic gets new slots: the records before this row must be sent first.
+        yield from self.flush()
+        self._add_topic(topic, count, available)
+        self._constant_numbers = array("i")
 
     def _topics(self, batch: pa.RecordBatch) -> memoryview:
         """
@@ -134,35 +161,50 @@ class ArrowEncoder:
     def _topic_number(self, topic: str, batch: pa.RecordBatch) -> int:
         number = self._topic_numbers.get(topic)
         if number is None:
+            # The first row for the topic, which errors describe.
+            row = 0 if self._topic else batch.column("topic").index(topic).as_py()
             if topic == self._ledger_topic:
-                raise row_errors.ledger_row(self._describe_first_row(topic, batch))
-            try:
-                count, available = self._partitions(topic)
-            except UnknownTopicError as error:
-                msg = f"{self._describe_first_row(topic, batch)} cannot be written: {error}"
-                raise UnknownTopicError(msg) from error
-            number, first_slot = self._encoder.add_topic(count, available, topic.encode())
-            assert first_slot == len(self._slots)
-            self._slots += [TopicPartition(topic, partition) for partition in range(count)]
-            self._topic_numbers[topic] = number
+                raise row_errors.ledger_row(row_errors.describe_row(topic, _key(batch, row)))
+            number = self._add_topic(topic, *self._read_partitions(topic, 0, batch, row))
         return number
 
-    def _describe_first_row(self, topic: str, batch: pa.RecordBatch) -> str:
-        """
-        Return a description of the batch's first row for a topic, for error messages.
-        """
-        row = 0 if self._topic else batch.column("topic").index(topic).as_py()
-        return row_errors.describe_row(topic, _key(batch, row))
+    def _read_partitions(
+        self, topic: str, min_count: int, batch: pa.RecordBatch, row: int
+    ) -> tuple[int, Sequence[int]]:
+        try:
+            return self._partitions(topic, min_count)
+        except UnknownTopicError as error:
+            where = row_errors.describe_row(topic, _key(batch, row))
+            msg = f"{where} cannot be written: {error}"
+            raise UnknownTopicError(msg) from error
+
+    def _add_topic(self, topic: str, count: int, available: Sequence[int]) -> int:
+        number, first_slot = self._encoder.add_topic(count, available, topic.encode())
+        assert first_slot == len(self._slots)
+        self._slots += [TopicPartition(topic, partition) for partition in range(count)]
+        self._topic_numbers[topic] = number
+        return number
+
+    def _topic_of(self, batch: pa.RecordBatch, row: int) -> str:
+        topic: str = self._topic or batch.column("topic")[row].as_py()
+        return topic
+
+    def _requested_partition(self, batch: pa.RecordBatch, row: int) -> int | None:
+        column = _array(batch, "partition")
+        partition: int | None = None if column is None else column[row].as_py()
+        return partition
+
+    def _describe_row(self, batch: pa.RecordBatch, row: int) -> str:
+        return row_errors.describe_row(
+            self._topic_of(batch, row), _key(batch, row), self._requested_partition(batch, row)
+        )
 
     def _record_error(self, batch: pa.RecordBatch, error: RowError) -> RecordError:
         if error.reason == RowError.TOO_EARLY:
             return row_errors.timestamp_too_early()
         if error.reason == RowError.NO_HEADER_KEY:
             return row_errors.null_header_key()
-        topic = self._topic or batch.column("topic")[error.row].as_py()
-        partition = _array(batch, "partition")
-        requested = None if partition is None else partition[error.row].as_py()
-        where = row_errors.describe_row(topic, _key(batch, error.row), requested)
+        where = self._describe_row(batch, error.row)
         if error.reason == RowError.NO_PARTITION:
             return row_errors.unknown_partition(where, error.detail)
         return row_errors.too_large(where, f"it has about {error.detail} bytes")
@@ -181,7 +223,7 @@ def encode_records(topic: str, records: Sequence[tuple[bytes, bytes | None]]) ->
     """
     max_bytes = sum(2 * (len(key) + len(value or b"")) + _OVERHEAD_BYTES for key, value in records)
     encoder = RecordEncoder(max_bytes, max_bytes, 0)
-    arrow_encoder = ArrowEncoder(topic, lambda _: (1, (0,)), encoder, max_bytes)
+    arrow_encoder = ArrowEncoder(topic, lambda *_: (1, (0,)), encoder, max_bytes)
     keys, values = zip(*records, strict=True)
     columns = {"key": pa.array(keys, pa.binary()), "value": pa.array(values, pa.binary())}
     ((_, payload),) = [

@@ -65,7 +65,7 @@ def arrow(rows: Sequence[dict[str, Any]], **types: pa.DataType) -> pa.RecordBatc
     return pa.RecordBatch.from_pylist(list(rows), schema=schema)
 
 
-def four_partitions(_: str) -> tuple[int, list[int]]:
+def four_partitions(_: str, __: int) -> tuple[int, list[int]]:
     """
     Return four partitions, all with a leader.
     """
@@ -217,6 +217,50 @@ def test_rows_round_trip(
     assert sorted(written) == list(range(1, len(rows) + 1))
 
 
+@settings(max_examples=60)
+@given(
+    st.lists(st.lists(_ROWS, max_size=20), min_size=1, max_size=3),
+    st.sampled_from([100, 1 << 16]),
+    st.sampled_from([None, "t"]),
+    st.randoms(use_true_random=False),
+)
+def test_topics_get_partitions_at_any_row(
+    parts: list[list[dict[str, Any]]],
+    batch_bytes: int,
+    topic: str | None,
+    generator: random.Random,
+) -> None:
+    """
+    Each row for a partition that its topic did not have is written there once and in order, and
+    the hash of all rows is that of a topic which had the partitions before.
+    """
+    rows = [row for part in parts for row in part]
+    for number, row in enumerate(rows, 1):
+        row["timestamp"] = number * 1_000_000
+    counts: defaultdict[str, int] = defaultdict(lambda: 1)
+
+    def partitions(name: str, min_count: int) -> tuple[int, list[int]]:
+        counts[name] = max(counts[name], min_count)
+        return counts[name], list(range(counts[name]))
+
+    growing, full = (
+        ArrowEncoder(topic, source, RecordEncoder(batch_bytes, 1 << 20, 1, hashes=True), 1 << 30)
+        for source in (partitions, four_partitions)
+    )
+    batches_in = [in_any_form(arrow(part), generator) for part in parts if part]
+    encoded(batches_in, full)
+    written = []
+    for tp, batches in encoded(batches_in, growing).items():
+        numbers = [int(record["timestamp"].timestamp()) for record in read(tp, batches)]
+        assert numbers == sorted(numbers)
+        assert {rows[number - 1]["partition"] for number in numbers} <= {None, tp.partition}
+        assert topic or {rows[number - 1]["topic"] for number in numbers} == {tp.topic}
+        written += numbers
+
+    assert sorted(written) == list(range(1, len(rows) + 1))
+    assert growing.content_hash == full.content_hash
+
+
 @settings(max_examples=30)
 @given(st.lists(_ROWS, min_size=1, max_size=20), st.sampled_from(["none", "gzip"]))
 def test_kafka_python_decodes_the_batches(rows: list[dict[str, Any]], codec: str) -> None:
@@ -320,7 +364,7 @@ def test_rows_without_a_key_use_the_sticky_partitioner() -> None:
     """
     requested = []
 
-    def partitions(topic: str) -> tuple[int, list[int]]:
+    def partitions(topic: str, _: int) -> tuple[int, list[int]]:
         requested.append(topic)
         return 4, [1, 3]
 
@@ -386,7 +430,7 @@ def test_unknown_topic_error_names_the_first_row() -> None:
     The topic may come from a column, so the error names the first row with it.
     """
 
-    def partitions(topic: str) -> tuple[int, list[int]]:
+    def partitions(topic: str, _: int) -> tuple[int, list[int]]:
         if topic == "a":
             return 1, [0]
         msg = "topic 'b' was not found"

@@ -61,7 +61,8 @@ def content_hash(*batches: list[dict[str, Any]], topic: str | None = None, seed:
     Return the hash of the rows of some batches.
     """
     encoder = RecordEncoder(200, 1 << 20, seed, hashes=True)
-    arrow_encoder = ArrowEncoder(topic, lambda _: (4, range(4)), encoder, 1 << 20, now=lambda: seed)
+    four = (4, range(4))
+    arrow_encoder = ArrowEncoder(topic, lambda *_: four, encoder, 1 << 20, now=lambda: seed)
     for batch in batches:
         for _ in arrow_encoder.batches(pa.RecordBatch.from_pylist(batch, SCHEMA)):
             pass

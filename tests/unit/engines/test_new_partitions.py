@@ -1,0 +1,119 @@
+"""
+Rows for partitions that a topic gets while a process writes to it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.producing import batch_of, write
+from tests.support.stub_behaviour import METADATA
+from tests.support.stub_brokers import Behaviour, StubCluster
+
+from pyspark_pykafka.errors import RecordError
+from pyspark_pykafka.testing import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pyarrow as pa
+
+#: A writer that gives up sooner than the tests, but not before a refresh of the metadata.
+PATIENCE = {"max_block_ms": 20_000, "delivery_timeout_ms": 20_000, "request_timeout_ms": 5_000}
+
+
+class Growing(Behaviour):
+    """
+    Three brokers; those of ``stale`` do not know the partitions that the topic has got.
+    """
+
+    old_count = 1
+    stale: tuple[int, ...] = ()
+
+    def topics_of(self, node: int) -> dict[str, int]:
+        return {"t": self.old_count} if node in self.stale else self.topics
+
+
+@pytest.fixture
+def stubs() -> Iterator[StubCluster]:
+    """
+    Return three brokers with an empty topic of one partition.
+    """
+    with StubCluster(Growing(brokers=3, topics={"t": 1}, high_watermark=0)) as cluster:
+        yield cluster
+
+
+def row(partition: int) -> pa.RecordBatch:
+    """
+    Return a batch of a row for a partition.
+    """
+    return batch_of([Record(b"v", b"k", partition)])
+
+
+def lengths(stubs: StubCluster) -> dict[int, int]:
+    """
+    Return how many record batches each partition has received.
+    """
+    return {partition: len(log) for (_, partition), log in stubs.get("logs").items()}
+
+
+@pytest.mark.parametrize("stale", [(), (0,), (0, 1)])
+def test_a_later_task_writes_to_new_partitions(stubs: StubCluster, stale: tuple[int, ...]) -> None:
+    """
+    The process has cached the topic's partitions, and some brokers do not know the new ones yet:
+    the metadata is read again before a row is refused.
+    """
+    write(stubs.all_brokers, [row(0)], "t", "wire", **PATIENCE)
+    stubs.set(topics={"t": 4}, stale=stale)
+
+    written = write(stubs.all_brokers, [row(3), row(0), row(2)], "t", "wire", **PATIENCE)
+
+    assert written == 3
+    assert lengths(stubs) == {0: 2, 2: 1, 3: 1}
+
+
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+def test_a_task_writes_to_partitions_that_are_added_meanwhile(
+    stubs: StubCluster, engine: str
+) -> None:
+    """
+    The topic gets partitions between two batches of rows of one task.
+    """
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield row(0)
+        stubs.set(topics={"t": 2})
+        yield row(1)
+        stubs.set(topics={"t": 5})
+        yield row(4)
+
+    assert write(stubs.all_brokers, batches(), "t", engine, **PATIENCE) == 3
+    assert lengths(stubs) == {0: 1, 1: 1, 4: 1}
+
+
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+def test_a_partition_that_no_broker_has_is_refused(stubs: StubCluster, engine: str) -> None:
+    """
+    After the refresh the error names the topic's new number of partitions.
+    """
+    write(stubs.all_brokers, [row(0)], "t", engine, **PATIENCE)
+    stubs.set(topics={"t": 4})
+
+    with pytest.raises(RecordError, match=r"partition 4 cannot .* partitions 0 to 3") as caught:
+        write(stubs.all_brokers, [row(4)], "t", engine, **PATIENCE)
+
+    assert caught.value.condition == "UNKNOWN_PARTITION"
+
+
+def test_a_negative_partition_is_refused_without_a_refresh(stubs: StubCluster) -> None:
+    """
+    No topic has a partition -1, so no metadata is requested for it.
+    """
+    write(stubs.all_brokers, [row(0)], "t", "wire", **PATIENCE)
+    before = stubs.stats()["requests"][METADATA]
+
+    with pytest.raises(RecordError, match="partition -1"):
+        write(stubs.all_brokers, [row(-1)], "t", "wire", **PATIENCE)
+
+    assert stubs.stats()["requests"][METADATA] == before
