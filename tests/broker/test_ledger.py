@@ -12,18 +12,21 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.engines.selection import transaction_client
 from pyspark_pykafka.engines.wire.network.topic_replicas import fetch_topic_replicas
 from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
-from pyspark_pykafka.errors import ExactlyOnceError, RecordError
+from pyspark_pykafka.errors import ExactlyOnceError, PykafkaError, RecordError
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.sink.delivery import ExactlyOnceStream, SinkTask
 from pyspark_pykafka.sink.ledger import Ledger
 from pyspark_pykafka.sink.ledger_topic import LedgerTopic, ensure_ledger_topic
 from pyspark_pykafka.sink.transactional_ids import any_query_pattern
+from pyspark_pykafka.testing import Record
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -56,11 +59,53 @@ class Stream:
 
     def run(self, batch: int) -> None:
         """
-        Write a batch and commit it, as a new execution does.
+        Write a batch and commit it, as a new execution does; abort it if the commit fails.
         """
         delivery = ExactlyOnceStream(self.options)
         commit_messages = [self._write(delivery, batch, task) for task in range(2)]
-        delivery.commit(commit_messages, len(commit_messages), batch)
+        try:
+            delivery.commit(commit_messages, len(commit_messages), batch)
+        except PykafkaError:
+            delivery.abort(commit_messages, len(commit_messages))
+            raise
+
+    def refused(self, batch: int) -> ExactlyOnceError:
+        """
+        Return the error of a batch that is not written.
+        """
+        before = self.seen()
+        with pytest.raises(ExactlyOnceError) as caught:
+            self.run(batch)
+        assert self.seen() == before
+        return caught.value
+
+    def configure_ledger(self, **settings: str) -> None:
+        """
+        Change settings of the ledger's topic.
+        """
+        entries = [
+            ConfigEntry(name.replace("_", "."), value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in settings.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, self.ledger, incremental_configs=entries)
+        admin = self.cluster.admin()
+        for future in admin.incremental_alter_configs([resource]).values():
+            future.result(SECONDS)
+
+    def delete_entries(self, before: int) -> None:
+        """
+        Delete the ledger's entries before an offset.
+        """
+        position = TopicPartition(self.ledger, 0, before)
+        admin = self.cluster.admin()
+        admin.delete_records([position])[position].result(SECONDS)
+
+    def log_start(self) -> int:
+        """
+        Return the ledger's log start.
+        """
+        with transaction_client(self.options.kafka) as transactions:
+            return Ledger(transactions.cluster, transactions.config, self.ledger).watermarks()[0]
 
     def _write(self, delivery: ExactlyOnceStream, batch: int, task: int) -> TaskCommitMessage:
         row = pa.RecordBatch.from_pydict({"value": [b"%d/%d" % (batch, task)]})
@@ -207,29 +252,157 @@ def test_a_deleted_ledger_is_not_recreated(
     stream.run(batch)
     stream.run(batch + 1)
     # The user's release allows the committed rows to be written again.
-    assert set(stream.seen()) == {b"%d/%d" % (n, task) for n in range(batch + 2) for task in (0, 1)}
+    assert set(stream.seen()) == rows_of(batch + 2)
 
 
 def test_a_recreated_ledger_counts_as_lost(stream: Stream) -> None:
     """
-    A ledger that is deleted while the query runs, and auto-created by the brokers, counts as lost.
+    A ledger that is deleted while the query runs, and auto-created by the brokers, counts as lost,
+    however often the query is started.
     """
-    stream.run(0)
-    cached = ensure_ledger_topic.cache_info().currsize
+    for number in range(2):
+        stream.run(number)
+    checks = ensure_ledger_topic.cache_info().misses
     admin = stream.cluster.admin()
     admin.delete_topics([stream.ledger])[stream.ledger].result(SECONDS)
     wait_until(lambda: "it is there still" if stream.exists() else None, SECONDS)
     stream.cluster.create_topic(stream.ledger)
 
-    with pytest.raises(ExactlyOnceError, match=r"is empty\. The query") as caught:
-        stream.run(1)
+    # The abort of a refused write leaves an entry in the ledger, which is no commit.
+    errors = [stream.refused(2) for _ in range(3)]
 
-    assert cached
-    assert caught.value.condition == "EXACTLY_ONCE_LEDGER_LOST"
-    assert stream.seen() == [b"0/0", b"0/1"]
+    assert ensure_ledger_topic.cache_info().misses == checks
+    assert {error.condition for error in errors} == {"EXACTLY_ONCE_LEDGER_LOST"}
+    assert "records no commit. The query" in str(errors[0])
+    stream.configure_ledger(cleanup_policy="compact")
+    new_process()
+    assert stream.refused(2).condition == "EXACTLY_ONCE_LEDGER_LOST"
     assert stream.release("--execute").startswith("started")
-    stream.run(1)
-    assert stream.seen() == [b"0/0", b"0/1", b"1/0", b"1/1"]
+    stream.run(2)
+    assert stream.seen() == sorted(rows_of(3))
+
+
+def test_a_ledger_whose_entries_may_be_deleted_is_refused(stream: Stream) -> None:
+    """
+    A topic with another cleanup.policy is refused when a process starts; once it is compacted, the
+    query goes on, and a repeated batch is recognised.
+    """
+    stream.cluster.create_topic(stream.ledger)
+    error = stream.refused(0)
+    assert error.condition == "EXACTLY_ONCE_LEDGER_NOT_COMPACTED"
+    assert "cleanup.policy=delete" in str(error)
+
+    stream.configure_ledger(cleanup_policy="compact")
+    stream.run(0)
+    stream.configure_ledger(cleanup_policy="compact,delete")
+    new_process()
+    assert stream.refused(0).condition == "EXACTLY_ONCE_LEDGER_NOT_COMPACTED"
+    stream.configure_ledger(cleanup_policy="compact")
+    stream.run(0)
+    assert stream.seen() == [b"0/0", b"0/1"]
+
+
+@pytest.mark.parametrize("batch", [0, 1])
+def test_a_ledger_without_its_first_entries_is_refused(stream: Stream, batch: int) -> None:
+    """
+    Entries at the front are deleted while the policy is `delete`: the next process refuses the
+    ledger, again and again, until a user releases the prefix.
+    """
+    for number in range(batch + 1):
+        stream.run(number)
+    stream.configure_ledger(cleanup_policy="delete")
+    stream.delete_entries(before=1)
+    stream.configure_ledger(cleanup_policy="compact")
+    new_process()
+
+    errors = [stream.refused(number) for number in (batch, batch, batch + 1)]
+
+    assert {error.condition for error in errors} == {"EXACTLY_ONCE_LEDGER_LOST"}
+    assert f"{stream.ledger} begins at offset 1: its first entries were deleted" in str(errors[0])
+    assert stream.release("--execute").startswith("released")
+    for number in (batch, batch + 1):
+        stream.run(number)
+    assert set(stream.seen()) == rows_of(batch + 2)
+
+
+def test_a_ledger_without_entries_is_started_again(stream: Stream) -> None:
+    """
+    `release` starts a new ledger if all entries were deleted, even if no broker knows a commit.
+    """
+    stream.cluster.create_topic(stream.ledger)
+    stream.cluster.produce(stream.ledger, [Record(b"x")])
+    stream.delete_entries(before=1)
+    stream.configure_ledger(cleanup_policy="compact")
+    assert stream.refused(0).condition == "EXACTLY_ONCE_LEDGER_LOST"
+
+    assert "entries of the old one were deleted" in stream.release("--execute")
+    stream.run(0)
+    stream.run(0)
+    assert stream.seen() == [b"0/0", b"0/1"]
+
+
+def test_entries_that_are_deleted_while_a_query_runs(stream: Stream) -> None:
+    """
+    A process that has checked the topic goes on as long as all entries of its batch and the one
+    before are there, and refuses the batch otherwise.
+    """
+    for number in range(3):
+        stream.run(number)
+    end = end_offset(stream, stream.ledger)
+    stream.configure_ledger(cleanup_policy="delete")
+    stream.delete_entries(before=1)
+    stream.run(2)
+    stream.delete_entries(before=end - 1)
+
+    assert [stream.refused(2).condition for _ in range(2)] == ["EXACTLY_ONCE_LEDGER_LOST"] * 2
+    assert set(stream.seen()) == rows_of(3)
+    assert len(stream.seen()) == 3 * 2
+
+
+def test_a_compacted_ledger_is_accepted(stream: Stream) -> None:
+    """
+    Compaction removes entries but leaves the log start, and brokers delete nothing on request.
+    """
+    stream.run(0)
+    stream.configure_ledger(
+        min_cleanable_dirty_ratio="0.0001",
+        segment_ms="100",
+        min_compaction_lag_ms="0",
+        max_compaction_lag_ms="100",
+        delete_retention_ms="0",
+    )
+    batches = iter(range(1, 1_000))
+
+    def not_compacted() -> str | None:
+        # The last segment is cleaned only after a new one has been rolled.
+        stream.run(next(batches))
+        first = min(r.offset or 0 for r in stream.cluster.consume(stream.ledger, COMMITTED))
+        return None if first > 0 else "the first entry is still there"
+
+    wait_until(not_compacted, 60)
+    last = next(batches) - 1
+    new_process()
+    stream.run(last)
+    stream.run(last + 1)
+
+    assert stream.log_start() == 0
+    assert len(stream.seen()) == len(rows_of(last + 2))
+    with pytest.raises(KafkaException, match="POLICY_VIOLATION"):
+        stream.delete_entries(before=1)
+
+
+def new_process() -> None:
+    """
+    Forget which ledgers were checked, as a new process.
+    """
+    ensure_ledger_topic.cache_clear()
+
+
+def rows_of(batches: int) -> set[bytes]:
+    """
+    Return the values of the first batches.
+    """
+    return {b"%d/%d" % (batch, task) for batch in range(batches) for task in (0, 1)}
 
 
 def test_a_query_that_becomes_exactly_once_later(stream: Stream) -> None:

@@ -89,6 +89,8 @@ class World:
     stale: dict[str, TransactionDescription | None] = field(default_factory=dict)
     #: How many entries the leader's high watermark lags behind.
     lag: int = 0
+    #: The first offset that has not been deleted.
+    log_start: int = 0
     #: Whether a time-out, or a process still alive, may have aborted a decided transaction.
     excused: bool = False
 
@@ -163,10 +165,17 @@ class World:
         )
         return next(open_indexes, len(self.log))
 
+    def lose_log(self) -> None:
+        """
+        Replace the log by an empty one, as of a topic that was deleted and created again.
+        """
+        self.log, self.log_start = [], 0
+
     def read(self, start: int, end: int, *, committed: bool) -> list[tuple[int, Entry]]:
         """
         Return entries with their offsets.
         """
+        assert start >= self.log_start, (start, self.trace)
         end = min(end, self.stable) if committed else end
         return [
             (index, entry)
@@ -453,7 +462,9 @@ class MemoryLedger(Ledger):
         return process.call(action, lambda: effect(process.world))
 
     def watermarks(self) -> Watermarks:
-        return Watermarks(0, self._call("last stable offset", lambda world: world.stable))
+        return Watermarks(
+            *self._call("last stable offset", lambda world: (world.log_start, world.stable))
+        )
 
     def high_watermark(self) -> int:
         end: int = self._call("end of the ledger", lambda world: len(world.log) - world.lag)

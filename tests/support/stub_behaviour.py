@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kafka.protocol.admin import (
+    DescribeConfigsRequest,
+    DescribeConfigsResponse,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
     ListTransactionsRequest,
@@ -49,6 +51,7 @@ from kafka.protocol.producer import (
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
 FIND_COORDINATOR, API_VERSIONS, INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH = 10, 18, 22, 23
 ADD_PARTITIONS, END_TXN, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 24, 26, 65, 66
+DESCRIBE_CONFIGS = 32
 
 _REQUESTS: dict[int, Any] = {
     PRODUCE: ProduceRequest,
@@ -61,6 +64,7 @@ _REQUESTS: dict[int, Any] = {
     OFFSET_FOR_LEADER_EPOCH: OffsetForLeaderEpochRequest,
     ADD_PARTITIONS: AddPartitionsToTxnRequest,
     END_TXN: EndTxnRequest,
+    DESCRIBE_CONFIGS: DescribeConfigsRequest,
     DESCRIBE_TRANSACTIONS: DescribeTransactionsRequest,
     LIST_TRANSACTIONS: ListTransactionsRequest,
 }
@@ -141,6 +145,7 @@ class Behaviour:
             OFFSET_FOR_LEADER_EPOCH: (2, 4),
             ADD_PARTITIONS: (0, 3),
             END_TXN: (0, 3),
+            DESCRIBE_CONFIGS: (1, 4),
             DESCRIBE_TRANSACTIONS: (0, 0),
             LIST_TRANSACTIONS: (0, 0),
         }
@@ -204,6 +209,12 @@ class Behaviour:
         Return the topics in a node's metadata.
         """
         return self.topics
+
+    def cleanup_policy(self, node: int, topic: str) -> tuple[int, str]:  # noqa: ARG002
+        """
+        Return an error code, and the cleanup.policy of a topic.
+        """
+        return 0, "compact" if topic.endswith("-ledger") else "delete"
 
     def offsets(self, node: int, topic: str, partition: int, timestamp: int) -> tuple[int, int]:  # noqa: ARG002
         """
@@ -538,6 +549,33 @@ class Behaviour:
             commit=request.committed,
         )
         return EndTxnResponse(throttle_time_ms=0, error_code=error)
+
+    def _on_32(self, node: int, request: Any) -> Any:
+        kind = DescribeConfigsResponse.DescribeConfigsResult
+
+        def one(resource: Any) -> Any:
+            error, policy = self.cleanup_policy(node, resource.resource_name)
+            setting = kind.DescribeConfigsResourceResult(
+                name="cleanup.policy",
+                value=policy,
+                read_only=False,
+                config_source=1,
+                is_sensitive=False,
+                synonyms=[],
+                config_type=7,
+                documentation=None,
+            )
+            return kind(
+                error_code=error,
+                error_message=None,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                configs=[] if error else [setting],
+            )
+
+        return DescribeConfigsResponse(
+            throttle_time_ms=0, results=[one(resource) for resource in request.resources]
+        )
 
     def _on_65(self, node: int, request: Any) -> Any:  # noqa: ARG002
         kind = DescribeTransactionsResponse.TransactionState

@@ -17,6 +17,7 @@ from pyspark_pykafka.sink.ledger_topic import LedgerTopic, ledger_exists, recrea
 from pyspark_pykafka.sink.prefix_commands import (
     complete_batch,
     find_partly_committed,
+    is_ledger_truncated,
     is_ledger_unused,
     read_batch_state,
     read_prefix_owner,
@@ -133,10 +134,10 @@ def release(arguments: argparse.Namespace) -> int:
     Free the prefix for another query, and let the same query write its last batch whole again.
     """
     with transaction_client(_settings(arguments)) as transactions:
-        if not ledger_exists(transactions, ledger_topic(arguments.prefix)) or is_ledger_unused(
-            transactions, arguments.prefix
-        ):
-            return _renew(transactions, arguments)
+        exists = ledger_exists(transactions, ledger_topic(arguments.prefix))
+        if not exists or is_ledger_unused(transactions, arguments.prefix):
+            is_truncated = exists and is_ledger_truncated(transactions, arguments.prefix)
+            return _renew(transactions, arguments, is_truncated=is_truncated)
         owner = read_prefix_owner(transactions, arguments.prefix)
         if owner is None:
             return _report_no_query(arguments)
@@ -237,21 +238,25 @@ def _state_as_json(state: BatchState) -> dict[str, Any]:
     return {"complete": state.is_whole, "tasks": state.tasks, "rows": state.records}
 
 
-def _renew(transactions: Transactions, arguments: argparse.Namespace) -> int:
+def _renew(transactions: Transactions, arguments: argparse.Namespace, *, is_truncated: bool) -> int:
     """
-    Start a new ledger if the brokers have committed transactions that the old one does not record.
+    Start a new ledger if the old one is truncated, or does not record what is committed.
     """
     committed_ids = transactions.list_committed_ids(any_query_pattern(arguments.prefix))
     topic = LedgerTopic(ledger_topic(arguments.prefix))
-    if not committed_ids:
+    if not committed_ids and not is_truncated:
         return _report_no_query(arguments)
     if arguments.execute:
         recreate_ledger(transactions, _settings(arguments), topic)
     verb = "started" if arguments.execute else "would start"
+    reason = (
+        f"it does not record {committed_ids[0]}, which is committed"
+        if committed_ids
+        else "entries of the old one were deleted"
+    )
     return _report_change(
         arguments,
         {"newLedger": topic.name},
-        f"{verb} a new ledger {topic.name}: it does not record {committed_ids[0]}, which is "
-        "committed",
+        f"{verb} a new ledger {topic.name}: {reason}",
         "With --execute, rows of the last batch may repeat.",
     )

@@ -1,5 +1,5 @@
 """
-Creates the topic of an exactly-once stream's ledger if there is none yet.
+Creates the topic of an exactly-once stream's ledger if there is none yet, and checks it otherwise.
 """
 
 from __future__ import annotations
@@ -7,28 +7,43 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_pykafka.engines import first_contact
+from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.selection import transaction_client
+from pyspark_pykafka.engines.wire.network.topic_configs import fetch_topic_setting
 from pyspark_pykafka.engines.wire.network.topic_replicas import TopicReplicas, fetch_topic_replicas
-from pyspark_pykafka.errors import KafkaClientError
+from pyspark_pykafka.errors import AuthorizationError, ExactlyOnceError, KafkaClientError
 from pyspark_pykafka.retry import Backoff, retry_until
 from pyspark_pykafka.sink.ledger import Ledger
 from pyspark_pykafka.sink.ledger_entries import Release
-from pyspark_pykafka.sink.ledger_loss import ledger_lost_error, list_committed_task_ids
+from pyspark_pykafka.sink.ledger_loss import (
+    is_truncated,
+    ledger_lost_error,
+    list_committed_task_ids,
+    truncated_error,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
+    from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.settings import KafkaSettings
 
+T = TypeVar("T")
+
 logger = logging.getLogger("pyspark_pykafka")
+
+_POLICY, _COMPACT = "cleanup.policy", "compact"
 
 #: Compacted, so that a ledger stays small and keeps the last entry of each key. Segments are small
 #: so that compaction starts early, since a ledger grows with every micro-batch; open transactions
 #: are never compacted, so no compaction lag is needed. An out-of-sync replica never becomes leader.
 TOPIC_CONFIG = {
-    "cleanup.policy": "compact",
+    _POLICY: _COMPACT,
     "segment.bytes": str(16 * 2**20),
     "segment.ms": str(24 * 3_600_000),
     "min.cleanable.dirty.ratio": "0.1",
@@ -83,7 +98,8 @@ def ensure_ledger_topic(kafka: KafkaSettings, topic: LedgerTopic, write: MicroBa
     """
     Return once the topic exists; create it if it is missing and never existed.
 
-    Raises :class:`ExactlyOnceError` if the topic is missing and the query has committed before,
+    Raises :class:`ExactlyOnceError` if the topic is missing or empty and the query has committed
+    before, and for a topic whose entries were deleted, or may be. Raises
     :class:`AuthorizationError` if the topic may not be created, and the other errors of
     :mod:`pyspark_pykafka.errors`.
     """
@@ -91,8 +107,11 @@ def ensure_ledger_topic(kafka: KafkaSettings, topic: LedgerTopic, write: MicroBa
         replicas = _find_replicas(transactions, topic.name)
         if replicas.replication_factor is None:
             _check_never_existed(transactions, kafka, topic, write)
-            create_ledger_topic(transactions, kafka, topic, replicas.broker_count)
-        elif replicas.replication_factor == 1 < replicas.broker_count:
+            if create_ledger_topic(transactions, kafka, topic, replicas.broker_count):
+                return
+        _check_policy(transactions, topic.name)
+        _check_complete(transactions, topic.name, write)
+        if replicas.replication_factor == 1 < replicas.broker_count:
             logger.warning(
                 "the ledger %s has one replica on a cluster of %d brokers: while that broker is "
                 "down no micro-batch commits, and if its disk is lost, so is the record of what is "
@@ -103,12 +122,13 @@ def ensure_ledger_topic(kafka: KafkaSettings, topic: LedgerTopic, write: MicroBa
 
 def create_ledger_topic(
     transactions: Transactions, kafka: KafkaSettings, topic: LedgerTopic, brokers: int
-) -> None:
+) -> bool:
     """
-    Create the topic, and return once brokers know it.
+    Create the topic, and return once brokers know it; return False if it existed already.
     """
-    _create(kafka, topic, brokers)
-    logger.info("created the topic %s, the ledger of an exactly-once stream", topic.name)
+    is_new = _create(kafka, topic, brokers)
+    if is_new:
+        logger.info("created the topic %s, the ledger of an exactly-once stream", topic.name)
     cluster, config = transactions.cluster, transactions.config
 
     def find() -> None:
@@ -117,6 +137,7 @@ def create_ledger_topic(
 
     deadline = cluster.new_deadline(config.block_seconds)
     retry_until(find, deadline, Backoff(_INITIAL_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS))
+    return is_new
 
 
 def recreate_ledger(transactions: Transactions, kafka: KafkaSettings, topic: LedgerTopic) -> None:
@@ -139,12 +160,66 @@ def ledger_exists(transactions: Transactions, topic: str) -> bool:
 
 
 def _find_replicas(transactions: Transactions, topic: str) -> TopicReplicas:
-    def find() -> TopicReplicas:
-        limit = transactions.cluster.new_deadline(transactions.config.request_seconds)
-        return fetch_topic_replicas(transactions.cluster, topic, limit)
+    return _retry(transactions, lambda cluster, limit: fetch_topic_replicas(cluster, topic, limit))
 
-    deadline = transactions.cluster.new_deadline(transactions.config.block_seconds)
-    return retry_until(find, deadline, Backoff(_INITIAL_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS))
+
+def _retry(transactions: Transactions, request: Callable[[Cluster, Deadline], T]) -> T:
+    """
+    Return the response to a request, which is repeated for ``kafka.max.block.ms``.
+    """
+    cluster, config = transactions.cluster, transactions.config
+
+    def attempt() -> T:
+        return request(cluster, cluster.new_deadline(config.request_seconds))
+
+    deadline = cluster.new_deadline(config.block_seconds)
+    return retry_until(attempt, deadline, Backoff(_INITIAL_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS))
+
+
+def _check_policy(transactions: Transactions, topic: str) -> None:
+    """
+    Raise :class:`ExactlyOnceError` unless the topic is compacted, and nothing else.
+
+    The policy is not known without the permission DescribeConfigs, which a write does not need, or
+    if a service has no such request.
+    """
+    try:
+        policy = _retry(
+            transactions, lambda cluster, limit: fetch_topic_setting(cluster, topic, _POLICY, limit)
+        )
+    except (AuthorizationError, KafkaClientError) as error:
+        if isinstance(error, KafkaClientError) and error.code != KafkaErrorCode.UNSUPPORTED_VERSION:
+            raise
+        logger.warning(
+            "whether brokers keep the entries of the ledger %s is not known: %s. Allow "
+            "DescribeConfigs on it, or check that its cleanup.policy is compact",
+            *(topic, error),
+        )
+        return
+    if policy == _COMPACT:
+        return
+    msg = (
+        f"the topic {topic}, the ledger of this query, has {_POLICY}={policy}, so brokers may "
+        f"delete the record of what is committed; it must be {_COMPACT}. Nothing of this write is "
+        f"visible. Run: kafka-configs.sh --alter --topic {topic} --add-config {_POLICY}={_COMPACT}"
+    )
+    raise ExactlyOnceError("EXACTLY_ONCE_LEDGER_NOT_COMPACTED", msg)
+
+
+def _check_complete(transactions: Transactions, topic: str, write: MicroBatchWrite) -> None:
+    """
+    Raise :class:`ExactlyOnceError` if entries of the topic were deleted.
+
+    An empty topic may have been deleted and created again: then coordinators decide.
+    """
+    ledger = Ledger(transactions.cluster, transactions.config, topic)
+    log_start, end = ledger.watermarks()
+    if is_truncated(ledger, log_start):
+        raise truncated_error(write.prefix, write.query, topic, log_start)
+    if log_start == end == 0 and ledger.high_watermark() == 0:
+        committed_ids = _list_committed(transactions, write)
+        if committed_ids:
+            raise ledger_lost_error(write.prefix, write.query, topic, committed_ids[0], "is empty")
 
 
 def _check_never_existed(
@@ -154,16 +229,23 @@ def _check_never_existed(
     Raise :class:`ExactlyOnceError` if the query has committed transactions under this prefix.
 
     Brokers remember them for ``transactional.id.expiration.ms`` (seven days), independently of the
-    ledger. Every broker must answer, except before a query's first batch: nothing was committed
-    before it, unless it is a replay.
+    ledger.
     """
-    max_seconds = _OPTIONAL_LOOKUP_SECONDS if write.is_first else None
-    committed_ids = list_committed_task_ids(
-        transactions, write.prefix, write.query, max_seconds=max_seconds
-    )
+    committed_ids = _list_committed(transactions, write)
     # The broker may not know the topic yet: the controller decides.
     if committed_ids and _create(kafka, topic, 1, validate_only=True):
         raise ledger_lost_error(write.prefix, write.query, topic.name, committed_ids[0], "is gone")
+
+
+def _list_committed(transactions: Transactions, write: MicroBatchWrite) -> list[str]:
+    """
+    Return the ids of the query whose last transaction was committed.
+
+    Every broker must answer, except before a query's first batch: nothing was committed before it,
+    unless it is a replay.
+    """
+    max_seconds = _OPTIONAL_LOOKUP_SECONDS if write.is_first else None
+    return list_committed_task_ids(transactions, write.prefix, write.query, max_seconds=max_seconds)
 
 
 def _create(

@@ -27,13 +27,19 @@ from pyspark_pykafka.sink.intents import (
 )
 from pyspark_pykafka.sink.ledger import open_ledger
 from pyspark_pykafka.sink.ledger_entries import Intent, Marker, Withdrawal
-from pyspark_pykafka.sink.ledger_loss import check_ledger_not_emptied
+from pyspark_pykafka.sink.ledger_loss import (
+    check_ledger_not_emptied,
+    is_truncated,
+    records_commit,
+    truncated_error,
+)
 from pyspark_pykafka.sink.replay import (
     batch_state,
     check_not_superseded,
     check_owner,
     check_single_writer,
     committed_tasks,
+    covers_batch,
     other_rows,
     prefix_owner,
 )
@@ -191,6 +197,9 @@ def _committed_before(
     committed = ledger.read_committed_back(log_start, stable_end, batch.batch, window)
     check_owner(batch, committed)
     check_not_superseded(batch, committed)
+    if not covers_batch(committed, batch.batch) and is_truncated(ledger, log_start):
+        # Deleted entries may concern this batch.
+        raise truncated_error(batch.prefix, batch.query, ledger.topic, log_start)
     decided: list[PreparedTransaction] = []
     if stable_end < first:
         ids = (batch.prefix, batch.query)
@@ -209,7 +218,7 @@ def _committed_before(
         ledger.wait_until_stable(first, abort_lost_attempts)
         committed += ledger.read_committed(stable_end, first)
         check_owner(batch, committed)
-    if batch.committables and not committed:
+    if batch.committables and not records_commit(committed):
         check_ledger_not_emptied(transactions, batch.prefix, batch.query, batch.batch, ledger.topic)
     if batch.committables and not batch_state(batch.query, batch.batch, committed).markers:
         # The intent decides whether this write may commit.

@@ -23,6 +23,7 @@ from pyspark_pykafka.sink.ledger_entries import (
     Release,
     Withdrawal,
 )
+from pyspark_pykafka.sink.ledger_loss import is_truncated, records_commit
 from pyspark_pykafka.sink.replay import batch_state, prefix_owner
 from pyspark_pykafka.sink.transactional_ids import any_query_pattern, query_pattern
 
@@ -71,9 +72,17 @@ def is_ledger_unused(transactions: Transactions, prefix: str) -> bool:
     ledger = open_ledger(transactions, prefix)
     log_start, stable_end = ledger.watermarks()
     unstable = ledger.read_all(stable_end, ledger.high_watermark())
-    appended = [entry for _, entry in unstable if not isinstance(entry, Marker)]
-    entries = [*ledger.read_committed(log_start, stable_end), *appended]
-    return all(isinstance(entry, Withdrawal) for entry in entries)
+    # The commit of an intent may be decided as long as transactions are open.
+    appended = [entry for _, entry in unstable if not isinstance(entry, (Marker, Withdrawal))]
+    return not appended and not records_commit(ledger.read_committed(log_start, stable_end))
+
+
+def is_ledger_truncated(transactions: Transactions, prefix: str) -> bool:
+    """
+    Return whether entries of the ledger were deleted, and no release has accepted that.
+    """
+    ledger = open_ledger(transactions, prefix)
+    return is_truncated(ledger, ledger.watermarks().log_start)
 
 
 def find_partly_committed(transactions: Transactions, prefix: str) -> list[PreparedTransaction]:

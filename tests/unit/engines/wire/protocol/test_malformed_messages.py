@@ -19,6 +19,7 @@ from pyspark_pykafka.engines.wire.protocol.coordinator import (
     FIND_COORDINATOR,
     LIST_TRANSACTIONS,
 )
+from pyspark_pykafka.engines.wire.protocol.describe_configs import DESCRIBE_CONFIGS
 from pyspark_pykafka.engines.wire.protocol.list_offsets import LIST_OFFSETS
 from pyspark_pykafka.engines.wire.protocol.metadata import METADATA
 from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
@@ -39,6 +40,8 @@ OFFSETS = consumer.ListOffsetsResponse.ListOffsetsTopicResponse
 ENDS = consumer.OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 ADDED = producer.AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
 ADDED_PARTITION = ADDED.AddPartitionsToTxnPartitionResult
+CONFIGS = admin.DescribeConfigsResponse.DescribeConfigsResult
+SETTING = CONFIGS.DescribeConfigsResourceResult
 DESCRIBED = admin.DescribeTransactionsResponse.TransactionState
 WRITTEN = producer.ProduceResponse.TopicProduceResponse
 WRITTEN_PARTITION = WRITTEN.PartitionProduceResponse
@@ -130,6 +133,22 @@ RESPONSES: dict[ApiSpec[Any], Any] = {
                 transactional_id="x",
                 transaction_state="Ongoing",
                 topics=[DESCRIBED.TopicData(topic="t", partitions=[0, 1])],
+            )
+        ]
+    ),
+    DESCRIBE_CONFIGS: admin.DescribeConfigsResponse(
+        results=[
+            CONFIGS(
+                error_code=0,
+                resource_type=2,
+                resource_name="t",
+                configs=[
+                    SETTING(
+                        name="cleanup.policy",
+                        value="compact",
+                        synonyms=[SETTING.DescribeConfigsSynonym(name="s", value="v", source=5)],
+                    )
+                ],
             )
         ]
     ),

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kafka.protocol import admin, metadata, producer
 from tests.support.fresh_process import modules_after
 from tests.support.protocol_messages import (
+    int8,
     int16,
     int32,
     int64,
@@ -31,6 +32,10 @@ from pyspark_pykafka.engines.wire.protocol.coordinator import (
     describe_transactions_request,
     find_coordinator_request,
     list_transactions_request,
+)
+from pyspark_pykafka.engines.wire.protocol.describe_configs import (
+    DESCRIBE_CONFIGS,
+    describe_configs_request,
 )
 from pyspark_pykafka.engines.wire.protocol.produce import PRODUCE, RejectedRecord
 from pyspark_pykafka.engines.wire.protocol.transactions import (
@@ -170,6 +175,27 @@ def test_list_transactions_request_equals_kafka_pythons(states: list[str]) -> No
     )
 
     assert sent(list_transactions_request(0, states)) == sent_by_kafka_python(reference)
+
+
+@given(versions(DESCRIBE_CONFIGS), names, st.lists(names, max_size=3))
+def test_describe_configs_request_equals_kafka_pythons(
+    version: int, topic: str, settings: list[str]
+) -> None:
+    """
+    A DescribeConfigs request is kafka-python's, byte for byte, without synonyms or documentation.
+    """
+    kind = admin.DescribeConfigsRequest.DescribeConfigsResource
+    resource = kind(resource_type=2, resource_name=topic, configuration_keys=settings)
+    reference = admin.DescribeConfigsRequest(
+        resources=[resource],
+        include_synonyms=False,
+        include_documentation=False,
+        version=version,
+    )
+
+    actual = describe_configs_request(version, topic, settings)
+
+    assert sent(actual) == sent_by_kafka_python(reference)
 
 
 # --- Responses ------------------------------------------------------------------------------------
@@ -322,6 +348,52 @@ def test_describe_transactions_response_is_decoded(throttle: int, entries: list[
             for name in described._fields
             if name != "partitions"
         } | {"partitions": partitions}
+
+
+CONFIGS = admin.DescribeConfigsResponse.DescribeConfigsResult
+SETTING = CONFIGS.DescribeConfigsResourceResult
+SYNONYM = SETTING.DescribeConfigsSynonym
+settings_of_topic = st.builds(
+    SETTING,
+    name=names,
+    value=messages,
+    read_only=st.booleans(),
+    config_source=int8,
+    is_sensitive=st.booleans(),
+    synonyms=st.lists(st.builds(SYNONYM, name=texts, value=messages, source=int8), max_size=2),
+    config_type=int8,
+    documentation=messages,
+)
+configs = st.builds(
+    CONFIGS,
+    error_code=int16,
+    error_message=messages,
+    resource_type=int8,
+    resource_name=texts,
+    configs=st.lists(settings_of_topic, max_size=3),
+)
+
+
+@given(versions(DESCRIBE_CONFIGS), int32, st.lists(configs, max_size=3))
+def test_describe_configs_response_is_decoded(
+    version: int, throttle: int, results: list[Any]
+) -> None:
+    """
+    The settings' values are decoded as by kafka-python; sources, synonyms and documentation are
+    skipped.
+    """
+    reference = admin.DescribeConfigsResponse(throttle_time_ms=throttle, results=results)
+
+    response, expected = _both(DESCRIBE_CONFIGS, version, reference)
+
+    assert response.topics == [
+        (
+            result.error_code,
+            result.resource_name,
+            {setting.name: setting.value for setting in result.configs},
+        )
+        for result in expected.results
+    ]
 
 
 LISTED = admin.ListTransactionsResponse.TransactionState
