@@ -832,3 +832,30 @@ def test_lost_attempts_are_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> N
     assert process.outcome == "done"
     check_whole(world, 1, ROWS)
     assert responses == [False, True]
+
+
+@pytest.mark.parametrize("has_marker", [True, False])
+@pytest.mark.parametrize("attempt", [0, 1])
+def test_a_late_attempt_of_an_earlier_batch(attempt: int, *, has_marker: bool) -> None:
+    """
+    An attempt that ends after its batch has an id of the other set than the next batch's. With a
+    marker it blocks the ledger, and the next batch aborts it. If its process died before that, the
+    batch after the next one aborts it, by its id, even if the ids of its own attempts differ.
+    """
+    world = World()
+    assert start(world, "first", FIRST).finish().outcome == "done"
+    late = world.begin(stream_task_id(PREFIX, QUERY, 0, 1, attempt))
+    if has_marker:
+        world.write(late, Marker(QUERY, 0, "first", 1, 2, content("cd")), "cd")
+    else:
+        # It has written rows only; they block readers of the topic, but not those of the ledger.
+        world.names[late.transactional_id].state = TransactionState.ONGOING
+
+    assert start(world, "next", ("x", "y"), batch=1).finish().outcome == "done"
+    assert world.ongoing == ([] if has_marker else [late.transactional_id])
+    assert start(world, "after the next", ("u", "v"), batch=2).finish().outcome == "done"
+
+    assert world.ongoing == []
+    check_whole(world, 0, ROWS)
+    check_whole(world, 1, "xy")
+    check_whole(world, 2, "uv")
