@@ -18,12 +18,12 @@ from pyspark_pykafka.engines.error_mapping import FatalErrors, map_kafka_error, 
 from pyspark_pykafka.errors import ProgressError, TimeoutExceededError
 from pyspark_pykafka.offsets import TopicPartition, format_partitions
 from pyspark_pykafka.progress.record import to_metadata
-from pyspark_pykafka.progress.store import ClaimLostError
+from pyspark_pykafka.progress.store import ClaimLostError, format_topics
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings.librdkafka_config import consumer_config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from pyspark_pykafka.progress.record import Owner, Record
     from pyspark_pykafka.settings import KafkaSettings
@@ -68,6 +68,9 @@ class GroupMember:
         self._fatal = FatalErrors()
         #: The client, while it has joined the group.
         self.consumer: Consumer | None = None
+        #: The topics that the member has subscribed to.
+        self.topics: frozenset[str] = frozenset()
+        self._assigned_topics: frozenset[str] = frozenset()
         self._assignments = 0
         self._claimed_at = 0
         self._expelled: KafkaError | None = None
@@ -87,23 +90,37 @@ class GroupMember:
         """
         return f"{self._kafka.get('client.id', 'pykafka')}-{owner.query}"
 
-    def join(self, owner: Owner, topics: list[str]) -> None:
+    def join(self, owner: Owner, topics: Iterable[str]) -> None:
         """
         Join the group, and return once the coordinator has assigned the member its partitions.
+
+        While the member is subscribed to a topic, brokers neither expire the group's offsets of it
+        (KIP-211) nor let anyone delete them.
         """
+        self.topics = frozenset(topics)
         with translating_errors("connecting"):
             self.consumer = Consumer(self._config(owner))
         self._expelled = self._last_error = None
-        # Called at the first assignment and at every later one, which a member only gets after its
-        # session has expired. Nothing is ever read.
+        deadline = Deadline.after(self._timeout_seconds, self._now)
+        self._subscribe(deadline)
+        if self._assigned_topics != self.topics:
+            # A static member that replaces another is given the other's assignment without a
+            # rebalance (KIP-345), and the coordinator keeps the other's subscription. A leader that
+            # joins again starts a rebalance. Topics that do not exist make this one needless.
+            self._subscribe(deadline)
+
+    def _subscribe(self, deadline: Deadline) -> None:
+        assert self.consumer is not None
+        # Called at the first assignment and at each later one, which a member only gets when it has
+        # joined again: its session had expired, or partitions of its topics were created or
+        # deleted. Nothing is ever read.
         self.consumer.subscribe(
-            topics,
+            sorted(self.topics),
             on_assign=self._on_assign,
             on_revoke=_ignore_revocation,
             on_lost=_ignore_revocation,
         )
         before = self._assignments
-        deadline = Deadline.after(self._timeout_seconds, self._now)
         action = f"joining the consumer group {self._group}"
         while self._assignments == before:
             error = self._poll(_POLL_SECONDS, action)
@@ -127,7 +144,22 @@ class GroupMember:
         """
         self._poll(0, f"keeping the membership in the consumer group {self._group}")
         if self._assignments != self._claimed_at:
-            msg = f"the consumer group {self._group} was rejoined after the session had expired"
+            msg = (
+                f"the consumer group {self._group} was joined again: the session had expired, or "
+                "partitions were created or deleted"
+            )
+            raise ClaimLostError(msg)
+
+    def check_subscription(self, tps: Iterable[TopicPartition]) -> None:
+        """
+        Raise :class:`ClaimLostError` unless the member has subscribed to the partitions' topics.
+        """
+        others = {tp.topic for tp in tps} - self.topics
+        if others:
+            msg = (
+                f"the member of the consumer group {self._group} is not subscribed to "
+                f"{format_topics(others)}, which the query has begun to read"
+            )
             raise ClaimLostError(msg)
 
     def commit(self, chunk: list[tuple[TopicPartition, Record]]) -> None:
@@ -197,7 +229,8 @@ class GroupMember:
         else:
             self._fatal.record(error)
 
-    def _on_assign(self, consumer: Consumer, _: list[KafkaPartition]) -> None:
+    def _on_assign(self, consumer: Consumer, assigned: list[KafkaPartition]) -> None:
+        self._assigned_topics = frozenset(partition.topic for partition in assigned)
         consumer.assign([])
         self._assignments += 1
 

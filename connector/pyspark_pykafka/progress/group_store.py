@@ -72,7 +72,7 @@ class GroupStore:
         Join the group as its only writer, once it has no other member.
         """
         self.close()
-        topics = sorted(topics)
+        topics = frozenset(topics)
         self._wait_until_free(owner)
         # Checked before joining: a replaced process must not expel its successor to find that out.
         next_owner(owner, latest_owner(self._stored(topics)))
@@ -89,7 +89,10 @@ class GroupStore:
     def write(self, records: Mapping[TopicPartition, Record]) -> None:
         """
         Commit the records, in requests of a size that the brokers accept.
+
+        A claim covers the topics that it was made for; for others it counts as lost.
         """
+        self._member.check_subscription(records)
         for chunk in chunks(sorted(records.items()), _MAX_COMMIT_SIZE):
             self.keep_alive()
             self._retry(partial(self._member.commit, chunk))

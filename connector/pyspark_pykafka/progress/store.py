@@ -150,9 +150,9 @@ def check_topics(
     if recorded and read and not recorded & read:
         writer = of_other_queries[min(of_other_queries)].owner
         msg = (
-            f"the progress store has records of other topics: {_names(recorded)}, by {writer}; "
-            f"this query reads {_names(read)}. Use another group or id, or delete the records "
-            "with 'pykafka progress reset'"
+            f"the progress store has records of other topics: {format_topics(recorded)}, by "
+            f"{writer}; this query reads {format_topics(read)}. Use another group or id, or delete "
+            "the records with 'pykafka progress reset'"
         )
         raise ProgressError("RECORDED_TOPIC_DIFFERS", msg)
 
@@ -216,5 +216,8 @@ def is_recreated(record: Record, topic_id: str | None) -> bool:
     return record.topic_id is not None and topic_id is not None and record.topic_id != topic_id
 
 
-def _names(topics: Iterable[str]) -> str:
+def format_topics(topics: Iterable[str]) -> str:
+    """
+    Return topics as text for a message: at most 20 names, in quotes.
+    """
     return ", ".join(f"'{topic}'" for topic in sorted(topics)[:20])

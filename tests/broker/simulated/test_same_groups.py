@@ -158,16 +158,23 @@ def test_a_dead_member_is_missed(cluster: KafkaAccess, topic: str) -> None:
     admin.delete_consumer_groups([topic])[topic].result(SECONDS)
 
 
-def test_the_progress_store_works(cluster: KafkaAccess, topic: str) -> None:
+def group_store(cluster: KafkaAccess, group: str) -> GroupStore:
     """
-    The connector's group store takes a group over from a process that is still alive, which loses
-    its claim, and deletes the group at the end.
+    Return one process's store of progress.
     """
     kafka = KafkaSettings.of({"bootstrap.servers": cluster.bootstrap, "session.timeout.ms": "1500"})
     metadata = MetadataClient(
         metadata_backend(kafka, "read_uncommitted", "auto"), RetryPolicy(3, 1.0)
     )
-    old, new = (GroupStore(kafka, f"{topic}-group", metadata) for _ in range(2))
+    return GroupStore(kafka, group, metadata)
+
+
+def test_the_progress_store_works(cluster: KafkaAccess, topic: str) -> None:
+    """
+    The connector's group store takes a group over from a process that is still alive, which loses
+    its claim, and deletes the group at the end.
+    """
+    old, new = (group_store(cluster, f"{topic}-group") for _ in range(2))
     with closing(old), closing(new):
         first = old.claim(Owner("q", "a", 0), [topic]).owner
         old.write({Tp(topic, 0): Progress(3, first)})
@@ -179,3 +186,56 @@ def test_the_progress_store_works(cluster: KafkaAccess, topic: str) -> None:
         assert new.read([topic])[Tp(topic, 0)].offset == 4
         new.delete_records()
         assert new.read([topic]) == {}
+
+
+def assigned_topics(cluster: KafkaAccess, group: str) -> set[str]:
+    """
+    Return the topics of the partitions that the coordinator has assigned to the group's members.
+    """
+    admin = cluster.admin()
+    description = admin.describe_consumer_groups([group])[group].result(SECONDS)
+    return {
+        position.topic
+        for member in description.members
+        for position in member.assignment.topic_partitions
+    }
+
+
+def test_the_progress_store_subscribes_to_added_topics(
+    cluster: KafkaAccess, topic: str, request: pytest.FixtureRequest
+) -> None:
+    """
+    A topic that is added to a query is in the subscription of the group's member before its first
+    offset is committed: brokers delete the offsets of other topics when offsets.retention.minutes
+    have passed, although the query runs.
+    """
+    added, group = cluster.create_topic(unique_name(request.node.name)), f"{topic}-group"
+    with closing(group_store(cluster, group)) as store:
+        owner = store.claim(Owner("q", "a", 0), [topic]).owner
+        store.write({Tp(topic, 0): Progress(3, owner)})
+        assert assigned_topics(cluster, group) == {topic}
+        records = {Tp(topic, 0): Progress(4, owner), Tp(added, 0): Progress(1, owner)}
+        with pytest.raises(ClaimLostError, match=f"not subscribed to '{added}'"):
+            store.write(records)
+        store.claim(owner, [topic, added])
+        store.write(records)
+        assert assigned_topics(cluster, group) == {topic, added}
+        assert {tp: record.offset for tp, record in store.read().items()} == {
+            Tp(topic, 0): 4,
+            Tp(added, 0): 1,
+        }
+
+
+def test_the_progress_store_subscribes_after_a_restart(
+    cluster: KafkaAccess, topic: str, request: pytest.FixtureRequest
+) -> None:
+    """
+    A process that replaces another one within its session subscribes to its own topics, although
+    the coordinator replaces a static member without a rebalance.
+    """
+    other, group = cluster.create_topic(unique_name(request.node.name)), f"{topic}-group"
+    with closing(group_store(cluster, group)) as old, closing(group_store(cluster, group)) as new:
+        old.claim(Owner("q", "a", 0), [topic])
+        for topics in ([topic, other], [other]):
+            new.claim(Owner("q", "b", 0), topics)
+            assert assigned_topics(cluster, group) == {*topics}

@@ -133,7 +133,7 @@ class ConsumerGroup:
     def _replace(self, old: Member, new: Member, respond: Callable[[Joined], None]) -> None:
         """
         Replace a static member that has restarted; without a rebalance if the group is stable and
-        the protocols are the same.
+        its protocol stays, whatever topics the new member subscribes to.
         """
         previous_leader = self.leader
         del self.members[old.member_id]
@@ -142,7 +142,7 @@ class ConsumerGroup:
         if self.leader == old.member_id:
             self.leader = new.member_id
         self._update(new, old)
-        if self.state != STABLE or old.protocols != new.protocols:
+        if self.state != STABLE or self._common_protocol() != self.protocol:
             self._joining[new.member_id] = respond
             self._rebalance()
             return
