@@ -15,11 +15,12 @@ from tests.support.memory_store import MemoryStore, Server
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import metadata_backend
 from pyspark_pykafka.errors import ProgressError
-from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
 from pyspark_pykafka.options import ZooKeeperNodes
 from pyspark_pykafka.progress.group_store import GroupStore
 from pyspark_pykafka.progress.record import FailedAttempts, Owner, Record
 from pyspark_pykafka.progress.store import ClaimLostError
+from pyspark_pykafka.progress.store_session import StoreSession
 from pyspark_pykafka.progress.zookeeper_store import ZooKeeperStore
 from pyspark_pykafka.retry import RetryPolicy
 from pyspark_pykafka.settings import KafkaSettings
@@ -126,6 +127,18 @@ def test_written_records_are_read(location: StoreLocation) -> None:
         location.store().claim(ALSO_ME, [location.topic]).records,
     ):
         assert {tp: plain(record) for tp, record in stored.items()} == expected
+
+
+def test_records_move_back_with_the_query(location: StoreLocation) -> None:
+    """
+    When a query goes back after a truncation that it allows, so does what every store has recorded,
+    a group's committed offset included.
+    """
+    session = StoreSession(location.store(), "a")
+    for batch, offset in enumerate((1000, 600)):
+        session.record(StreamOffset({location.tp(0): offset}, query=QueryIdentity("q", batch)))
+
+    assert location.store().read()[location.tp(0)].offset == 600
 
 
 def test_later_process_of_the_query_takes_over_at_once(location: StoreLocation) -> None:

@@ -17,6 +17,7 @@ from pyspark_pykafka.progress.store import check_topic_ids
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from pyspark_pykafka.engines.metadata import MetadataClient
     from pyspark_pykafka.offsets import Offsets
     from pyspark_pykafka.options import SourceOptions
     from pyspark_pykafka.progress.contract import ProgressSink
@@ -29,7 +30,12 @@ def make_progress_sink(options: SourceOptions) -> ProgressSink:
     """
     if isinstance(options.progress_store, NoStore):
         return NO_PROGRESS_SINK
-    return Recorder(lambda: make_progress_store(options), process_name())
+    return Recorder(
+        lambda: make_progress_store(options),
+        process_name(),
+        # An open transaction does not end the log, whatever the query reads.
+        end_offsets=lambda tps: _metadata_client(options, "read_uncommitted").end_offsets(tps),
+    )
 
 
 def make_progress_store(options: SourceOptions) -> ProgressStore:
@@ -37,19 +43,23 @@ def make_progress_store(options: SourceOptions) -> ProgressStore:
     Return the store that the options select; without ``progressStore`` it is the group
     ``kafka.group.id``.
     """
-    # Not at the top: workers import this module with the reader, and need none of these clients.
-    from pyspark_pykafka.engines.metadata import MetadataClient
-    from pyspark_pykafka.engines.selection import metadata_backend
-
-    backend = metadata_backend(options.kafka, options.isolation_level, options.engine)
-    client = MetadataClient(backend, options.fetch_offset_retry)
+    client = _metadata_client(options, options.isolation_level)
     if isinstance(options.progress_store, ZooKeeperNodes):
+        # Not at the top: workers import this module with the reader, and need none of its clients.
         from pyspark_pykafka.progress.zookeeper_store import ZooKeeperStore
 
         return ZooKeeperStore(options.progress_store, client.leader_addresses)
     from pyspark_pykafka.progress.group_store import GroupStore
 
     return GroupStore(options.kafka, options.kafka.get("group.id", "").strip(), client)
+
+
+def _metadata_client(options: SourceOptions, isolation_level: str) -> MetadataClient:
+    from pyspark_pykafka.engines.metadata import MetadataClient
+    from pyspark_pykafka.engines.selection import metadata_backend
+
+    backend = metadata_backend(options.kafka, isolation_level, options.engine)
+    return MetadataClient(backend, options.fetch_offset_retry)
 
 
 def read_progress_records(options: SourceOptions, topics: Iterable[str] | None = None) -> Records:

@@ -7,7 +7,7 @@ Pure values, with their serialised forms in a consumer group and in ZooKeeper.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.errors import ProgressError
@@ -58,7 +58,8 @@ class Record:
     The progress of one partition: every record before ``offset`` is processed.
 
     ``owner`` is None for an offset committed by another client. ``batch`` is the last batch that
-    moved the offset, ``topic_id`` the id of its topic, ``failing`` the batch that is being retried.
+    moved the offset, None if it is unknown or not one of the owner's query; ``topic_id`` is the id
+    of its topic, ``failing`` the batch that is being retried.
     ``broker`` is the (host, port) of the leader at the time, for human readers only.
     """
 
@@ -68,6 +69,13 @@ class Record:
     topic_id: str | None = None
     failing: FailedAttempts | None = None
     broker: tuple[str, int] | None = None
+
+    def owned_by(self, owner: Owner) -> Record:
+        """
+        Return the record with another owner, and without the batch of another query.
+        """
+        is_same_query = self.owner is not None and self.owner.query == owner.query
+        return replace(self, owner=owner, batch=self.batch if is_same_query else None)
 
 
 def to_metadata(record: Record) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.progress.store import ClaimLostError
-from pyspark_pykafka.progress.store_session import StoreSession
+from pyspark_pykafka.progress.store_session import StoreSession, unknown_end_offsets
 from pyspark_pykafka.retry import Backoff
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.offsets import StreamOffset
     from pyspark_pykafka.progress.record import FailedAttempts
     from pyspark_pykafka.progress.store import ProgressStore
+    from pyspark_pykafka.progress.store_session import EndOffsets
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -53,19 +54,23 @@ class Recorder:
 
     Retriable errors are retried while the process lives. Other errors stop the thread, and are
     raised by the query's next call. ``run`` is a human-readable name of this process, which no
-    other process has; ``finish_seconds`` is the maximum duration of :meth:`finish`.
+    other process has; ``end_offsets`` is that of :class:`StoreSession`; ``finish_seconds`` is the
+    maximum duration of :meth:`finish`.
     """
 
     def __init__(
         self,
         make_store: Callable[[], ProgressStore],
         run: str,
+        *,
+        end_offsets: EndOffsets = unknown_end_offsets,
         finish_seconds: float = _FINISH_SECONDS,
         sleep: Callable[[float], None] = time.sleep,
         wait_for: WaitFor = threading.Condition.wait_for,
     ) -> None:
         self._make_store = make_store
         self._run = run
+        self._end_offsets = end_offsets
         self._finish_seconds = finish_seconds
         self._sleep = sleep
         self._wait_for = wait_for
@@ -153,7 +158,7 @@ class Recorder:
 
     def _run_thread(self) -> None:
         try:
-            self._run_session(StoreSession(self._make_store(), self._run))
+            self._run_session(StoreSession(self._make_store(), self._run, self._end_offsets))
         except Exception as error:  # noqa: BLE001 (the thread ends here; the next call raises it)
             with self._changed:
                 self._failure = error

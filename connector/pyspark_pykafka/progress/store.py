@@ -1,5 +1,5 @@
 """
-The contract of progress stores, and the rules by which records move forward.
+The contract of progress stores, and the rules by which records move.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark_pykafka.progress.record import Owner, Record
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from pyspark_pykafka.offsets import Offsets, StreamOffset, TopicPartition
+    from pyspark_pykafka.offsets import Offsets, QueryIdentity, StreamOffset, TopicPartition
 
 T = TypeVar("T")
 
@@ -104,7 +104,8 @@ def advance(
     """
     Return the records of ``completed`` that a store lacks.
 
-    An offset never moves back, unless its topic was deleted and recreated.
+    An offset moves back only with its query, in a later batch: if data loss is allowed, and the
+    topic was recreated or its log truncated.
     """
     records: Records = {}
     ahead: Offsets = {}
@@ -113,13 +114,22 @@ def advance(
         topic_id = completed.topic_ids.get(tp.topic)
         record = stored.get(tp)
         if record is not None and not is_recreated(record, topic_id):
-            if record.offset > offset:
+            if record.offset > offset and not _is_of_earlier_batch(record, completed.query):
                 ahead[tp] = record.offset
                 continue
             if record.offset == offset and record.failing is None:
                 continue
         records[tp] = Record(offset, owner, batch, topic_id)
     return Advance(records, ahead)
+
+
+def _is_of_earlier_batch(record: Record, query: QueryIdentity | None) -> bool:
+    """
+    Whether an earlier batch of the same query moved the record's offset.
+    """
+    if query is None or record.owner is None or record.batch is None:
+        return False
+    return record.owner.query == query.id and record.batch < query.batch
 
 
 def touch_owner(
@@ -129,7 +139,7 @@ def touch_owner(
     Return one existing record to rewrite with its new owner; empty if there is none.
     """
     shared = [tp for tp in sorted(stored) if tp in completed.offsets]
-    return {tp: replace(stored[tp], owner=owner) for tp in shared[:1]}
+    return {tp: stored[tp].owned_by(owner) for tp in shared[:1]}
 
 
 def check_topics(

@@ -17,26 +17,41 @@ from pyspark_pykafka.progress.store import (
     ProgressStore,
     advance,
     check_topics,
+    is_recreated,
     touch_owner,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pyspark_pykafka.offsets import Offsets, StreamOffset, TopicPartition
 
+    #: Returns the end offsets of partitions, without those that it does not know.
+    EndOffsets = Callable[[Iterable[TopicPartition]], Offsets]
+
 logger = logging.getLogger("pyspark_pykafka")
+
+
+def unknown_end_offsets(_: Iterable[TopicPartition]) -> Offsets:
+    """
+    Return no end offset.
+    """
+    return {}
 
 
 class StoreSession:
     """
     Writes a query's progress to a store, claiming the store when necessary.
 
-    Methods raise the store's errors; after an error the same call can be repeated.
+    ``end_offsets`` returns the current end offsets of partitions, without those that it does not
+    know. Methods raise its errors and the store's; after an error the same call can be repeated.
     """
 
-    def __init__(self, store: ProgressStore, run: str) -> None:
+    def __init__(
+        self, store: ProgressStore, run: str, end_offsets: EndOffsets = unknown_end_offsets
+    ) -> None:
         self._store = store
+        self._end_offsets = end_offsets
         self._owner = Owner("", run, 0)
         self._claim: Claim | None = None
         self._owner_written = False
@@ -53,6 +68,11 @@ class StoreSession:
         """
         claim = self._ensure_claim(completed)
         step = advance(claim.records, completed, claim.owner)
+        lost = self._beyond_log(step.ahead)
+        if lost:
+            existing = {tp: record for tp, record in claim.records.items() if tp not in lost}
+            step = advance(existing, completed, claim.owner)
+        _log_moved_back(claim.records, step.records)
         self._log_ahead(step.ahead)
         if step.records:
             self._write(claim, step.records)
@@ -74,7 +94,7 @@ class StoreSession:
             previous = _attempts(claim.records, batch)
             failing = FailedAttempts(batch, previous.attempts if previous else 1, cause)
             record = claim.records[tps[0]]
-            self._write(claim, {tps[0]: replace(record, owner=claim.owner, failing=failing)})
+            self._write(claim, {tps[0]: replace(record.owned_by(claim.owner), failing=failing)})
 
     def count_attempt(self, start: StreamOffset, end: StreamOffset) -> FailedAttempts | None:
         """
@@ -95,7 +115,7 @@ class StoreSession:
         previous = _attempts(claim.records, end.query.batch) or FailedAttempts(end.query.batch, 1)
         failing = replace(previous, attempts=previous.attempts + 1)
         record = stored or Record(starts.get(tp, 0), topic_id=end.topic_ids.get(tp.topic))
-        self._write(claim, {tp: replace(record, owner=claim.owner, failing=failing)})
+        self._write(claim, {tp: replace(record.owned_by(claim.owner), failing=failing)})
         return failing
 
     def close(self) -> None:
@@ -128,6 +148,14 @@ class StoreSession:
             self._claim = None
             raise
 
+    def _beyond_log(self, ahead: Offsets) -> set[TopicPartition]:
+        """
+        Return the partitions, among those newly ahead, that are recorded beyond the log's end.
+        """
+        new = ahead.keys() - self._ahead.keys()
+        ends = self._end_offsets(sorted(new)) if new else {}
+        return {tp for tp, end in ends.items() if ahead[tp] > end}
+
     def _log_ahead(self, ahead: Offsets) -> None:
         new = ahead.keys() - self._ahead.keys()
         self._ahead = ahead
@@ -138,6 +166,25 @@ class StoreSession:
                 "written until the query has caught up. 'pykafka progress set' moves it back",
                 *(format_partitions(new), ahead[tp], tp),
             )
+
+
+def _log_moved_back(
+    stored: Mapping[TopicPartition, Record], records: Mapping[TopicPartition, Record]
+) -> None:
+    back = {
+        tp: stored[tp].offset
+        for tp, record in records.items()
+        if tp in stored
+        and stored[tp].offset > record.offset
+        and not is_recreated(stored[tp], record.topic_id)
+    }
+    if back:
+        tp = min(back)
+        logger.warning(
+            "The recorded progress moves back with the query for %s, from %d to %d for %s: the "
+            "log ended before the recorded offset",
+            *(format_partitions(back), back[tp], records[tp].offset, tp),
+        )
 
 
 def _attempts(records: Mapping[TopicPartition, Record], batch: int) -> FailedAttempts | None:

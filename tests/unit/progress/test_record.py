@@ -115,13 +115,28 @@ def test_only_moved_offsets_are_written() -> None:
     assert step.ahead == {}
 
 
-def test_offset_never_moves_back() -> None:
+@pytest.mark.parametrize(
+    "record",
+    [Record(8, OTHER, 1, "id-t"), Record(8), Record(8, ME), Record(8, ME, 9), Record(8, ME, 10)],
+)
+def test_store_ahead_is_not_written(record: Record) -> None:
     """
-    If the store is ahead, nothing is written and its offset is reported.
+    An offset of another query, of a later batch or of an unknown one is ahead of the query: it is
+    not moved back, but reported.
     """
-    step = advance({T0: Record(8, OTHER, 1, "id-t")}, completed({T0: 3}), ME)
+    step = advance({T0: record}, completed({T0: 3}), ME)
 
     assert (step.records, step.ahead) == ({}, {T0: 8})
+
+
+def test_offset_follows_a_query_that_went_back() -> None:
+    """
+    An offset of an earlier batch of the same query moves back with it: the log was truncated, and
+    the query may lose data.
+    """
+    step = advance({T0: Record(8, ME, 8, "id-t")}, completed({T0: 3}), OTHER)
+
+    assert (step.records, step.ahead) == ({T0: Record(3, OTHER, 9, "id-t")}, {})
 
 
 def test_recreated_topic_starts_over() -> None:
@@ -151,12 +166,16 @@ def test_unknown_batch_number_is_not_recorded() -> None:
 
 def test_touch_owner_rewrites_one_record() -> None:
     """
-    One existing record is written again, or none if there is none.
+    One existing record is written again, or none if there is none. The batch of another query is
+    left out.
     """
-    stored = {T0: Record(3, OTHER, 8), T1: Record(5, OTHER, 8)}
+    both = completed({T0: 3, T1: 5})
+    stored = {T0: Record(3, ME, 8), T1: Record(5, ME, 8)}
+    successor = Owner("q1", "9 on here", 4)
 
-    assert touch_owner(stored, completed({T0: 3, T1: 5}), ME) == {T0: Record(3, ME, 8)}
-    assert touch_owner({}, completed({T0: 3}), ME) == {}
+    assert touch_owner(stored, both, successor) == {T0: Record(3, successor, 8)}
+    assert touch_owner(stored, both, OTHER) == {T0: Record(3, OTHER)}
+    assert touch_owner({}, both, ME) == {}
 
 
 def test_other_topics_of_another_query_are_rejected() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.memory_store import MemoryStore, Server
@@ -17,6 +18,11 @@ from pyspark_pykafka.progress.factory import process_name
 from pyspark_pykafka.progress.record import FailedAttempts, Owner, Record
 from pyspark_pykafka.progress.store import ClaimLostError
 from pyspark_pykafka.progress.store_session import StoreSession
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from pyspark_pykafka.offsets import Offsets
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -130,6 +136,65 @@ def test_store_ahead_of_the_query_is_not_written(
     (message,) = [text for text in caplog.messages if "ahead" in text]
     assert "t-0 (at 4 for t-0)" in message
     assert server.records[T0].offset == 5
+
+
+def test_store_ahead_is_not_moved_back_by_later_batches() -> None:
+    """
+    The store of another query stays ahead of a query with a new checkpoint, batch after batch,
+    although the new query is its owner.
+    """
+    server = Server({tp: Record(4, Owner("old", "z", 1), 0) for tp in (T0, T1)})
+    session = make_session(server)
+
+    for done in (stream_offset(1, 1, 0), stream_offset(2, 2, 1), stream_offset(3, 3, 2)):
+        session.record(done)
+
+    assert {tp: record.offset for tp, record in server.records.items()} == {T0: 4, T1: 4}
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_store_follows_a_query_that_goes_back(
+    caplog: pytest.LogCaptureFixture, *, restarted: bool
+) -> None:
+    """
+    After a truncation that the query allows, its store moves back with it, which is logged: else it
+    would be ahead of the log, and hide the lag until the log has grown again.
+    """
+    server = Server()
+    session = make_session(server)
+    session.record(stream_offset(1000, 7, 0))
+    if restarted:
+        session = make_session(server, "b")
+        session.record(stream_offset(1000, 7, 0))
+
+    session.record(stream_offset(600, 7, 1))
+    session.record(stream_offset(650, 7, 2))
+
+    assert {tp: record.offset for tp, record in server.records.items()} == {T0: 650, T1: 7}
+    (message,) = [text for text in caplog.messages if "moves back" in text]
+    assert "t-0, from 1000 to 600 for t-0" in message
+
+
+@pytest.mark.parametrize(("end", "recorded"), [(899, 2), (900, 900), (None, 900)])
+def test_offset_beyond_the_log_is_replaced(end: int | None, recorded: int) -> None:
+    """
+    An offset beyond the log's end, whoever recorded it, is replaced by the query's: the log was
+    truncated, or recreated without a known topic id. The log's end is looked up once.
+    """
+    server = Server({T0: Record(900), T1: Record(0)})
+    looked_up: list[list[TopicPartition]] = []
+
+    def end_offsets(tps: Iterable[TopicPartition]) -> Offsets:
+        looked_up.append([*tps])
+        return {} if end is None else {T0: end}
+
+    session = StoreSession(MemoryStore(server), "a", end_offsets)
+
+    for done in (stream_offset(1, 1, 0), stream_offset(2, 2, 1)):
+        session.record(done)
+
+    assert server.records[T0].offset == recorded
+    assert looked_up == [[T0]]
 
 
 def test_attempts_are_counted_across_processes() -> None:

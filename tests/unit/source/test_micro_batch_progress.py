@@ -7,13 +7,19 @@ from __future__ import annotations
 import itertools
 import json
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.memory_cluster import Cluster
+from tests.support.memory_store import MemoryStore, Server
 
 from pyspark_pykafka.offsets import QUERY, Document, StreamOffset, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.progress.recorder import Recorder
 from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.progress.contract import ProgressSink
 
 T0 = TopicPartition("t", 0)
 OPTIONS = {
@@ -59,13 +65,15 @@ class Process:
     cluster: Cluster
     options: dict[str, str] = field(default_factory=lambda: OPTIONS)
     recorded: RecordedProgress = field(default_factory=RecordedProgress)
+    progress: ProgressSink | None = None
     stream: MicroBatchStream = field(init=False)
 
     def __post_init__(self) -> None:
         ids = map("query-{}".format, itertools.count())
         options = parse_stream_source(self.options)
+        progress = self.progress or self.recorded
         self.stream = MicroBatchStream(
-            options, self.cluster, lambda _: {}, self.recorded, new_id=lambda: next(ids)
+            options, self.cluster, lambda _: {}, progress, new_id=lambda: next(ids)
         )
 
     def latest_offset(self, start: Document) -> Document:
@@ -190,6 +198,29 @@ def test_end_of_an_available_now_run_is_recorded(cluster: Cluster) -> None:
 
     assert bounded.recorded.calls == [("completed", 3, "query-0", 0), ("finish", 0, "", 0)]
     assert unbounded.recorded.calls == [("completed", 3, "query-0", 0)]
+
+
+@pytest.mark.parametrize("log_end", [0, 1])
+def test_store_follows_a_truncated_log(cluster: Cluster, log_end: int) -> None:
+    """
+    If data loss is allowed and a log is truncated, the recorded offset moves back with the query.
+    """
+    server = Server()
+    options = {**OPTIONS, "failOnDataLoss": "false"}
+    recorder = Recorder(lambda: MemoryStore(server), "a")
+    process = Process(cluster, options, progress=recorder)
+    first = process.latest_offset(process.stream.initial_offset())
+    process.stream.commit(first)
+    recorder.finish()
+    assert server.records[T0].offset == 3
+
+    cluster.topics["t"] = [(0, log_end)]
+    second = process.latest_offset(first)
+    process.stream.plan(first, second)
+    process.stream.commit(second)
+    recorder.finish()
+
+    assert server.records[T0].offset == log_end
 
 
 def test_committed_batch_is_recorded(cluster: Cluster) -> None:
