@@ -64,6 +64,9 @@ class Cluster:
         ]
         return Assignment(tuple(tps), {tp.topic: self.ids[tp.topic] for tp in tps})
 
+    def existing(self, topics: Iterable[str]) -> Assignment:
+        return self.assignment(Subscribe(tuple(topics)))
+
     def log_start_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         return {tp: log[0] for tp in tps if (log := self._find(tp))}
 

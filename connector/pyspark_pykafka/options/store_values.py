@@ -58,7 +58,7 @@ class ZooKeeperNodes:
         """
         The name of the store in the checkpoint.
         """
-        return f"zookeeper {self.root}/{self.id}"
+        return f"zookeeper {self.hosts}{self.root}/{self.id}"
 
 
 StoreOptions = NoStore | ConsumerGroup | ZooKeeperNodes

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from pyspark_pykafka.engines.metadata import MetadataClient
-    from pyspark_pykafka.offsets import Offsets
+    from pyspark_pykafka.offsets import Assignment, Offsets
     from pyspark_pykafka.options import SourceOptions
     from pyspark_pykafka.progress.contract import ProgressSink
     from pyspark_pykafka.progress.store import ProgressStore, Records
@@ -60,6 +60,13 @@ def _metadata_client(options: SourceOptions, isolation_level: str) -> MetadataCl
 
     backend = metadata_backend(options.kafka, isolation_level, options.engine)
     return MetadataClient(backend, options.fetch_offset_retry)
+
+
+def existing_topics(options: SourceOptions, topics: Iterable[str]) -> Assignment:
+    """
+    Return the partitions and ids of those of the topics that the options' brokers have.
+    """
+    return _metadata_client(options, options.isolation_level).existing(topics)
 
 
 def read_progress_records(options: SourceOptions, topics: Iterable[str] | None = None) -> Records:

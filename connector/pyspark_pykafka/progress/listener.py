@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
@@ -17,9 +18,18 @@ from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark_pykafka.errors import OptionsError, PykafkaError
 from pyspark_pykafka.offsets import QUERY, StreamOffset, offset_document
 from pyspark_pykafka.options import NoStore, parse_stream_source
-from pyspark_pykafka.progress.factory import make_progress_store, process_name
+from pyspark_pykafka.progress.factory import (
+    existing_topics,
+    make_progress_store,
+    process_name,
+)
 from pyspark_pykafka.progress.record import Owner
-from pyspark_pykafka.progress.store import AFTER_END_PREFIX, ClaimLostError, advance
+from pyspark_pykafka.progress.store import (
+    AFTER_END_PREFIX,
+    ClaimLostError,
+    advance,
+    format_topics,
+)
 from pyspark_pykafka.progress.store_session import StoreSession
 from pyspark_pykafka.retry import Backoff, Deadline, retry_until
 
@@ -33,6 +43,8 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
+    from pyspark_pykafka.offsets import Assignment
+
 logger = logging.getLogger("pyspark_pykafka")
 
 _RETRY_SECONDS = 30.0
@@ -45,9 +57,10 @@ class ProgressListener(StreamingQueryListener):
     """
     Records the last batch of a query that has ended, and the error that ended it.
 
-    ``options`` are the options of the query's ``readStream``; queries with another progress store
-    are ignored. Raises :class:`~pyspark_pykafka.errors.OptionsError` for invalid options, or if
-    they select no progress store. Add the listener before the query starts::
+    ``options`` are the options of the query's ``readStream``. Queries with another progress store
+    are ignored, and topics of other clusters are not recorded. Raises
+    :class:`~pyspark_pykafka.errors.OptionsError` for invalid options, or if they select no progress
+    store. Add the listener before the query starts::
 
         spark.streams.addListener(ProgressListener(options))
     """
@@ -57,7 +70,9 @@ class ProgressListener(StreamingQueryListener):
         if isinstance(self._options.progress_store, NoStore):
             msg = "progressStore is 'none'; it must be: consumerGroup or zookeeper"
             raise OptionsError((msg,))
-        self._completed: dict[str, StreamOffset] = {}
+        # By the query's id, since its next run may fail before it makes any progress, and by the id
+        # in the source's offsets: each of the query's sources may read another cluster.
+        self._completed: dict[str, dict[str, StreamOffset]] = {}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """
@@ -80,38 +95,48 @@ class ProgressListener(StreamingQueryListener):
             if document is not None and QUERY in document:
                 completed = StreamOffset.from_json(document)
                 if completed.query and completed.query.store == self._options.progress_store.name:
-                    # By the query's id: its next run may fail before it makes any progress.
-                    self._completed[str(event.progress.id)] = completed
+                    sources = self._completed.setdefault(str(event.progress.id), {})
+                    sources[completed.query.id] = completed
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """
         Record the progress that the query's own process could no longer record.
         """
-        completed = self._completed.get(str(event.id))
-        if completed is None:
-            return
-        try:
-            self._record(completed, event.exception)
-        except PykafkaError as error:
-            # Spark ignores exceptions of listeners.
-            logger.warning("The final progress of query %s was not recorded: %s", event.id, error)
+        for completed in self._completed.get(str(event.id), {}).values():
+            try:
+                self._record(completed, event)
+            except PykafkaError as error:
+                # Spark ignores exceptions of listeners.
+                logger.warning(
+                    "The final progress of query %s was not recorded: %s", event.id, error
+                )
 
     def _record(
         self,
         completed: StreamOffset,
-        exception: str | None,
+        event: QueryTerminatedEvent,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         store = make_progress_store(self._options)
         session = StoreSession(store, AFTER_END_PREFIX + process_name())
+        exception = event.exception
+        topics = {tp.topic for tp in completed.offsets}
 
         def finish() -> None:
-            missing = advance(store.read(), completed, _NO_OWNER).records
+            existing = _without_other_topics(completed, existing_topics(self._options, topics))
+            if not existing.offsets:
+                logger.warning(
+                    "The final progress of query %s is not recorded: its topics (%s) are those of "
+                    "another cluster than the listener's, or have been deleted since",
+                    *(event.id, format_topics(topics)),
+                )
+                return
+            missing = advance(store.read(), existing, _NO_OWNER).records
             if missing or exception:
-                session.record(completed)
+                session.record(existing)
             if exception:
-                session.record_failure(completed, exception.split("\n", 1)[0][:_MAX_CAUSE_LENGTH])
+                session.record_failure(existing, exception.split("\n", 1)[0][:_MAX_CAUSE_LENGTH])
 
         backoff = Backoff(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
         try:
@@ -121,3 +146,19 @@ class ProgressListener(StreamingQueryListener):
             logger.info("Query %s has been restarted", completed.query)
         finally:
             session.close()
+
+
+def _without_other_topics(completed: StreamOffset, existing: Assignment) -> StreamOffset:
+    """
+    Return the offsets of the partitions that exist, without topics that have another id: another
+    cluster has a topic of the same name, or it was deleted and recreated since.
+
+    Topics on brokers before 2.8 have no ids, and count as equal.
+    """
+    others = completed.recreated_topics(StreamOffset({}, existing.topic_ids))
+    offsets = {
+        tp: completed.offsets[tp]
+        for tp in existing.partitions
+        if tp in completed.offsets and tp.topic not in others
+    }
+    return replace(completed, offsets=offsets)

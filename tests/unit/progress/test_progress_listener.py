@@ -5,10 +5,13 @@ The final progress of a query, recorded from Spark's events.
 from __future__ import annotations
 
 import json
+from collections import defaultdict
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
+from tests.support.memory_cluster import Cluster
 from tests.support.memory_store import MemoryStore, Server
 from tests.support.progress_events import progress
 
@@ -16,9 +19,15 @@ from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.progress import listener
 from pyspark_pykafka.progress.listener import ProgressListener
+from pyspark_pykafka.progress.record import Owner, Record
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark.sql.streaming.listener import QueryProgressEvent, QueryTerminatedEvent
+
+    from pyspark_pykafka.offsets import Assignment
+    from pyspark_pykafka.options import SourceOptions
 
 OPTIONS = {
     "kafka.bootstrap.servers": "broker:9092",
@@ -27,17 +36,48 @@ OPTIONS = {
     "kafka.group.id": "flights-to-lake",
 }
 TP = TopicPartition("flights", 0)
+CLUSTERS = ("a:1", "b:1")
 STORE = parse_stream_source(OPTIONS).progress_store.name
 
 
+@dataclass
+class Site:
+    """
+    A Kafka cluster in memory, and the progress store beside it.
+    """
+
+    cluster: Cluster = field(default_factory=Cluster)
+    server: Server = field(default_factory=Server)
+
+    @property
+    def offsets(self) -> dict[TopicPartition, int]:
+        return {tp: record.offset for tp, record in self.server.records.items()}
+
+
 @pytest.fixture
-def server(monkeypatch: pytest.MonkeyPatch) -> Server:
+def sites(monkeypatch: pytest.MonkeyPatch) -> defaultdict[str, Site]:
     """
-    Return the server of the store that the listener writes to.
+    Return the sites by ``kafka.bootstrap.servers``; each has a topic of two partitions.
     """
-    server = Server()
-    monkeypatch.setattr(listener, "make_progress_store", lambda _: MemoryStore(server))
-    return server
+
+    def make_site() -> Site:
+        site = Site()
+        site.cluster.create_topic("flights", 100, 100)
+        site.cluster.ids["flights"] = f"id {len(new_sites)}"
+        return site
+
+    def site_of(options: SourceOptions) -> Site:
+        return new_sites[options.kafka.get("bootstrap.servers", "")]
+
+    def existing(options: SourceOptions, topics: Iterable[str]) -> Assignment:
+        return site_of(options).cluster.existing(topics)
+
+    new_sites: defaultdict[str, Site] = defaultdict(make_site)
+    monkeypatch.setattr(
+        listener, "make_progress_store", lambda options: MemoryStore(site_of(options).server)
+    )
+    monkeypatch.setattr(listener, "existing_topics", existing)
+    return new_sites
 
 
 def progress_event(report: str) -> QueryProgressEvent:
@@ -59,14 +99,17 @@ def terminated(query_id: str, exception: str | None = None) -> QueryTerminatedEv
     return cast("QueryTerminatedEvent", SimpleNamespace(id=query_id, exception=exception))
 
 
-def end_offset(offset: int, store: str = STORE) -> dict[str, object]:
+def end_offset(
+    offset: int, store: str = STORE, topic_id: str | None = None, query: str = "query"
+) -> dict[str, object]:
     """
     Return the offset document of a micro-batch that ended at this offset.
     """
-    return StreamOffset({TP: offset}, query=QueryIdentity("query", 3, store)).to_json()
+    ids = {} if topic_id is None else {"flights": topic_id}
+    return StreamOffset({TP: offset}, ids, query=QueryIdentity(query, 3, store)).to_json()
 
 
-def test_last_batch_is_recorded_when_the_query_ends(server: Server) -> None:
+def test_last_batch_is_recorded_when_the_query_ends(sites: defaultdict[str, Site]) -> None:
     """
     The listener records the last end offsets, even if the client shows offsets as Python's text.
     """
@@ -76,13 +119,15 @@ def test_last_batch_is_recorded_when_the_query_ends(server: Server) -> None:
     recording.onQueryProgress(progress_event(progress(end_offset(40))))
     recording.onQueryTerminated(terminated("q"))
 
-    assert {tp: record.offset for tp, record in server.records.items()} == {TP: 40}
+    assert sites["broker:9092"].offsets == {TP: 40}
 
 
 @pytest.mark.parametrize(
     "end", [end_offset(40, "of another query"), {"flights": {"0": 40}}, "7", "None"]
 )
-def test_other_sources_are_not_recorded(server: Server, end: dict[str, object] | str) -> None:
+def test_other_sources_are_not_recorded(
+    sites: defaultdict[str, Site], end: dict[str, object] | str
+) -> None:
     """
     Sources with another progress store, of another connector and of another kind are ignored.
     """
@@ -91,4 +136,91 @@ def test_other_sources_are_not_recorded(server: Server, end: dict[str, object] |
     recording.onQueryProgress(progress_event(progress(end)))
     recording.onQueryTerminated(terminated("q"))
 
-    assert not server.records
+    assert not sites["broker:9092"].offsets
+
+
+@pytest.mark.parametrize("exception", [None, "boom"])
+def test_queries_of_two_clusters_are_not_mixed(
+    sites: defaultdict[str, Site], caplog: pytest.LogCaptureFixture, exception: str | None
+) -> None:
+    """
+    Of queries that read topics of one name from two clusters, with groups of one name, each
+    listener records its own cluster's, and logs that it does not record the other's.
+    """
+    listeners = [
+        ProgressListener({**OPTIONS, "kafka.bootstrap.servers": address}) for address in CLUSTERS
+    ]
+    for number, address in enumerate(CLUSTERS):
+        sites[address].cluster.ids["flights"] = address
+        end = end_offset(10 + number, topic_id=address, query=address)
+        for recording in listeners:
+            recording.onQueryProgress(progress_event(progress(end, query_id=address)))
+
+    for address in CLUSTERS:
+        for recording in listeners:
+            recording.onQueryTerminated(terminated(address, exception))
+
+    assert [sites[address].offsets for address in CLUSTERS] == [{TP: 10}, {TP: 11}]
+    ignored = [text for text in caplog.messages if "of another cluster" in text]
+    assert [text.split()[5] for text in ignored] == [*CLUSTERS]
+
+
+def test_sources_of_two_clusters_are_not_mixed(sites: defaultdict[str, Site]) -> None:
+    """
+    Of a query's sources with stores of one name, the one of the listener's cluster is recorded.
+    """
+    recording = ProgressListener({**OPTIONS, "kafka.bootstrap.servers": "a:1"})
+    sites["a:1"].cluster.ids["flights"] = "a"
+    report = json.loads(progress(end_offset(10, topic_id="a", query="one")))
+    other = {**report["sources"][0], "endOffset": end_offset(11, topic_id="b", query="two")}
+
+    recording.onQueryProgress(
+        progress_event(json.dumps({**report, "sources": [*report["sources"], other]}))
+    )
+    recording.onQueryTerminated(terminated("q"))
+
+    assert sites["a:1"].offsets == {TP: 10}
+
+
+def test_recreated_topics_are_not_recorded(sites: defaultdict[str, Site]) -> None:
+    """
+    An offset of a topic that was deleted and recreated since is not recorded for the new topic.
+    """
+    recording = ProgressListener(OPTIONS)
+    sites["broker:9092"].cluster.ids["flights"] = "new"
+
+    recording.onQueryProgress(progress_event(progress(end_offset(40, topic_id="old"))))
+    recording.onQueryTerminated(terminated("q"))
+
+    assert not sites["broker:9092"].offsets
+
+
+def test_listener_moves_the_record_back(sites: defaultdict[str, Site]) -> None:
+    """
+    If the last batch moved the query back after a truncation, the listener moves its record back.
+    """
+    server = sites["broker:9092"].server
+    server.records[TP] = Record(90, Owner("query", "7 on here", 1), 2)
+    recording = ProgressListener(OPTIONS)
+
+    recording.onQueryProgress(progress_event(progress(end_offset(40))))
+    recording.onQueryTerminated(terminated("q"))
+
+    assert sites["broker:9092"].offsets == {TP: 40}
+
+
+def test_stores_in_two_ensembles_are_two_stores(sites: defaultdict[str, Site]) -> None:
+    """
+    A query that records its progress below the same node of another ZooKeeper is ignored.
+    """
+    zookeeper = {**OPTIONS, "progressStore": "zookeeper", "zookeeperId": "flights"}
+    one, other = ({**zookeeper, "zookeeperHosts": f"{host}:2181"} for host in "ab")
+    recording = ProgressListener(one)
+
+    for options in (one, other):
+        store = parse_stream_source(options).progress_store.name
+        end = end_offset(7 if options is one else 40, store)
+        recording.onQueryProgress(progress_event(progress(end)))
+    recording.onQueryTerminated(terminated("q"))
+
+    assert sites["broker:9092"].offsets == {TP: 7}
