@@ -12,7 +12,11 @@ from pyspark_pykafka.errors import OptionsError
 
 HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())])
 HEADERS = pa.list_(pa.field("element", HEADER))
+#: The type of the column `timestamp` in Spark.
 TIMESTAMP = pa.timestamp("us", tz="UTC")
+#: The type of the same column for readers that are not Spark: the record's own milliseconds. Some
+#: of them are too many for Spark's microseconds.
+TIMESTAMP_MS = pa.int64()
 
 #: The columns of the source, in the order and with the types of Spark's JVM connector.
 SOURCE_TYPES: dict[str, pa.DataType] = {
@@ -43,15 +47,6 @@ _SINK_TYPES: dict[str, tuple[tuple[pa.DataType, ...], str]] = {
 
 
 SINK_COLUMNS = tuple(_SINK_TYPES)
-
-
-def epoch_seconds(timestamp: pa.TimestampScalar) -> float:
-    """
-    Return a record's timestamp in seconds since 1970.
-
-    Producers may set any timestamp, also one that is no date in Python (after the year 9999).
-    """
-    return float(timestamp.value) / 1e6
 
 
 def check_source_schema(schema: pa.Schema, *, include_headers: bool) -> None:

@@ -103,6 +103,7 @@ class StubTransaction:
     state: str = "Empty"
     timeout_ms: int = 60_000
     partitions: set[tuple[str, int]] = field(default_factory=set)
+    started_ms: int = -1
 
 
 def record_batch(first: int, values: list[bytes], epoch: int = 0) -> bytes:
@@ -591,7 +592,7 @@ class Behaviour:
                 transactional_id=name,
                 transaction_state=description.state if transaction else "",
                 transaction_timeout_ms=description.timeout_ms,
-                transaction_start_time_ms=-1,
+                transaction_start_time_ms=description.started_ms,
                 producer_id=description.producer_id,
                 producer_epoch=description.epoch,
                 topics=[

@@ -5,6 +5,7 @@ Decodes the keys and values that a command shows, with the decoders of queries b
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,6 +15,7 @@ from pyspark_pykafka.formats.ddl_types import arrow_type
 from pyspark_pykafka.formats.default_columns import default_ddl
 from pyspark_pykafka.formats.record_format import RecordFormat, record_format
 from pyspark_pykafka.formats.registered_schemas import with_registered_schemas
+from pyspark_pykafka.schema import TIMESTAMP_MS
 
 if TYPE_CHECKING:
     from pyspark_pykafka.options import SourceOptions
@@ -21,11 +23,15 @@ if TYPE_CHECKING:
 #: JSON is left out: it is text already, and only Spark can parse the types that a user names.
 DECODED_FORMATS = ("avro", "protobuf", "debezium-avro")
 
+#: The length of a day in each unit of Arrow's times.
+_DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+
 
 def decoded_format(options: SourceOptions) -> RecordFormat | None:
     """
     Return the format of records whose types come from a schema, or None if nothing is decoded.
 
+    The records' timestamps are in milliseconds, so that any of them can be read.
     Raises :class:`OptionsError` if a schema is missing, and the errors of the registry's client.
     """
     if options.formats.flatten:
@@ -35,27 +41,62 @@ def decoded_format(options: SourceOptions) -> RecordFormat | None:
     ddl = default_ddl(formats, include_headers=True)
     if ddl is None:
         return None
-    return record_format(formats, pa.schema(list(arrow_type(ddl))), include_headers=True)
+    decoded = record_format(formats, pa.schema(list(arrow_type(ddl))), include_headers=True)
+    return replace(
+        decoded,
+        schema=_with_milliseconds(decoded.schema),
+        record_schema=_with_milliseconds(decoded.record_schema),
+    )
+
+
+def _with_milliseconds(schema: pa.Schema) -> pa.Schema:
+    index = schema.get_field_index("timestamp")
+    return schema.set(index, schema.field(index).with_type(TIMESTAMP_MS))
 
 
 def json_values(column: pa.Array) -> list[Any]:
     """
     Return the values of a column in a form for JSON, but leave bytes as they are.
 
-    Times, decimals, NaN and infinity become text, and maps become objects.
+    Times, decimals, NaN and infinity become text, and maps become objects. A time that Python does
+    not have, such as one after the year 9999, becomes its number with the unit.
     """
-    return [_json_value(value, column.type) for value in column.to_pylist()]
+    if pa.types.is_binary(column.type):
+        return list(column.to_pylist())
+    return [_json_value(scalar) for scalar in column]
 
 
-def _json_value(value: Any, kind: pa.DataType) -> Any:
-    if value is None or isinstance(value, bytes | str | bool | int):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else str(value)
+def _json_value(scalar: pa.Scalar) -> Any:
+    kind = scalar.type
+    if not scalar.is_valid:
+        return None
+    if pa.types.is_temporal(kind):
+        return _time_as_text(scalar)
+    if not pa.types.is_nested(kind):
+        return _plain_value(scalar.as_py())
     if pa.types.is_struct(kind):
-        return {field.name: _json_value(value[field.name], field.type) for field in kind}
-    if pa.types.is_list(kind):
-        return [_json_value(item, kind.value_type) for item in value]
+        return {field.name: _json_value(scalar[index]) for index, field in enumerate(kind)}
     if pa.types.is_map(kind):
-        return {str(key): _json_value(item, kind.item_type) for key, item in value}
-    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+        keys, items = scalar.values.flatten()
+        return dict(zip(map(str, keys.to_pylist()), map(_json_value, items), strict=True))
+    return [_json_value(item) for item in scalar.values]
+
+
+def _plain_value(value: Any) -> Any:
+    is_json = isinstance(value, bytes | str | int) or (
+        isinstance(value, float) and math.isfinite(value)
+    )
+    return value if is_json else str(value)
+
+
+def _time_as_text(scalar: pa.Scalar) -> str:
+    kind, number = scalar.type, scalar.value
+    if pa.types.is_time(kind) and not 0 <= number < _DAY[kind.unit]:
+        # Arrow would drop the days.
+        return f"{number} {kind.unit} since midnight"
+    try:
+        value = scalar.as_py()
+    except (ValueError, OverflowError):
+        unit = "days" if pa.types.is_date(kind) else kind.unit
+        return f"{number} {unit} since 1970"
+    return str(value.isoformat() if hasattr(value, "isoformat") else value)

@@ -25,8 +25,9 @@ from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.errors import AuthorizationError, OptionsError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.progress.store import is_recreated
-from pyspark_pykafka.schema import SOURCE_TYPES, epoch_seconds
+from pyspark_pykafka.schema import TIMESTAMP_MS
 from pyspark_pykafka.source.factory import fetch_settings, metadata_client
+from pyspark_pykafka.timestamps import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     import argparse
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.contract import FetchSettings
     from pyspark_pykafka.options import SourceOptions
 
-_SCHEMA = pa.schema([("timestamp", SOURCE_TYPES["timestamp"])])
+_SCHEMA = pa.schema([("timestamp", TIMESTAMP_MS)])
 # Only one record of each partition is needed.
 _MEMORY_BYTES = 1 << 20
 _WATCH_SECONDS = 2.0
@@ -116,7 +117,10 @@ class LagReader:
         if first is None:
             # Only gaps are left: control records, or records that compaction has removed.
             return 0.0
-        return max(self._now() - epoch_seconds(first.column(0)[0]), 0.0)
+        milliseconds: int = first.column(0)[0].as_py()
+        if milliseconds == NO_TIMESTAMP:
+            return None
+        return max(self._now() - milliseconds / 1000, 0.0)
 
 
 def total_lag(lags: list[PartitionLag]) -> int:

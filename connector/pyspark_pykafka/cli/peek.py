@@ -32,10 +32,11 @@ from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.record_decoder import decode_records
 from pyspark_pykafka.offsets import OffsetRange
 from pyspark_pykafka.options import Subscribe, parse_stream_source
-from pyspark_pykafka.options.positions import first_millisecond
-from pyspark_pykafka.schema import SOURCE_TYPES
+from pyspark_pykafka.options.positions import EPOCH, first_millisecond
+from pyspark_pykafka.schema import SOURCE_TYPES, TIMESTAMP_MS
 from pyspark_pykafka.source.factory import fetch_settings
 from pyspark_pykafka.source.offset_limits import offsets_at
+from pyspark_pykafka.timestamps import NO_TIMESTAMP, format_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
 _MAX_RECORDS = 10
 _MAX_HEADERS = 10
 _POLL_SECONDS = 0.5
-_SCHEMA = pa.schema(list(SOURCE_TYPES.items()))
+_SCHEMA = pa.schema([*{**SOURCE_TYPES, "timestamp": TIMESTAMP_MS}.items()])
 
 
 class _Topic(NamedTuple):
@@ -76,10 +77,12 @@ class _Topic(NamedTuple):
         Yield the records of a range that is not empty.
         """
         for batch in self._batches(OffsetRange(tp, start, end)):
-            decoded = {name: json_values(batch.column(name)) for name in ("key", "value")}
-            columns = batch.to_pydict() | decoded
-            for row in zip(*columns.values(), strict=True):
-                yield dict(zip(columns, row, strict=True))
+            columns = [
+                json_values(column) if name in {"key", "value"} else column.to_pylist()
+                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+            ]
+            for row in zip(*columns, strict=True):
+                yield dict(zip(batch.schema.names, row, strict=True))
 
     def _batches(self, offset_range: OffsetRange) -> Iterator[pa.RecordBatch]:
         batches = fetch(offset_range, self.settings)
@@ -204,11 +207,12 @@ def _follow(
         ends = topic.client.end_offsets(topic.tps)
 
 
-def _time_and_position(record: Record) -> tuple[datetime, int, int]:
+def _time_and_position(record: Record) -> tuple[int, int, int]:
     return record["timestamp"], record["partition"], record["offset"]
 
 
 def _print(record: Record, arguments: argparse.Namespace) -> None:
+    time = _time(record["timestamp"])
     to_text = bytes.hex if arguments.hex else printable
     if arguments.json:
         to_json = bytes.hex if arguments.hex else bytes_to_json
@@ -219,7 +223,7 @@ def _print(record: Record, arguments: argparse.Namespace) -> None:
         document = {
             "partition": record["partition"],
             "offset": record["offset"],
-            "timestamp": record["timestamp"].isoformat(timespec="milliseconds"),
+            "timestamp": time,
             "key": _convert_bytes(record["key"], to_json),
             "value": _convert_bytes(record["value"], to_json),
             "headers": headers,
@@ -230,7 +234,7 @@ def _print(record: Record, arguments: argparse.Namespace) -> None:
         return
     cells = [
         f"{record['partition']}@{record['offset']}",
-        record["timestamp"].isoformat(timespec="milliseconds"),
+        time or "-",
         "-" if record["key"] in (None, b"") else _cell(record["key"], to_text),
         _cell(record["value"], to_text),
     ]
@@ -241,6 +245,12 @@ def _print(record: Record, arguments: argparse.Namespace) -> None:
         for header in islice(record["headers"] or [], _MAX_HEADERS)
     ]
     print("  ".join(cells), flush=True)
+
+
+def _time(milliseconds: int) -> str | None:
+    if milliseconds == NO_TIMESTAMP:
+        return None
+    return format_timestamp(milliseconds, "milliseconds")
 
 
 def _convert_bytes(data: Any, convert: Callable[[bytes], Any]) -> Any:
@@ -312,8 +322,20 @@ def _instant(text: str) -> datetime:
     except ValueError as cause:
         msg = f"{text!r} is not valid; it must be a time such as 2026-11-24T09:00:00+01:00"
         raise argparse.ArgumentTypeError(msg) from cause
-    # A time without a zone is local time.
-    return time.astimezone(UTC)
+    if time.tzinfo is None:
+        time = _in_local_zone(time)
+    if time < EPOCH:
+        msg = f"{text!r} is not valid; it must be: 1970 or later"
+        raise argparse.ArgumentTypeError(msg)
+    return time
+
+
+def _in_local_zone(time: datetime) -> datetime:
+    try:
+        return time.astimezone()
+    except (ValueError, OverflowError):
+        # The first and the last years, in which a time in another zone may be no date.
+        return time.replace(tzinfo=UTC)
 
 
 PEEK = Command(

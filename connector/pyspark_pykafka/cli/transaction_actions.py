@@ -4,7 +4,6 @@ The actions of `pykafka transactions`; they need the compiled modules of the wir
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.cli.arguments import broker_options
@@ -28,6 +27,7 @@ from pyspark_pykafka.sink.transactional_ids import (
     prefix_pattern,
     starting_with_pattern,
 )
+from pyspark_pykafka.timestamps import format_timestamp
 
 if TYPE_CHECKING:
     import argparse
@@ -71,10 +71,7 @@ def list_transactions(arguments: argparse.Namespace) -> int:
 
 
 def _row(transaction: TransactionDescription) -> tuple[object, ...]:
-    since = None
-    if transaction.started_ms > 0:
-        started_at = datetime.fromtimestamp(transaction.started_ms / 1000, tz=UTC)
-        since = started_at.isoformat(timespec="seconds")
+    since = format_timestamp(transaction.started_ms) if transaction.started_ms > 0 else None
     identity = (
         transaction.transactional_id,
         transaction.state.value,

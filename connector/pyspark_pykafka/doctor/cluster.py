@@ -5,7 +5,6 @@ Checks the brokers: connection, login, version, transaction limits, replicas, cl
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.doctor.finding import Finding, failed, ok, skipped, warning
@@ -25,6 +24,7 @@ from pyspark_pykafka.errors import (
     TlsError,
 )
 from pyspark_pykafka.settings.librdkafka_config import transaction_timeout_ms
+from pyspark_pykafka.timestamps import format_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -188,16 +188,16 @@ def _check_clocks(
             # The finding about the topic's permissions reports this.
             continue
         if newest is not None:
-            yield check_clock(topic, newest / 1000, now())
+            yield check_clock(topic, newest, now())
 
 
-def check_clock(topic: str, newest: float, now: float) -> Finding:
+def check_clock(topic: str, newest_ms: int, now: float) -> Finding:
     """
     Check that the newest record is not from the future. If it is, the clock of this machine or of
-    a producer is wrong.
+    a producer is wrong. ``now`` is in seconds.
     """
-    timestamp = _format_time(newest)
-    ahead = newest - now
+    timestamp = format_timestamp(newest_ms)
+    ahead = newest_ms / 1000 - now
     if ahead <= _MAX_CLOCK_SECONDS:
         return ok("clock", f"the newest record of {topic} is from {timestamp}")
     return warning(
@@ -207,11 +207,3 @@ def check_clock(topic: str, newest: float, now: float) -> Finding:
         "correct the clock of this machine or of the producers: starts and ends by time depend on "
         "both",
     )
-
-
-def _format_time(seconds: float) -> str:
-    try:
-        return datetime.fromtimestamp(seconds, tz=UTC).isoformat(timespec="seconds")
-    except (ValueError, OverflowError, OSError):
-        # A producer may set any timestamp, also one after the year 9999.
-        return f"{seconds * 1000:.0f} ms since 1970"

@@ -57,6 +57,8 @@ class FetchSettings:
     """
     The settings of a read; sent from the driver to the executors with every task.
 
+    ``schema`` has the columns to read, with the types of ``SOURCE_TYPES``, except that ``key`` and
+    ``value`` may be strings, and ``timestamp`` ``TIMESTAMP_MS``.
     ``engine`` is the user's choice: ``auto``, ``wire`` or ``librdkafka``. ``poll_timeout_ms``
     limits the time without progress. A log that ends too early is read again ``end_retries``
     times, every ``end_retry_ms``: a new leader's high watermark may lag behind (KAFKA-7703).

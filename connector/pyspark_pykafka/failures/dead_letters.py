@@ -13,7 +13,7 @@ from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.errors import DataLossError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.options import parse_sink, parse_stream_source
-from pyspark_pykafka.schema import HEADERS, SOURCE_TYPES
+from pyspark_pykafka.schema import HEADERS, SOURCE_TYPES, TIMESTAMP_MS
 from pyspark_pykafka.sink.dead_letter_headers import HEADER_PREFIX, provenance_headers
 from pyspark_pykafka.source.factory import fetch_settings
 
@@ -26,7 +26,11 @@ if TYPE_CHECKING:
 _TOPIC_OPTIONS = frozenset({"assign", "subscribe", "subscribepattern"})
 
 _READ_SCHEMA = pa.schema(
-    [(name, kind) for name, kind in SOURCE_TYPES.items() if name != "timestampType"]
+    [
+        (name, TIMESTAMP_MS if name == "timestamp" else kind)
+        for name, kind in SOURCE_TYPES.items()
+        if name != "timestampType"
+    ]
 )
 _DEAD_LETTER_SCHEMA = pa.schema(
     [("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS)]
@@ -94,17 +98,13 @@ def _to_dead_letter(row: Row, record: FailedRecord, batch_id: int) -> Row:
     added = provenance_headers(
         TopicPartition(row["topic"], row["partition"]),
         row["offset"],
-        _millis(row["timestamp"]),
+        row["timestamp"],
         record.error,
         batch=batch_id,
         attempts=record.attempts,
     )
     headers = [*(row["headers"] or []), *added]
     return {"key": row["key"], "value": row["value"], "headers": headers}
-
-
-def _millis(timestamp: Any) -> int | None:
-    return None if timestamp is None else round(timestamp.timestamp() * 1000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,10 @@ from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.offsets import LATEST, OffsetRange, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.schema import SOURCE_TYPES, epoch_seconds
+from pyspark_pykafka.schema import SOURCE_TYPES, TIMESTAMP_MS
 from pyspark_pykafka.source.factory import fetch_settings, metadata_client
 from pyspark_pykafka.source.subscription import matches
+from pyspark_pykafka.timestamps import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-_POSITION_AND_TIME = pa.schema([(name, SOURCE_TYPES[name]) for name in ("offset", "timestamp")])
+_POSITION_AND_TIME = pa.schema([("offset", SOURCE_TYPES["offset"]), ("timestamp", TIMESTAMP_MS)])
 
 
 class UnreadRecords:
@@ -47,13 +48,17 @@ class UnreadRecords:
 
     def first(self, tp: TopicPartition, position: int) -> tuple[int, float]:
         """
-        Return the offset and the timestamp of the first record at or after a position.
+        Return the offset and the timestamp (in seconds) of the first record at or after a position.
 
-        If there is none any more, the position and the current time are returned.
+        If there is none any more, or it has no timestamp, the position and the current time are
+        returned.
         """
         for batch in fetch(OffsetRange(tp, position, LATEST), self._settings):
             if batch.num_rows:
-                return batch.column(0)[0].as_py(), epoch_seconds(batch.column(1)[0])
+                offset, milliseconds = (column[0].as_py() for column in batch.columns)
+                if milliseconds == NO_TIMESTAMP:
+                    break
+                return offset, milliseconds / 1000
         return position, self._now()
 
 

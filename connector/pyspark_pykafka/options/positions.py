@@ -24,7 +24,8 @@ _UNIT_MS = {
 }
 # Kafka's numbers for earliest and latest.
 _AMBIGUOUS = {"1": "latest", "2": "earliest"}
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+#: The time of the timestamp 0.
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 
 #: The forms of a position, for messages.
@@ -72,7 +73,7 @@ def _read_time(text: str) -> int:
             "add one, such as Z or +01:00"
         )
         raise InvalidOptionError(msg)
-    if time < _EPOCH:
+    if time < EPOCH:
         msg = f"the time '{text}' is before 1970; it must be: 1970 or later"
         raise InvalidOptionError(msg)
     return first_millisecond(time)
@@ -85,4 +86,4 @@ def first_millisecond(time: datetime) -> int:
     Kafka's timestamps are whole milliseconds: rounded down, an end would exclude an earlier record,
     and a start include one.
     """
-    return -((_EPOCH - time) // _MILLISECOND)
+    return -((EPOCH - time) // _MILLISECOND)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 import time
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_pykafka.errors import OffsetsError
@@ -23,6 +22,7 @@ from pyspark_pykafka.options import (
     TimeAgo,
 )
 from pyspark_pykafka.source.planner import require_assigned
+from pyspark_pykafka.timestamps import format_timestamp
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -151,14 +151,11 @@ def _check_past(limit: OffsetLimit, now: Callable[[], float]) -> None:
     # Times were rounded up to whole milliseconds, so the present is as well.
     if latest_ms > math.ceil(present * 1000):
         msg = (
-            f"startingOffsets is {_iso(latest_ms / 1000)}, which is in the future: this machine's "
-            f"clock shows {_iso(present)}. Give an earlier time, or set startingOffsets to latest"
+            f"startingOffsets is {format_timestamp(latest_ms)}, which is in the future: this "
+            f"machine's clock shows {format_timestamp(int(present * 1000))}. Give an earlier time, "
+            "or set startingOffsets to latest"
         )
         raise OffsetsError(_FUTURE_CONDITION, msg)
-
-
-def _iso(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, tz=UTC).isoformat(timespec="seconds")
 
 
 def resolve_sentinels(offsets: Offsets, source: OffsetSource) -> Offsets:

@@ -1,13 +1,21 @@
 """
-The options of dead-letter topics.
+The options of dead-letter topics, and dead letters of records with any timestamp.
 """
 
 from __future__ import annotations
 
 import pytest
+from tests.support.record_batches import Record, batch_of
+from tests.support.stub_brokers import Behaviour, StubCluster
 
 from pyspark_pykafka.errors import OptionsError
-from pyspark_pykafka.failures.dead_letters import DeadLetterTopic
+from pyspark_pykafka.failures.bisection import FailedRecord
+from pyspark_pykafka.failures.dead_letters import (
+    DeadLetterTopic,
+    dead_letter_fetch_settings,
+    read_dead_letters,
+)
+from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 
 BROKERS = {"kafka.bootstrap.servers": "b:1"}
 
@@ -32,3 +40,35 @@ def test_mistakes_are_still_reported() -> None:
     """
     with pytest.raises(OptionsError, match=r"'topics' is not(.|\n)*servers is missing"):
         DeadLetterTopic("t.dead", {"topics": "t"})
+
+
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+def test_records_with_any_timestamp_are_set_aside(engine: str) -> None:
+    """
+    The header has the record's own milliseconds. A dead letter's own timestamp does not matter.
+    """
+    times = [-(2**63), -1, 1_700_000_000_001, 253_402_300_800_000, 2**62]
+    log = [batch_of(Record(at, time, value=b"v")).encode() for at, time in enumerate(times)]
+    source = TopicPartition("t", 0)
+    with StubCluster(Behaviour(topics={"t": 1, "dead": 1}, logs={("t", 0): log})) as cluster:
+        options = {"kafka.bootstrap.servers": cluster.bootstrap, "engine": engine}
+        failed = [FailedRecord(source, at, ValueError("no"), 1) for at in range(len(times))]
+        DeadLetterTopic("dead", options)(failed, 3)
+        settings = dead_letter_fetch_settings(options)
+        letters = [
+            *read_dead_letters([OffsetRange(TopicPartition("dead", 0), 0, len(times))], settings)
+        ]
+        odd = batch_of(Record(0, 2**62, headers=_headers()), Record(1, headers=_headers()))
+        cluster.set(logs={("dead", 0): [odd.encode()]})
+        again = [*read_dead_letters([OffsetRange(TopicPartition("dead", 0), 0, 2)], settings)]
+
+    assert [letter.reason["timestamp"] for letter in letters] == [str(time) for time in times]
+    assert [letter.value for letter in letters] == [b"v"] * len(times)
+    assert [letter.source_offset for letter in again] == [7, 7]
+
+
+def _headers() -> tuple[tuple[bytes, bytes], ...]:
+    reason = {"topic": "t", "partition": "0", "offset": "7"}
+    return tuple(
+        (f"pykafka.deadletter.{name}".encode(), text.encode()) for name, text in reason.items()
+    )

@@ -17,7 +17,7 @@ from pyspark_pykafka.metrics.broker_offsets import BrokerOffsetsThread, UnreadRe
 from pyspark_pykafka.offsets import Assignment, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.progress.record import Record
-from pyspark_pykafka.schema import SOURCE_TYPES
+from pyspark_pykafka.timestamps import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,18 +26,18 @@ TP = TopicPartition("t", 0)
 OPTIONS = parse_stream_source({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
 
 # The year 55000, as of a producer that takes microseconds for milliseconds.
-NO_DATE_MICROS = 1_673_000_000_000_000_000
+NO_DATE_MS = 1_673_000_000_000_000
 
 
-@pytest.fixture
-def unread(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(params=[NO_DATE_MS])
+def unread(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Let each fetch return one record at offset 7 whose timestamp is no date in Python.
     """
-    values = {"offset": [7], "timestamp": [NO_DATE_MICROS]}
+    values = {"offset": [7], "timestamp": [request.param]}
 
     def fetch(_: object, settings: Any) -> Iterator[pa.RecordBatch]:
-        columns = [pa.array(values[f.name]).cast(SOURCE_TYPES[f.name]) for f in settings.schema]
+        columns = [pa.array(values[field.name], field.type) for field in settings.schema]
         yield pa.record_batch(columns, schema=settings.schema)
 
     for module in (broker_offsets, lag):
@@ -49,16 +49,34 @@ def test_unread_record_with_a_timestamp_that_is_no_date() -> None:
     """
     The first unread record may have any timestamp.
     """
-    assert UnreadRecords(OPTIONS).first(TP, 5) == (7, NO_DATE_MICROS / 1e6)
+    assert UnreadRecords(OPTIONS).first(TP, 5) == (7, NO_DATE_MS / 1000)
 
 
 @pytest.mark.usefixtures("unread")
-@pytest.mark.parametrize(("now", "age"), [(0.0, 0.0), (2e12, 2e12 - 1_673_000_000_000)])
+@pytest.mark.parametrize("unread", [NO_TIMESTAMP], indirect=True)
+def test_unread_record_without_a_timestamp() -> None:
+    """
+    Its age is unknown, so nothing is said about the time before the present.
+    """
+    assert UnreadRecords(OPTIONS, lambda: 9.0).first(TP, 5) == (5, 9.0)
+
+
+@pytest.mark.usefixtures("unread")
+@pytest.mark.parametrize(
+    ("unread", "now", "age"),
+    [
+        (NO_DATE_MS, 0.0, 0.0),
+        (NO_DATE_MS, 2e12, 2e12 - 1_673_000_000_000),
+        (NO_TIMESTAMP, 2e12, None),
+    ],
+    indirect=["unread"],
+)
 def test_lag_with_a_timestamp_that_is_no_date(
-    monkeypatch: pytest.MonkeyPatch, now: float, age: float
+    monkeypatch: pytest.MonkeyPatch, now: float, age: float | None
 ) -> None:
     """
-    `pykafka lag` shows an age of 0 for records from the future.
+    `pykafka lag` shows an age of 0 for records from the future, and none for those without a
+    timestamp.
     """
 
     class Brokers:

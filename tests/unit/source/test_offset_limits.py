@@ -161,6 +161,14 @@ def test_a_start_in_the_future_is_an_error(limit: object) -> None:
     assert resolve_start(limit, [P0, P1], LOG, now=lambda: 50.0002)  # type: ignore[arg-type]
 
 
+def test_a_start_after_the_year_9999_is_an_error_like_any_other() -> None:
+    """
+    A time near the end of the calendar, in a zone west of Greenwich, is no date in UTC.
+    """
+    with pytest.raises(OffsetsError, match="is 253402300800000 ms since 1970, which is in the fu"):
+        resolve_start(AtTime(253_402_300_800_000), [P0, P1], LOG, now=lambda: 50.0)
+
+
 def test_missing_commit_without_a_fallback() -> None:
     """
     The error names the partition without a committed offset and the option that helps, or the

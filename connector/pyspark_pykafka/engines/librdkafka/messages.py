@@ -16,7 +16,8 @@ from confluent_kafka import (
 
 from pyspark_pykafka.engines.contract import timestamp_error
 from pyspark_pykafka.offsets import TopicPartition
-from pyspark_pykafka.schema import HEADERS, TIMESTAMP
+from pyspark_pykafka.schema import HEADERS, TIMESTAMP, TIMESTAMP_MS
+from pyspark_pykafka.timestamps import NO_TIMESTAMP
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -32,7 +33,6 @@ _TIMESTAMP_TYPES = {
 
 # Spark's timestamps are microseconds in 64 bits; Kafka's are milliseconds in 64 bits.
 _MAX_TIMESTAMP_MS = (2**63 - 1) // 1000
-_NO_TIMESTAMP = -1
 
 
 def to_batch(messages: Sequence[Message], schema: pa.Schema) -> pa.RecordBatch:
@@ -72,18 +72,21 @@ def _offsets(messages: Sequence[Message], field: pa.Field) -> pa.Array:
     return pa.array([m.offset() for m in messages], field.type)
 
 
-def _timestamps(messages: Sequence[Message], _field: pa.Field) -> pa.Array:
-    micros = []
-    for message in messages:
-        kind, millis = message.timestamp()
-        # Records of magic 0 have no timestamp. librdkafka returns 0; we return -1, as Java does.
-        if kind == TIMESTAMP_NOT_AVAILABLE:
-            millis = _NO_TIMESTAMP
+def _timestamps(messages: Sequence[Message], field: pa.Field) -> pa.Array:
+    times = [_timestamp_ms(message) for message in messages]
+    if field.type == TIMESTAMP_MS:
+        return pa.array(times, field.type)
+    for message, millis in zip(messages, times, strict=True):
         if abs(millis) > _MAX_TIMESTAMP_MS:
             tp = TopicPartition(message.topic(), message.partition())
             raise timestamp_error(tp, message.offset(), millis)
-        micros.append(millis * 1000)
-    return pa.array(micros, pa.int64()).cast(TIMESTAMP)
+    return pa.array([millis * 1000 for millis in times], pa.int64()).cast(TIMESTAMP)
+
+
+def _timestamp_ms(message: Message) -> int:
+    kind, millis = message.timestamp()
+    # Records of magic 0 have no timestamp. librdkafka returns 0; we return -1, as Java does.
+    return NO_TIMESTAMP if kind == TIMESTAMP_NOT_AVAILABLE else int(millis)
 
 
 def _timestamp_types(messages: Sequence[Message], field: pa.Field) -> pa.Array:

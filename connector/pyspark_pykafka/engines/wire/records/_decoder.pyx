@@ -9,7 +9,9 @@ outside the given buffer is read.
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
-from libc.stdint cimport INT32_MAX, INT64_MAX, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport (
+    INT32_MAX, INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
+)
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
@@ -484,10 +486,11 @@ cdef class RecordDecoder:
     it returns true, the columns are full and :meth:`take` must be called. ``position`` is the next
     offset to read.
 
-    ``columns`` selects from key, value, offset, timestamp, timestampType and headers. ``crc32c``
-    computes checksums; with None they are not verified. ``decompress(codec, bytes)`` returns the
-    records of a batch. The columns are full at ``max_rows`` rows or ``max_bytes`` bytes of records;
-    only a single larger record exceeds that.
+    ``columns`` selects from key, value, offset, timestamp, timestampType and headers; timestamp is
+    in microseconds, and timestampMs, in its place, in milliseconds. ``crc32c`` computes checksums;
+    with None they are not verified. ``decompress(codec, bytes)`` returns the records of a batch.
+    The columns are full at ``max_rows`` rows or ``max_bytes`` bytes of records; only a single larger
+    record exceeds that.
     """
 
     cdef readonly int64_t position
@@ -502,6 +505,10 @@ cdef class RecordDecoder:
     cdef BytesColumn values
     cdef Growing offsets
     cdef Growing timestamps
+    # The smallest and the largest timestamp in milliseconds that fits, and the units of one.
+    cdef int64_t min_millis
+    cdef int64_t max_millis
+    cdef int64_t millisecond
     cdef Growing timestamp_types
     cdef HeadersColumn headers
     # The current response, kept alive by its buffer, and the position of its next batch.
@@ -544,7 +551,11 @@ cdef class RecordDecoder:
         self.keys = BytesColumn() if "key" in columns else None
         self.values = BytesColumn() if "value" in columns else None
         self.offsets = Growing() if "offset" in columns else None
-        self.timestamps = Growing() if "timestamp" in columns else None
+        cdef bint in_millis = "timestampMs" in columns
+        self.timestamps = Growing() if in_millis or "timestamp" in columns else None
+        self.millisecond = 1 if in_millis else 1000
+        self.min_millis = INT64_MIN if in_millis else -MAX_MILLIS
+        self.max_millis = INT64_MAX if in_millis else MAX_MILLIS
         self.timestamp_types = Growing() if "timestampType" in columns else None
         self.headers = HeadersColumn() if "headers" in columns else None
         self.aborted = []
@@ -856,7 +867,9 @@ cdef class RecordDecoder:
                     # Added as unsigned numbers, which may overflow: the result is the same as in
                     # Java.
                     millis = <int64_t>(<uint64_t>self.base_timestamp + <uint64_t>millis)
-                if self.timestamps is not None and not -MAX_MILLIS <= millis <= MAX_MILLIS:
+                if self.timestamps is not None and not (
+                    self.min_millis <= millis <= self.max_millis
+                ):
                     raise TimestampTooLarge(offset, millis)
                 if not no_headers(&record):
                     self._add_headers(&record)
@@ -864,7 +877,7 @@ cdef class RecordDecoder:
                     self.headers.end_row(True)
                 # The record is valid from here on.
                 if self.timestamps is not None:
-                    (<int64_t*>self.timestamps.extend(8))[0] = millis * 1000
+                    (<int64_t*>self.timestamps.extend(8))[0] = millis * self.millisecond
                 if self.keys is not None:
                     self.keys.add(key, key_size)
                 if self.values is not None:

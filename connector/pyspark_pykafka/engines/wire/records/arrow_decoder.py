@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from pyspark_pykafka.engines.wire.records._decoder import RecordDecoder
 from pyspark_pykafka.engines.wire.records.checksum import crc32c
+from pyspark_pykafka.schema import TIMESTAMP_MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -61,7 +62,7 @@ class ArrowDecoder:
         """
         # The decoder checks invariant R13 (consistent batches).
         decoder = RecordDecoder(
-            frozenset(schema.names),
+            frozenset(map(_decoder_column, schema)),
             start,
             end,
             crc32c if check_crcs else None,
@@ -152,6 +153,14 @@ class ArrowDecoder:
 
     def _no_headers(self, rows: int) -> pa.Array:
         return pa.nulls(rows, self._schema.field("headers").type)
+
+
+def _decoder_column(field: pa.Field) -> str:
+    """
+    Return the decoder's name of a column; it has two for the timestamp, one for each unit.
+    """
+    is_ms = field.name == "timestamp" and field.type == TIMESTAMP_MS
+    return "timestampMs" if is_ms else str(field.name)
 
 
 def _fixed(kind: pa.DataType, rows: int, memory: Buffer) -> pa.Array:

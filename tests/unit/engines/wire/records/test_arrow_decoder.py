@@ -17,7 +17,7 @@ from tests.support.record_model import Log, batch_sizes, expected, logs
 from tests.support.record_reading import decoder, make_arrow_decoder
 
 from pyspark_pykafka.engines.wire.records._decoder import next_offset
-from pyspark_pykafka.schema import HEADERS, SOURCE_TYPES
+from pyspark_pykafka.schema import HEADERS, SOURCE_TYPES, TIMESTAMP_MS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -220,6 +220,23 @@ def test_arrays_outlive_the_decoder() -> None:
     read(make_arrow_decoder(schema, 0, 1000), 1000, Log((batch,), ()))
 
     assert array.to_pylist() == values
+
+
+@pytest.mark.parametrize("log_append_time", [None, 2**63 - 1])
+def test_timestamps_in_milliseconds_are_those_of_the_records(log_append_time: int | None) -> None:
+    """
+    In milliseconds every timestamp can be read, also those that microseconds cannot hold.
+    """
+    times = [2**62, -(2**63), 2**63 - 1, -1, 0]
+    records = [Record(offset, time) for offset, time in enumerate(times)]
+    batch = batch_of(*records, log_append_time=log_append_time)
+    schema = pa.schema([("timestamp", TIMESTAMP_MS)])
+
+    (decoded,) = read(make_arrow_decoder(schema, 0, 5), 5, Log((batch,), ()))
+
+    assert decoded.column(0).to_pylist() == (
+        times if log_append_time is None else [log_append_time] * 5
+    )
 
 
 def test_skipping_goes_forward_only() -> None:
