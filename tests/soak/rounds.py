@@ -370,4 +370,5 @@ class Round:
             admin_config(settings), partitions
         )
         self._end_offsets[partitions] = end_offsets
-        return end_offsets.of(topic)
+        ends = end_offsets.of(topic)
+        return ends if len(ends) == partitions else None

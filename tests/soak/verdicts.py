@@ -86,7 +86,8 @@ def check_output(
     batches: Sequence[Sequence[ReadRow]] = (
         [[row] for row in read_rows] if is_ordered else [read_rows]
     )
-    check_source(verdict, truth, batches, exactly_once=exactly_once, is_through=is_through)
+    unfinished = () if is_through else truth.keys()
+    check_source(verdict, truth, batches, exactly_once=exactly_once, unfinished=unfinished)
     if not exactly_once:
         verdict.add("unexplained duplicate", unexplained(rows))
     return verdict
@@ -118,7 +119,7 @@ def check_kept(
     """
     verdict = Verdict()
     checked_batches = batches if is_ordered else [[row for rows in batches for row in rows]]
-    check_source(verdict, truth, checked_batches, is_through=is_through)
+    check_source(verdict, truth, checked_batches, unfinished=() if is_through else truth.keys())
     return verdict
 
 

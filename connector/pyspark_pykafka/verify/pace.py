@@ -8,33 +8,79 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pyspark_pykafka.verify.checker import COMMITTED
+
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from collections.abc import Set as AbstractSet
+
+    from pyspark_pykafka.verify.records import Written
+
+
+class Arrivals:
+    """
+    Which acknowledged records a consumer has seen, by partition.
+
+    ``waiting`` has the numbers of those that it has not seen, ``arrived`` counts the others. Each
+    update looks only at the records that are new or waiting. ``seen`` holds a partition and a
+    number for each record seen; other threads add to it and to ``written``.
+    """
+
+    def __init__(self, written: Written, seen: AbstractSet[tuple[int, int]]) -> None:
+        self.waiting: dict[int, set[int]] = {n: set() for n in range(written.partitions)}
+        self.arrived: dict[int, int] = dict.fromkeys(self.waiting, 0)
+        self._written, self._seen = written, seen
+        self._known = dict.fromkeys(self.waiting, 0)
+
+    def update(self) -> None:
+        """
+        Take account of the records that were acknowledged or seen since the last update.
+        """
+        for (_, partition), records in self._written.records.items():
+            new = records[self._known[partition] :]
+            self._known[partition] += len(new)
+            numbers = self.waiting[partition]
+            numbers |= {record.offset for record in new if record.state == COMMITTED}
+            arrived = {number for number in numbers if (partition, number) in self._seen}
+            numbers -= arrived
+            self.arrived[partition] += len(arrived)
+
+    @property
+    def lag(self) -> int:
+        """
+        The number of acknowledged records that have not been seen.
+        """
+        return sum(map(len, self.waiting.values()))
 
 
 @dataclass
 class Pace:
     """
-    Samples of the number of acknowledged records and of the number that a consumer has seen.
+    Samples of the records that have arrived and of those that are waited for.
 
-    ``max_lag`` is in records, ``longest_pause`` in seconds. A pause is a period in which the
-    consumer sees no new record although it lags behind the acknowledged records. The time before
-    the first record is not counted: Spark is starting then.
+    ``max_lag`` is in records of all partitions, ``longest_pause`` in seconds. A pause is a period
+    in which no record of a partition arrives although some are waited for. The time before the
+    first record of any partition is not counted: Spark is starting then.
     """
 
     now: Callable[[], float] = field(default=time.monotonic, repr=False)
     max_lag: int = 0
     longest_pause: float = 0.0
-    _seen: int = 0
-    _since: float = 0.0
+    _arrived: dict[int, int] = field(default_factory=dict)
+    #: When each partition last had a new record, or had none to wait for.
+    _since: dict[int, float] = field(default_factory=dict)
 
-    def sample(self, acknowledged: int, seen: int) -> None:
+    def sample(self, arrivals: Arrivals) -> None:
         """
-        Add one sample: the numbers of acknowledged records and of records seen.
+        Add one sample.
         """
         now = self.now()
-        self.max_lag = max(self.max_lag, acknowledged - seen)
-        if 0 < seen == self._seen and seen < acknowledged:
-            self.longest_pause = max(self.longest_pause, now - self._since)
-        if seen != self._seen or acknowledged <= seen:
-            self._seen, self._since = seen, now
+        self.max_lag = max(self.max_lag, arrivals.lag)
+        if not any(arrivals.arrived.values()):
+            return
+        for partition, arrived in arrivals.arrived.items():
+            since = self._since.setdefault(partition, now)
+            if arrivals.waiting[partition] and arrived == self._arrived.get(partition, 0):
+                self.longest_pause = max(self.longest_pause, now - since)
+            else:
+                self._arrived[partition], self._since[partition] = arrived, now

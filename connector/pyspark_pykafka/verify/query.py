@@ -166,8 +166,10 @@ class CopyQuery:
         """
         Return the end offsets of the last finished micro-batch, by partition.
         """
-        query = self._query
-        progress = None if query is None else query.lastProgress
+        query, progress = self._query, None
+        # Without Spark's Java process the last known offsets remain.
+        with contextlib.suppress(*self._java_errors()):
+            progress = None if query is None else query.lastProgress
         if progress is not None:
             (source,) = json.loads(progress.json)["sources"]
             self._ends = offset_document(source.get("endOffset")) or self._ends

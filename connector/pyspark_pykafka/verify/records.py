@@ -104,14 +104,3 @@ class Written:
         The number of records whose commit request got no response.
         """
         return self.states[UNKNOWN]
-
-    def committed_keys(self) -> set[tuple[int, int]]:
-        """
-        Return the partition and the number of each acknowledged record.
-        """
-        return {
-            (partition, record.offset)
-            for (_, partition), records in self.records.items()
-            for record in records
-            if record.state == COMMITTED
-        }

@@ -24,7 +24,7 @@ from pyspark_pykafka.settings.librdkafka_config import (
 from pyspark_pykafka.verify import topics
 from pyspark_pykafka.verify.checker import Verdict, check_source
 from pyspark_pykafka.verify.errors import CannotRunError
-from pyspark_pykafka.verify.pace import Pace
+from pyspark_pykafka.verify.pace import Arrivals, Pace
 from pyspark_pykafka.verify.query import CopyQuery, local_session, summary
 from pyspark_pykafka.verify.reader import Tail, read_all
 from pyspark_pykafka.verify.report import Report
@@ -175,9 +175,14 @@ class _Run:
     on_event: Callable[[str], None]
     nemesis: Nemesis | None
     parts: _Parts
-    pace: Pace = field(default_factory=Pace)
     now: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
+    pace: Pace = field(init=False)
+    arrivals: Arrivals = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.pace = Pace(self.now)
+        self.arrivals = Arrivals(self.parts.writer.written, self.parts.tail.seen)
 
     def make(self, cleanup: _Cleanup) -> Report:
         parts = self.parts
@@ -198,16 +203,15 @@ class _Run:
         if is_running:
             self._write_under_faults(cleanup)
         parts.writer.stop()
-        is_through = is_running and self._until(
-            self._is_through,
-            self.plan.deadline_seconds,
-            "the last records arrive",
+        self._until(
+            lambda: not self._unfinished(), self.plan.deadline_seconds, "the last records arrive"
         )
+        unfinished = self._unfinished()
         parts.query.stop()
         parts.tail.stop()
         _raise_if_failed("writing with a plain producer", parts.writer.error)
         _raise_if_failed("reading with a plain consumer", parts.tail.error)
-        return self._report(is_through=is_through)
+        return self._report(unfinished)
 
     def _write_under_faults(self, cleanup: _Cleanup) -> None:
         if self.nemesis is not None:
@@ -231,7 +235,8 @@ class _Run:
             if announce_at.expired:
                 self.on_event(f"waiting until {condition}, for {deadline.remaining():.0f} s more")
                 announce_at = NEVER
-            self.pace.sample(self.parts.writer.written.committed, len(self.parts.tail.seen))
+            self.arrivals.update()
+            self.pace.sample(self.arrivals)
             deadline.pause(_SAMPLE_SECONDS)
         return True
 
@@ -239,21 +244,23 @@ class _Run:
         errors = (self.parts.writer.error, self.parts.tail.error)
         return self.parts.query.is_running and errors == (None, None)
 
-    def _is_through(self) -> bool:
+    def _unfinished(self) -> set[int]:
         """
-        Return whether a consumer has seen all records, or the query has finished all micro-batches.
+        Return the partitions of which a consumer has not seen all records, except those to whose
+        end the query has finished its micro-batches. A row is written to the partition of its
+        record.
         """
-        committed, seen = self.parts.writer.written.committed_keys(), self.parts.tail.seen
-        if len(seen) >= len(committed) and committed <= seen:
-            return True
+        self.arrivals.update()
+        waiting = {number for number, records in self.arrivals.waiting.items() if records}
         ends = self.parts.query.end_offsets(self.names.source)
-        if not ends or len(ends) < self.plan.partitions:
-            return False
+        if not waiting & ends.keys():
+            return waiting
         source_ends = self.parts.ends.of(self.names.source)
-        if source_ends is None or any(ends[n] < end for n, end in source_ends.items()):
-            return False
-        # Records that are missing now are lost, unless a commit has not reached a partition yet.
-        return self.parts.ends.of(self.names.output) is not None
+        read = {n for n in waiting & ends.keys() & source_ends.keys() if ends[n] >= source_ends[n]}
+        if read:
+            # Records missing now are lost, unless a commit has not reached a partition yet.
+            read &= self.parts.ends.of(self.names.output).keys()
+        return waiting - read
 
     def _rows(self) -> list[ReadRow]:
         if self.plan.guarantee == EXACTLY_ONCE:
@@ -269,7 +276,7 @@ class _Run:
             msg = f"reading {self.names.output} with a plain consumer failed: {error}"
             raise CannotRunError(msg) from error
 
-    def _report(self, *, is_through: bool) -> Report:
+    def _report(self, unfinished: set[int]) -> Report:
         written, query, rows = self.parts.writer.written, self.parts.query, self._rows()
         verdict = Verdict()
         check_source(
@@ -277,7 +284,7 @@ class _Run:
             written.records,
             [[row] for row in rows],
             exactly_once=self.plan.guarantee == EXACTLY_ONCE,
-            is_through=is_through,
+            unfinished={(self.names.source, number) for number in unfinished},
         )
         return Report(
             guarantee=self.plan.guarantee,

@@ -102,15 +102,17 @@ class EndOffsets:
         self._admin = AdminClient({**config, "log_level": 0})
         self._partitions = partitions
 
-    def of(self, topic: str) -> dict[int, int] | None:
+    def of(self, topic: str) -> dict[int, int]:
         """
-        Return the high watermarks, or None if brokers do not respond or a transaction is open.
+        Return the high watermarks of the partitions without an open transaction; of none if brokers
+        do not respond.
         """
         try:
             stable = self._ends(topic, IsolationLevel.READ_COMMITTED)
-            return stable if stable == self._ends(topic, IsolationLevel.READ_UNCOMMITTED) else None
+            high_watermarks = self._ends(topic, IsolationLevel.READ_UNCOMMITTED)
         except (KafkaException, TimeoutError):
-            return None
+            return {}
+        return {n: end for n, end in stable.items() if end == high_watermarks[n]}
 
     def _ends(self, topic: str, isolation: IsolationLevel) -> dict[int, int]:
         specs = {TopicPartition(topic, n): OffsetSpec.latest() for n in range(self._partitions)}

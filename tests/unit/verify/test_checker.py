@@ -14,18 +14,19 @@ from pyspark_pykafka.verify.records import ReadRow, Written, decode, encode
 TOPIC = "input"
 
 
-def written(*states: str) -> Written:
+def written(*states: str, partitions: int = 1) -> Written:
     """
-    One partition with a record for each state.
+    Partitions that have a record for each state.
     """
-    result = Written(TOPIC, 1)
-    for number, state in enumerate(states):
-        result.add(0, [(number, encode("run", 0, number))], state)
+    result = Written(TOPIC, partitions)
+    for partition in range(partitions):
+        for number, state in enumerate(states):
+            result.add(partition, [(number, encode("run", partition, number))], state)
     return result
 
 
-def row(number: int) -> ReadRow:
-    return decode(TOPIC, encode("run", 0, number), 0)
+def row(number: int, partition: int = 0) -> ReadRow:
+    return decode(TOPIC, encode("run", partition, number), 0)
 
 
 def check(records: Written, rows: list[ReadRow], **options: Any) -> Verdict:
@@ -71,11 +72,22 @@ def test_an_anomaly_is_found(
 
 def test_record_that_the_query_has_not_reached_is_stuck() -> None:
     """
-    A record without a row is lost only if the query has passed it.
+    A record without a row is lost only if the query has read its partition to the end.
     """
-    verdict = check(written(COMMITTED, COMMITTED), [row(0)], is_through=False)
+    verdict = check(written(COMMITTED, COMMITTED), [row(0)], unfinished={(TOPIC, 0)})
 
     assert verdict.anomalies == {"stuck": [(TOPIC, 0, 1)]}
+
+
+def test_a_partition_that_stalls_hides_no_lost_record_of_another() -> None:
+    """
+    The missing record of a finished partition is lost, and that of an unfinished one is stuck.
+    """
+    rows = [row(0), row(0, partition=1)]
+
+    verdict = check(written(COMMITTED, COMMITTED, partitions=2), rows, unfinished={(TOPIC, 1)})
+
+    assert verdict.anomalies == {"lost": [(TOPIC, 0, 1)], "stuck": [(TOPIC, 1, 1)]}
 
 
 @pytest.mark.parametrize("rows", [[row(0)], [row(0), row(1)]])

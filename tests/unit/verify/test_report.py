@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from pyspark_pykafka.verify.checker import Verdict
-from pyspark_pykafka.verify.pace import Pace
 from pyspark_pykafka.verify.report import Report
 
 
@@ -77,25 +76,3 @@ def test_json_has_the_same_figures() -> None:
     assert document["anomalies"] == {"lost": [{"partition": 1, "record": 7}]}
     assert (document["acknowledged"], document["read"], document["lost"]) == (80, 80, 1)
     assert (document["longest_pause_seconds"], document["maximum_lag"]) == (2.3, 12)
-
-
-def test_pace_counts_pauses_with_lag_only() -> None:
-    """
-    A pause counts only while records are unread, and only after the first record was read.
-    """
-    clock = [0.0]
-    pace = Pace(lambda: clock[0])
-    for second, acknowledged, seen in (
-        (0, 10, 0),
-        (9, 20, 0),
-        (10, 20, 5),
-        (13, 30, 5),
-        (14, 30, 30),
-        (30, 30, 30),
-        (31, 40, 30),
-        (32, 40, 40),
-    ):
-        clock[0] = float(second)
-        pace.sample(acknowledged, seen)
-
-    assert (pace.longest_pause, pace.max_lag) == (3.0, 25)

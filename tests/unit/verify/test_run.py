@@ -1,0 +1,208 @@
+"""
+How a run of `pykafka verify` ends: what it waits for, and which missing records are lost. Writer,
+query and reader are stand-ins, and the clock is the test's.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pyspark_pykafka.verify import run
+from pyspark_pykafka.verify.checker import COMMITTED
+from pyspark_pykafka.verify.records import ReadRow, Written, decode, encode
+from pyspark_pykafka.verify.run import _Cleanup, _Parts, _Run
+from pyspark_pykafka.verify.topics import Names
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.verify.report import Report
+
+NAMES = Names.of("verify")
+SECONDS, DEADLINE = 10.0, 30.0
+
+
+class Worker:
+    """
+    A thread that does nothing.
+    """
+
+    error: Exception | None = None
+
+    def start(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class Writer(Worker):
+    """
+    Two records in each of two partitions, acknowledged at once.
+    """
+
+    def __init__(self) -> None:
+        self.written = Written(NAMES.source, 2)
+        for partition in range(2):
+            records = [(number, encode("run", partition, number)) for number in range(2)]
+            self.written.add(partition, records, COMMITTED)
+
+
+@dataclass
+class Query(Worker):
+    """
+    A query whose last finished micro-batch ends at these offsets.
+    """
+
+    ends: dict[int, int]
+    fails: bool = False
+    has_started: bool = True
+    restarts: int = 0
+
+    @property
+    def is_running(self) -> bool:
+        return not self.fails
+
+    def end_offsets(self, _: str) -> dict[int, int]:
+        return self.ends
+
+
+@dataclass
+class Tail(Worker):
+    """
+    A reader that has seen these records.
+    """
+
+    seen: set[tuple[int, int]]
+
+
+@dataclass
+class Ends:
+    """
+    The end offsets of both topics; a partition with an open transaction has none.
+    """
+
+    source: dict[int, int] = field(default_factory=lambda: {0: 2, 1: 2})
+    output: dict[int, int] = field(default_factory=lambda: {0: 2, 1: 2})
+
+    def of(self, topic: str) -> dict[int, int]:
+        return self.source if topic == NAMES.source else self.output
+
+
+def finish(
+    monkeypatch: pytest.MonkeyPatch,
+    query: Query,
+    seen: set[tuple[int, int]],
+    ends: Ends = Ends(),  # noqa: B008 (never changed)
+) -> tuple[Report, float]:
+    """
+    Carry out a run whose output topic has the records seen; return the report and its seconds.
+    """
+    clock = [0.0]
+
+    def read_all(*_: object) -> list[ReadRow]:
+        return [decode(NAMES.source, encode("run", *position), 0) for position in sorted(seen)]
+
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+
+    monkeypatch.setattr(run, "read_all", read_all)
+    plan = run.Plan(
+        options={"kafka.bootstrap.servers": "127.0.0.1:1"},
+        topic_prefix="verify",
+        partitions=2,
+        replication_factor=1,
+        seconds=SECONDS,
+        rate=1,
+        guarantee="at-least-once",
+        deadline_seconds=DEADLINE,
+        keep=False,
+    )
+    stand_ins: Any = (Writer(), query, Tail(seen), ends)
+    made = _Run(
+        *(plan, NAMES, lambda _: None, None, _Parts(*stand_ins)),
+        now=lambda: clock[0],
+        sleep=sleep,
+    )
+    with ExitStack() as stack:
+        return made.make(_Cleanup(stack, lambda _: None)), clock[0]
+
+
+LOST_0, STUCK_1 = {"lost": [(NAMES.source, 0, 1)]}, {"stuck": [(NAMES.source, 1, 1)]}
+ALL = {(0, 0), (0, 1), (1, 0), (1, 1)}
+
+
+def test_a_run_ends_when_all_records_have_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    If a consumer has seen all records, nothing is waited for.
+    """
+    report, seconds = finish(monkeypatch, Query({}), ALL)
+
+    assert (report.outcome, report.verdict.anomalies) == ("clean", {})
+    assert seconds == pytest.approx(SECONDS, abs=1)
+
+
+def test_records_that_the_query_has_passed_are_lost_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    The deadline is not waited for if the query has finished all micro-batches.
+    """
+    report, seconds = finish(monkeypatch, Query({0: 2, 1: 2}), ALL - {(0, 1)})
+
+    assert report.verdict.anomalies == LOST_0
+    assert seconds == pytest.approx(SECONDS, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("query", "ends"),
+    [
+        (Query({0: 2, 1: 1}), Ends()),
+        (Query({0: 2}), Ends()),
+        # An open transaction in the source, and one in the output.
+        (Query({0: 2, 1: 2}), Ends(source={0: 2})),
+        (Query({0: 2, 1: 2}), Ends(output={0: 2})),
+    ],
+)
+def test_a_partition_that_stalls_is_stuck_at_the_deadline(
+    monkeypatch: pytest.MonkeyPatch, query: Query, ends: Ends
+) -> None:
+    """
+    The missing record of a partition that the query has not finished is stuck, not lost, and not
+    before the deadline. The one of a finished partition is lost all the same.
+    """
+    report, seconds = finish(monkeypatch, query, {(0, 0), (1, 0)}, ends)
+
+    assert report.verdict.anomalies == LOST_0 | STUCK_1
+    assert report.outcome == "anomaly"
+    assert seconds == pytest.approx(SECONDS + DEADLINE, abs=1)
+
+
+def test_a_query_that_failed_loses_what_it_had_finished(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A record is lost if the query had finished its partition before it failed.
+    """
+    report, seconds = finish(monkeypatch, Query({0: 2}, fails=True), {(0, 0), (1, 0)})
+
+    assert report.verdict.anomalies == LOST_0 | STUCK_1
+    assert seconds < SECONDS
+
+
+def test_the_first_record_is_waited_for_until_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Without any record the run is void, but not before the deadline.
+    """
+    report, seconds = finish(monkeypatch, Query({}), set())
+
+    assert report.outcome == "void"
+    assert seconds == pytest.approx(run._START_SECONDS + DEADLINE, abs=1)
+
+
+def test_longest_pause_is_that_of_any_partition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A partition of which no record arrives pauses for the whole run.
+    """
+    report, _ = finish(monkeypatch, Query({0: 2}), {(0, 0), (0, 1)})
+
+    assert report.longest_pause == pytest.approx(SECONDS + DEADLINE, abs=1)
+    assert report.max_lag == 2
