@@ -35,7 +35,11 @@ QUERY = "@query"
 #: By partition, the leader epoch in which the log up to the offset was read (KIP-320).
 LEADER_EPOCHS = "@leaderEpochs"
 
-_RESERVED = frozenset({TOPIC_IDS, INITIAL, QUERY, LEADER_EPOCHS})
+#: By partition, the end time (epoch ms) that the stream has reached at or before the offset.
+END_TIMES = "@endTimes"
+
+#: All keys of an offset document that are not topics.
+RESERVED_KEYS = frozenset({TOPIC_IDS, INITIAL, QUERY, LEADER_EPOCHS, END_TIMES})
 
 #: Kafka's number for an unknown leader epoch.
 NO_EPOCH = -1
@@ -209,6 +213,10 @@ class StreamOffset:
     ``initial`` is the query's start, stored in the end offset of the first batch: Spark stores no
     initial offset for a Python source, so a query whose first batch failed would resolve it again,
     and "latest" would then skip records that were never read.
+
+    ``end_times`` holds, in epoch ms, the end time of each partition that has reached it: the first
+    record of its log with this timestamp or a later one was at the offset or before it. The record
+    itself may be deleted by now.
     """
 
     offsets: Offsets
@@ -216,6 +224,7 @@ class StreamOffset:
     initial: StreamOffset | None = None
     query: QueryIdentity | None = None
     epochs: Mapping[TopicPartition, int] = field(default_factory=dict)
+    end_times: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     def recreated_topics(self, earlier: StreamOffset) -> set[str]:
         """
@@ -234,6 +243,8 @@ class StreamOffset:
             document[TOPIC_IDS] = dict(sorted(self.topic_ids.items()))
         if self.epochs:
             document[LEADER_EPOCHS] = offsets_to_json(self.epochs)
+        if self.end_times:
+            document[END_TIMES] = offsets_to_json(self.end_times)
         if self.initial is not None:
             document[INITIAL] = self.initial.to_json()
         if self.query is not None:
@@ -248,7 +259,7 @@ class StreamOffset:
         Raises :class:`OffsetsError` for any other form, and for keys of a later version.
         """
         unknown = sorted(
-            k for k in document if k.startswith(RESERVED_PREFIX) and k not in _RESERVED
+            k for k in document if k.startswith(RESERVED_PREFIX) and k not in RESERVED_KEYS
         )
         if unknown:
             msg = (
@@ -261,7 +272,8 @@ class StreamOffset:
             _topic_ids(document.get(TOPIC_IDS, {})),
             _initial_offset(document.get(INITIAL)),
             _query_identity(document.get(QUERY)),
-            _leader_epochs(document.get(LEADER_EPOCHS, {})),
+            _by_partition(document, LEADER_EPOCHS, "leader epochs"),
+            _by_partition(document, END_TIMES, "times in ms"),
         )
 
 
@@ -287,14 +299,14 @@ def _topic_ids(value: object) -> dict[str, str]:
     raise OffsetsError("MALFORMED_OFFSET", msg)
 
 
-def _leader_epochs(value: object) -> LeaderEpochs:
+def _by_partition(document: Mapping[str, Any], key: str, content: str) -> Offsets:
+    value = document.get(key, {})
     try:
-        return offsets_from_json(value)  # type: ignore[arg-type]
+        return offsets_from_json(value)
     except (AttributeError, OffsetsError) as cause:
         msg = (
-            f"the checkpoint's {LEADER_EPOCHS} is {str(value)[:200]}; it must be a map of leader "
-            'epochs by partition, such as {"t": {"0": 5}}. Was the checkpoint written by '
-            "another source?"
+            f"the checkpoint's {key} is {str(value)[:200]}; it must be a map of {content} by "
+            'partition, such as {"t": {"0": 5}}. Was the checkpoint written by another source?'
         )
         raise OffsetsError("MALFORMED_OFFSET", msg) from cause
 

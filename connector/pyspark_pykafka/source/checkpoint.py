@@ -12,13 +12,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import OffsetsError
-from pyspark_pykafka.offsets import INITIAL, LEADER_EPOCHS, QUERY, RESERVED_PREFIX, TOPIC_IDS
+from pyspark_pykafka.offsets import RESERVED_KEYS, RESERVED_PREFIX
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 _HEADER_LINES = 2
-_OUR_KEYS = (TOPIC_IDS, INITIAL, QUERY, LEADER_EPOCHS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +86,7 @@ def _convert_line(line: str) -> str:
     except ValueError:
         return line
     # Another source of the same query may store anything.
-    if not isinstance(document, dict) or not any(key in document for key in _OUR_KEYS):
+    if not isinstance(document, dict) or RESERVED_KEYS.isdisjoint(document):
         return line
     without_ours = {
         key: value for key, value in document.items() if not key.startswith(RESERVED_PREFIX)

@@ -21,11 +21,11 @@ from pyspark_pykafka.offsets import (
 )
 from pyspark_pykafka.options import Latest, SpecificOffsets, SpecificTimestamps
 from pyspark_pykafka.source.data_loss import OffsetLookup
-from pyspark_pykafka.source.offset_limits import resolve_end
+from pyspark_pykafka.source.offset_limits import end_time, resolve_end
 from pyspark_pykafka.source.subscription import matches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark_pykafka.options import SourceOptions, Strategy
 
@@ -110,6 +110,8 @@ class EndOffsets:
     def limit_to_options(self, start: StreamOffset, latest: StreamOffset) -> StreamOffset:
         """
         Return the latest offsets up to the end that the options set for the stream.
+
+        Its ``end_times`` are those that a batch up to these offsets has reached.
         """
         limit = self.options.ending_offsets
         if isinstance(limit, Latest):
@@ -124,16 +126,19 @@ class EndOffsets:
             tp: latest.offsets[tp] if end == LATEST else min(latest.offsets[tp], end)
             for tp, end in resolved.items()
         }
-        # An end before the query's start offset does not move the query back; only a log that ends
-        # before it does, or another topic of the same name.
-        recreated = latest.recreated_topics(start)
-        floors = {
-            tp: min(offset, latest.offsets[tp])
-            for tp, offset in start.offsets.items()
-            if tp in ends and tp.topic not in recreated
-        }
+        floors = _floors(start, latest)
         ends = {tp: max(end, floors.get(tp, end)) for tp, end in ends.items()}
-        return replace(latest, offsets=ends)
+        # Invariant R22 (final ends).
+        times = {tp: time for tp in ends if (time := end_time(limit, tp)) is not None}
+        reached = _reached_end_times(start, floors)
+        final = {tp: floors[tp] for tp, time in times.items() if reached.get(tp, -1) >= time}
+        # A record at the end's time or later is in the log, unless the end is the log's end.
+        found = {
+            tp: time
+            for tp, time in times.items()
+            if tp not in final and resolved[tp] < latest.offsets[tp]
+        }
+        return replace(latest, offsets={**ends, **final}, end_times={**reached, **found})
 
     def check_end_exists(self, end: StreamOffset) -> None:
         """
@@ -163,6 +168,30 @@ class EndOffsets:
                 "TRIGGER_AVAILABLENOW",
                 msg,
             )
+
+
+def _floors(start: StreamOffset, latest: StreamOffset) -> Offsets:
+    """
+    Return the offsets before which no batch ends.
+
+    An end before the query's start offset does not move the query back; only a log that ends
+    before it does, or another topic of the same name.
+    """
+    recreated = latest.recreated_topics(start)
+    return {
+        tp: min(offset, latest.offsets[tp])
+        for tp, offset in start.offsets.items()
+        if tp in latest.offsets and tp.topic not in recreated
+    }
+
+
+def _reached_end_times(start: StreamOffset, floors: Offsets) -> Mapping[TopicPartition, int]:
+    """
+    Return the end times that the query has reached, except in logs that have lost its position.
+    """
+    positions = start.offsets
+    times = start.end_times.items()
+    return {tp: time for tp, time in times if tp in floors and floors[tp] == positions[tp]}
 
 
 class _StaleOffsetsError(BrokerUnavailableError):

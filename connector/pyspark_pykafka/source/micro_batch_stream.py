@@ -182,13 +182,25 @@ class MicroBatchStream:
             return start
         self.was_limited = ends != latest.offsets
         epochs = epochs_at(ends, start_offset, self._latest)
-        end = replace(latest, offsets=ends, query=_next_batch(start_offset), epochs=epochs)
+        end = replace(
+            latest,
+            offsets=ends,
+            query=_next_batch(start_offset),
+            epochs=epochs,
+            # A batch that a limit ends earlier has not reached the end of the stream.
+            end_times={
+                tp: ms for tp, ms in latest.end_times.items() if ends[tp] >= latest.offsets[tp]
+            },
+        )
         if not self._options.fail_on_data_loss:
             self._data_loss.count_aged_out(start_offset, end)
         if is_initial:
             # Even without new data: only an end in the checkpoint lets the start survive a restart.
             return replace(end, initial=replace(start_offset, query=None)).to_json()
         if ends != start_offset.offsets or end.recreated_topics(start_offset):
+            return end.to_json()
+        if end.end_times.items() - start_offset.end_times.items():
+            # Without new data as well: the record at the end may be deleted before a restart.
             return end.to_json()
         if self._fixed_end is not None:
             self._progress.finish()

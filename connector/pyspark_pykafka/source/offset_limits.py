@@ -117,6 +117,18 @@ def resolve_end(
     return _with_ends(resolved, log_ends)
 
 
+def end_time(limit: OffsetLimit, tp: TopicPartition) -> int | None:
+    """
+    Return the time (epoch ms) at which ``limit`` ends a partition; None if it ends at no time.
+
+    Times that are relative to the present are left out.
+    """
+    position: object = limit
+    if isinstance(limit, SpecificOffsets):
+        position = dict(limit.offsets).get(tp, dict(limit.topics).get(tp.topic))
+    return position.timestamp_ms if isinstance(position, AtTime) else _time(limit, tp)
+
+
 def may_start_at_latest(limit: OffsetLimit) -> bool:
     """
     Whether the same limit can resolve to a later start when new records have arrived.

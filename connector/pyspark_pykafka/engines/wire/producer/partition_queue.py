@@ -128,7 +128,7 @@ class PartitionQueue:
         self.last_error = error
 
     def _settle(self) -> None:
-        # Invariant R22 (order).
+        # Invariant R23 (order).
         if self.requeued and not self.in_flight:
             # Batches fail in the order of the responses, which is arbitrary across connections.
             first = self.requeued[0].sequence
