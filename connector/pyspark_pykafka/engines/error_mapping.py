@@ -87,14 +87,24 @@ def _error_class(error: KafkaError) -> ErrorClass:
     return ERROR_CLASSES.get(error.name(), default)
 
 
-def map_error_code(code: int, action: str) -> PykafkaError:
+def map_error_code(code: int, action: str, permission: str = "") -> PykafkaError:
     """
     Return the connector's error for an error code of a broker; ``action`` is what failed.
+
+    ``permission`` is what the action needs, such as "Write on the topic t".
     """
     name = PROTOCOL_NAMES.get(code, f"ERROR_{code}")
     error_class = ERROR_CLASSES.get(name, ErrorClass.OTHER)
     words = name.lower().replace("_", " ")
-    return _make_error(f"{action}: the broker returned: {words} ({name})", code, name, error_class)
+    message = f"{action}: the broker returned: {words} ({name})"
+    return _make_error(message, code, name, error_class, permission)
+
+
+def describe_permission(topic: str) -> str:
+    """
+    Return the permission that reading a topic's metadata needs.
+    """
+    return f"Describe, which Read and Write include, on the topic {topic}"
 
 
 def _map(error: KafkaError, error_class: ErrorClass, action: str) -> PykafkaError:
@@ -109,12 +119,15 @@ def _map(error: KafkaError, error_class: ErrorClass, action: str) -> PykafkaErro
     return _make_error(message, error.code(), name, error_class)
 
 
-def _make_error(message: str, code: int, name: str, error_class: ErrorClass) -> PykafkaError:
+def _make_error(
+    message: str, code: int, name: str, error_class: ErrorClass, permission: str = ""
+) -> PykafkaError:
     if error_class is ErrorClass.DATA_LOSS:
         return DataLossError("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", message)
     if error_class in _CLASSES:
         exception, hint = _CLASSES[error_class]
-        return exception(f"{message}; {hint}")
+        is_denied = error_class is ErrorClass.AUTHORIZATION and permission
+        return exception(f"{message}; {hint}" + (f": allow {permission}" if is_denied else ""))
     return KafkaClientError(message, code, name, retriable=error_class is ErrorClass.RETRIABLE)
 
 

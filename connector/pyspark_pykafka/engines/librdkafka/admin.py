@@ -22,7 +22,12 @@ from pyspark_pykafka.engines.error_mapping import (
     translating_errors,
 )
 from pyspark_pykafka.engines.librdkafka.first_error import bootstrap_error
-from pyspark_pykafka.errors import KafkaClientError, PykafkaError, TimeoutExceededError
+from pyspark_pykafka.errors import (
+    AuthorizationError,
+    KafkaClientError,
+    PykafkaError,
+    TimeoutExceededError,
+)
 from pyspark_pykafka.retry import NEVER, Deadline
 from pyspark_pykafka.settings.librdkafka_config import admin_config
 
@@ -212,6 +217,9 @@ class RetryingAdmin:
 
         try:
             self.call(create, action)
+        except AuthorizationError as error:
+            msg = f"{error}: allow Create on the topic {name}"
+            raise AuthorizationError(msg) from error
         except KafkaClientError as error:
             if error.name != "TOPIC_ALREADY_EXISTS":
                 raise

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.engines.contract import Watermarks
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
-from pyspark_pykafka.engines.error_mapping import map_error_code
+from pyspark_pykafka.engines.error_mapping import describe_permission, map_error_code
 from pyspark_pykafka.engines.wire.consumer.truncation_check import LogCheck
 from pyspark_pykafka.engines.wire.protocol.fetch_request import (
     FETCH,
@@ -263,7 +263,7 @@ class PartitionFetcher:
             self._on_out_of_range(fetch)
         if response.error_code:
             action = f"reading {self.tp} at offset {fetch.offset}"
-            raise map_error_code(response.error_code, action)
+            raise map_error_code(response.error_code, action, f"Read on the topic {self.tp.topic}")
         # Not before a response: the worker's metadata may be of an earlier topic of that name.
         self.topic_id = fetch.leader.topic_id or self.topic_id
         if fetch.to_leader:
@@ -311,7 +311,8 @@ class PartitionFetcher:
         request = list_offsets_request(version, {self.tp.topic: [partition]}, isolation)
         result = connection.request(request, deadline).single()
         if result.error_code:
-            raise map_error_code(result.error_code, f"reading the offsets of {self.tp}")
+            permission = describe_permission(self.tp.topic)
+            raise map_error_code(result.error_code, f"reading the offsets of {self.tp}", permission)
         if result.offset < 0:
             bound = "start" if timestamp == EARLIEST else "end"
             msg = f"the leader of {self.tp} returned {result.offset} for the {bound} of its log"

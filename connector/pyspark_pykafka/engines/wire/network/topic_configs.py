@@ -29,6 +29,7 @@ def fetch_topic_setting(cluster: Cluster, topic: str, name: str, deadline: Deadl
     response = cluster.request(connection, request, deadline)
     for described in response.topics:
         if described.error_code:
-            raise map_error_code(described.error_code, f"reading the setting {name} of {topic}")
+            action, permission = f"reading the setting {name} of {topic}", "DescribeConfigs on it"
+            raise map_error_code(described.error_code, action, permission)
         return described.values.get(name) or ""
     return ""

@@ -255,7 +255,9 @@ class _Producer:
         try:
             response = self.cluster.request(connection, request, deadline)
             if response.error_code:
-                raise map_error_code(response.error_code, "requesting a producer id")
+                # KIP-679
+                permission = "IdempotentWrite on the cluster, or Write on any topic"
+                raise map_error_code(response.error_code, "requesting a producer id", permission)
         except PykafkaError:
             # A broker that is cut off from the controllers has no producer ids; others have.
             self.cluster.demote(connection.address)

@@ -93,7 +93,8 @@ class ResponseHandler:
             reason = (first and first.message) or result.error_message
             raise delivery_errors.invalid_record_error(queue.tp, key, reason)
         error = delivery_errors.name_timeout_setting(
-            map_error_code(code, f"writing to {queue.tp}"), self._config.request_seconds
+            map_error_code(code, f"writing to {queue.tp}", f"Write on the topic {queue.tp.topic}"),
+            self._config.request_seconds,
         )
         out_of_order = code == KafkaErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
         if out_of_order and queue.is_behind_failed_batch(batch):

@@ -41,11 +41,24 @@ class InitProducerIdResponse(NamedTuple):
 
 class AddPartitionsToTxnResponse(NamedTuple):
     """
-    The error code for each partition, in the order of the response.
+    The topic and the error code of each partition, in the order of the response.
     """
 
     throttle_time_ms: int
-    error_codes: list[int]
+    results: list[tuple[str, int]]
+
+    @property
+    def error_codes(self) -> list[int]:
+        """
+        The error codes of all partitions.
+        """
+        return [code for _, code in self.results]
+
+    def topics_with(self, error_code: int) -> list[str]:
+        """
+        Return the topics with this error code, each once.
+        """
+        return list(dict.fromkeys(topic for topic, code in self.results if code == error_code))
 
 
 class EndTxnResponse(NamedTuple):
@@ -135,16 +148,16 @@ def read_add_partitions_to_txn_response(
     Return a decoded response.
     """
     reader = Reader(body, version, _FLEXIBLE_ADD)
-    throttle, codes = reader.int32(), []
+    throttle, results = reader.int32(), []
     for _ in range(reader.count()):
-        reader.skip_string()
+        topic = reader.string() or ""
         for _ in range(reader.count()):
             reader.skip(_INT32_BYTES)
-            codes.append(reader.int16())
+            results.append((topic, reader.int16()))
             reader.skip_tags()
         reader.skip_tags()
     reader.skip_tags()
-    return AddPartitionsToTxnResponse(throttle, codes)
+    return AddPartitionsToTxnResponse(throttle, results)
 
 
 def read_end_txn_response(body: memoryview, version: int) -> EndTxnResponse:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
-from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.wire.network.max_block import retry_within_max_block
 from pyspark_pykafka.engines.wire.network.pipeline import request_pipelined
 from pyspark_pykafka.engines.wire.protocol.coordinator import (
@@ -62,14 +61,14 @@ class Coordinators:
     """
     Sends requests to the coordinators of transactional ids, and caches their addresses.
 
-    ``to_error`` returns the error for one of Kafka's error codes and the action that failed. Each
-    call takes at most ``config.block_seconds``, and raises the errors of
+    ``to_error`` returns the error for one of Kafka's error codes, the action that failed and the
+    transactional id. Each call takes at most ``config.block_seconds``, and raises the errors of
     :mod:`pyspark_pykafka.errors`.
     """
 
     cluster: Cluster
     config: ProducerConfig
-    to_error: Callable[[int, str], PykafkaError]
+    to_error: Callable[[int, str, str], PykafkaError]
     addresses: dict[str, Address] = field(default_factory=dict)
 
     def send(
@@ -97,7 +96,7 @@ class Coordinators:
             code = error_code(response)
             self.invalidate_if_moved(transactional_id, code)
             if code:
-                raise self.to_error(code, action)
+                raise self.to_error(code, action, transactional_id)
             return response
 
         return self.retry(once, action)
@@ -220,7 +219,7 @@ class Coordinators:
             code = error_code(responses[name])
             self.invalidate_if_moved(name, code)
             if code:
-                errors[name] = self.to_error(code, action)
+                errors[name] = self.to_error(code, action, name)
         return errors
 
     def _group_by_coordinator(
@@ -300,6 +299,6 @@ class Coordinators:
             return BrokerUnavailableError(msg)
         if coordinator.error_code:
             action = f"finding the coordinator of {transactional_id}"
-            return map_error_code(coordinator.error_code, action)
+            return self.to_error(coordinator.error_code, action, transactional_id)
         self.addresses[transactional_id] = Address(coordinator.host, coordinator.port)
         return None

@@ -246,6 +246,6 @@ def _description_code(response: DescribeTransactionsResponse) -> int:
 
 def _raise_if_fatal(entry: TransactionStateEntry) -> None:
     action = f"describing the transaction {entry.transactional_id}"
-    error = transaction_error(entry.error_code, action)
+    error = transaction_error(entry.error_code, action, entry.transactional_id)
     if not error.retriable:
         raise error

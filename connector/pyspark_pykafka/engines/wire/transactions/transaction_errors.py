@@ -29,11 +29,13 @@ class FencedError(KafkaClientError):
         super().__init__(message, code, "PRODUCER_FENCED", retriable=False)
 
 
-def transaction_error(code: int, action: str) -> PykafkaError:
+def transaction_error(code: int, action: str, transactional_id: str = "") -> PykafkaError:
     """
     Return the error for a code of Kafka's; ``action`` failed, such as "committing orders-0".
     """
-    error = map_error_code(code, action)
+    is_denied = code == KafkaErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    permission = f"Write, which includes Describe, on the transactional id {transactional_id}"
+    error = map_error_code(code, action, permission if is_denied else "")
     if code in _FENCED:
         msg = f"{error}: the transaction was ended, timed out, or its id was taken over"
         return FencedError(msg, code)

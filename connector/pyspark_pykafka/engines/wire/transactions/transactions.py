@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
+from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
 from pyspark_pykafka.engines.wire.transactions.lookups import TransactionLookups
 from pyspark_pykafka.engines.wire.transactions.request_factories import (
@@ -26,7 +27,12 @@ from pyspark_pykafka.engines.wire.transactions.transaction_errors import (
     transaction_error,
 )
 from pyspark_pykafka.engines.wire.transactions.values import DECIDED_STATES, is_committed
-from pyspark_pykafka.errors import ExactlyOnceError, PykafkaError, TimeoutExceededError
+from pyspark_pykafka.errors import (
+    AuthorizationError,
+    ExactlyOnceError,
+    PykafkaError,
+    TimeoutExceededError,
+)
 from pyspark_pykafka.offsets import format_partitions
 
 if TYPE_CHECKING:
@@ -85,7 +91,8 @@ class Transactions(TransactionLookups):
             response: InitProducerIdResponse = responses[name]
             if response.error_code:
                 self._coordinators.invalidate_if_moved(name, response.error_code)
-                raise transaction_error(response.error_code, f"beginning the transaction {name}")
+                action = f"beginning the transaction {name}"
+                raise transaction_error(response.error_code, action, name)
             return name, ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
 
         return self._coordinators.retry(begin_once, "beginning a transaction")
@@ -99,9 +106,24 @@ class Transactions(TransactionLookups):
         Raises :class:`FencedError`.
         """
         tps = list(tps)
+        denied: list[str] = []
+
+        def error_code(response: AddPartitionsToTxnResponse) -> int:
+            denied[:] = response.topics_with(KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED)
+            return _partitions_code(response)
+
         request = add_partitions(transactional_id, identity, tps)
         action = f"adding {format_partitions(tps)} to the transaction {transactional_id}"
-        self._coordinators.send(transactional_id, request, _partitions_code, action)
+        try:
+            self._coordinators.send(transactional_id, request, error_code, action)
+        except AuthorizationError as error:
+            if not denied:
+                raise
+            # The other topics may be written to.
+            topics = " and ".join(denied)
+            action = f"adding partitions of {topics} to the transaction {transactional_id}"
+            code = KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED.value
+            raise map_error_code(code, action, f"Write on the topic {topics}") from error
 
     def end(self, prepared: PreparedTransaction, *, commit: bool) -> None:
         """
@@ -231,7 +253,7 @@ class Transactions(TransactionLookups):
         for name, response in responses.items():
             if response.error_code:
                 self._coordinators.invalidate_if_moved(name, response.error_code)
-                errors[name] = transaction_error(response.error_code, f"aborting {name}")
+                errors[name] = transaction_error(response.error_code, f"aborting {name}", name)
         return errors
 
     def end_once(self, prepared: Iterable[PreparedTransaction], deadline: Deadline) -> None:
