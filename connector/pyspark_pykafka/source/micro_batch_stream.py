@@ -136,6 +136,13 @@ class MicroBatchStream:
             self._initial = self._start() if fixed is None else self._start_limited_to(fixed)
         return self._initial.to_json()
 
+    def is_initial(self, start: Document) -> bool:
+        """
+        Whether ``start`` is the start of this process's new query, not an offset of a checkpoint.
+        """
+        # No batch ends with this document: the end of the first batch also contains its start.
+        return self._initial is not None and start == self._initial.to_json()
+
     def prepare_for_available_now(self) -> None:
         """
         Fix the end of an availableNow run at the current latest offsets.
@@ -149,8 +156,21 @@ class MicroBatchStream:
         """
         self._has_planned_end = True
         start = self._with_identity(StreamOffset({}))
-        end = self._ends.limit_to_options(start, self._ends.latest(start))
-        return replace(end, initial=self._start_if_new(), query=_next_batch(start)).to_json()
+        initial = self._start_if_new()
+        self._latest = self._ends.latest(start)
+        end = self._ends.limit_to_options(initial or start, self._latest)
+        return replace(end, initial=initial, query=_next_batch(start)).to_json()
+
+    def is_end_after(self, start: Document, end: Document) -> bool:
+        """
+        Whether ``end``, the last end without limits, is also that of the batch after ``start``.
+
+        It may be that of a new query, if Spark had not passed the start offset (4.0 and 4.1).
+        """
+        if self._latest is None:
+            return True
+        right = self._ends.limit_to_options(StreamOffset.from_json(start), self._latest)
+        return right.offsets == StreamOffset.from_json(end).offsets
 
     def _start_if_new(self) -> StreamOffset | None:
         """
@@ -169,7 +189,7 @@ class MicroBatchStream:
         Spark compares documents to detect new data, so equal offsets must give equal documents.
         """
         start_offset = self._with_identity(StreamOffset.from_json(start))
-        is_initial = self._is_initial(start)
+        is_initial = self.is_initial(start)
         if not is_initial:
             # A failed batch ends this process, so the previous batch has succeeded.
             self._progress.record_completed(start_offset)
@@ -252,7 +272,7 @@ class MicroBatchStream:
             return StreamPlan((), ())
         end_offset = StreamOffset.from_json(end)
         start_offset = StreamOffset.from_json(start)
-        if self._is_initial(start):
+        if self.is_initial(start):
             _check_has_start(end_offset)
             start_offset = end_offset.initial or start_offset
         # The batch of an earlier run had another end: its tasks report what no longer exists.
@@ -315,10 +335,6 @@ class MicroBatchStream:
         # A partition deleted meanwhile has no start: EARLIEST or LATEST in the checkpoint would
         # resolve to another offset each time that it is read.
         return {tp: start for tp, start in resolved.items() if start not in {EARLIEST, LATEST}}
-
-    def _is_initial(self, start: Document) -> bool:
-        # No batch ends with this document: the end of the first batch also contains its start.
-        return self._initial is not None and start == self._initial.to_json()
 
     def _admit(self, start: StreamOffset, latest: StreamOffset) -> Offsets | None:
         sentinel = self._options.new_partition_offsets

@@ -153,13 +153,14 @@ class _LegacyStreamReader(_Reader):
     spark.sql.streaming.triggerAvailableNowWrapper.enabled does a restarted query call
     ``latestOffset`` first. So a query with an unknown offset and no limits reads up to the latest
     offsets, unless the start of a new query would move with the log's end; a query with limits
-    counts as new.
+    counts as new. So does a query with an end of its own, until its position is known.
     """
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
         super().__init__(options, schema)
         self._position: Document | None = None
         self._assumed_new = False
+        self._end_of_new_query: Document | None = None
         self._has_warned = False
 
     def latestOffset(self) -> Document:  # type: ignore[override] # the older signature
@@ -168,9 +169,11 @@ class _LegacyStreamReader(_Reader):
         """
         stream = self._stream
         if self._position is None and not (stream.has_limits or stream.start_follows_latest):
-            return stream.latest_without_start()
+            self._end_of_new_query = stream.latest_without_start()
+            return self._end_of_new_query
         self._assumed_new = self._position is None and stream.has_limits
         end = stream.latest_offset(self._position or stream.initial_offset())
+        self._end_of_new_query = end if self._position is None else None
         if stream.was_limited and not self._has_warned:
             self._has_warned = True
             logger.warning(
@@ -185,17 +188,33 @@ class _LegacyStreamReader(_Reader):
         Plan the micro-batch, and remember its end as the query's position.
         """
         if self._assumed_new and start != self._stream.initial_offset():
-            msg = (
-                "this query was started before, and Spark called latestOffset without its start "
-                "offset, so the limits cannot be applied; set "
-                "spark.sql.streaming.triggerAvailableNowWrapper.enabled to false, or remove "
-                "maxOffsetsPerTrigger and the other limits"
-            )
-            raise OffsetsError("UNKNOWN_START_OFFSET", msg)
+            raise _unknown_start("the limits", "maxOffsetsPerTrigger and the other limits")
         self._assumed_new = False
+        self._check_end(start, end)
         planned = super().partitions(start, end)
         self._position = end
         return planned
+
+    def _check_end(self, start: Document, position: Document) -> None:
+        """
+        Raise :class:`OffsetsError` if a restarted query has another end than a new one.
+
+        That is known from the first plan, before Spark writes the end into the checkpoint.
+        """
+        end, self._end_of_new_query = self._end_of_new_query, None
+        if end is None or self._stream.is_initial(start):
+            return
+        if not self._stream.is_end_after(position, end):
+            raise _unknown_start("the stream's end", "endingOffsets and the options like it")
+
+
+def _unknown_start(what: str, options: str) -> OffsetsError:
+    msg = (
+        "this query was started before, and Spark called latestOffset without its start offset, so "
+        f"{what} cannot be applied; set spark.sql.streaming.triggerAvailableNowWrapper.enabled to "
+        f"false, or remove {options}"
+    )
+    return OffsetsError("UNKNOWN_START_OFFSET", msg)
 
 
 @reports_errors

@@ -138,6 +138,114 @@ def test_wrong_start_fails_only_a_new_query(cluster: Cluster) -> None:
         stream_reader.initialOffset()
 
 
+@pytest.mark.parametrize("starting", ['{"t": {"0": 25}}', "earliest"], ids=["offset", "log-start"])
+def test_a_new_query_that_starts_beyond_its_end_reads_nothing(
+    cluster: Cluster, starting: str
+) -> None:
+    """
+    An end before the start of a new query ends it at its start; that is not data loss.
+    """
+    cluster.topics["t"] = [(25, 30)]
+    stream_reader = reader(cluster, startingOffsets=starting, endingOffsets='{"t": {"0": 20}}')
+
+    end = stream_reader.latestOffset()
+
+    assert end["t"] == {"0": 25}
+    assert planned(stream_reader, stream_reader.initialOffset(), end) == []
+    assert stream_reader.latestOffset()["t"] == {"0": 25}
+
+
+def test_a_new_query_from_latest_with_an_end(cluster: Cluster) -> None:
+    """
+    A new query from latest with an end reads what arrives up to the end.
+    """
+    stream_reader = reader(cluster, startingOffsets="latest", endingOffsets='{"t": {"0": 32}}')
+    first = stream_reader.latestOffset()
+    assert planned(stream_reader, stream_reader.initialOffset(), first) == []
+    cluster.topics["t"] = [(0, 40)]
+
+    assert planned(stream_reader, first, stream_reader.latestOffset()) == [(30, 32)]
+
+
+def test_an_end_must_name_the_partitions_of_a_new_query(cluster: Cluster) -> None:
+    """
+    A partition without an end is a mistake in the options, and not a deleted partition.
+    """
+    cluster.create_topic("t", 30, 30)
+    stream_reader = reader(cluster, endingOffsets='{"t": {"0": 20}}')
+
+    with pytest.raises(OffsetsError, match="missing: t-1"):
+        stream_reader.latestOffset()
+
+
+@pytest.mark.parametrize("starting", ["earliest", '{"t": {"0": 7}}'])
+@pytest.mark.parametrize("position", [5, 15, 20])
+def test_restart_with_an_end_that_calls_latest_offset_first(
+    cluster: Cluster, starting: str, position: int
+) -> None:
+    """
+    With Spark's availableNow wrapper a restarted query with an end continues up to it, wherever a
+    new query would start.
+    """
+    options = {"startingOffsets": starting, "endingOffsets": '{"t": {"0": 20}}'}
+    stream_reader = reader(cluster, **options)
+    end = stream_reader.latestOffset()
+    stored = {"t": {"0": position}}
+
+    assert planned(stream_reader, stored, stored) == []
+    assert planned(stream_reader, stored, end) == ([(position, 20)] if position < 20 else [])
+
+
+@pytest.mark.parametrize(
+    ("starting", "position"),
+    [("earliest", 25), ('{"t": {"0": 7}}', 25), ("latest", 25), ("latest", 15)],
+)
+def test_restart_whose_end_depends_on_the_start_and_calls_latest_offset_first(
+    cluster: Cluster, starting: str, position: int
+) -> None:
+    """
+    With Spark's wrapper a restarted query is refused if its end is another than that of a new
+    query: its offset would go back, or records beyond the end would be read. The checkpoint does
+    not have that end yet.
+    """
+    options = {"startingOffsets": starting, "endingOffsets": '{"t": {"0": 20}}'}
+    stream_reader = reader(cluster, **options)
+    stream_reader.latestOffset()
+    stored = {"t": {"0": position}}
+
+    with pytest.raises(OffsetsError, match="triggerAvailableNowWrapper.enabled to false") as error:
+        stream_reader.partitions(stored, stored)
+    assert error.value.condition == "UNKNOWN_START_OFFSET"
+
+
+def test_restart_after_its_end_time_that_calls_latest_offset_first(cluster: Cluster) -> None:
+    """
+    The same for a query that has reached its end time, and whose log starts beyond it now.
+    """
+    first = reader(cluster, endingTimestamp="20")
+    end = first.latestOffset()
+    assert planned(first, first.initialOffset(), end) == [(0, 20)]
+    cluster.topics["t"] = [(25, 40)]
+
+    restarted = reader(cluster, endingTimestamp="20")
+    restarted.latestOffset()
+    with pytest.raises(OffsetsError, match="UNKNOWN_START_OFFSET"):
+        restarted.partitions(end, end)
+
+
+def test_replay_with_an_end_that_calls_latest_offset_first(cluster: Cluster) -> None:
+    """
+    With Spark's wrapper a failed batch is replayed before the end is known to fit the position.
+    """
+    stream_reader = reader(cluster, endingOffsets='{"t": {"0": 20}}')
+    end = stream_reader.latestOffset()
+
+    position = {"t": {"0": 12}}
+    assert planned(stream_reader, position, position) == []
+    assert planned(stream_reader, {"t": {"0": 5}}, position) == [(5, 12)]
+    assert planned(stream_reader, position, end) == [(12, 20)]
+
+
 @pytest.mark.parametrize("kind", [_LegacyStreamReader, _AdmissionStreamReader])
 def test_commit_records_the_completed_batch(cluster: Cluster, kind: type[_Reader]) -> None:
     """
