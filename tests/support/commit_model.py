@@ -55,6 +55,7 @@ class Turn(Enum):
     DIE_AFTER = "dies after its call"
     DIE_LATE = "dies, and its call lands later"
     LOSE = "gets no response, and its call lands later"
+    COPY = "goes on, and a second copy of its append lands later"
 
 
 class KilledError(BaseException):
@@ -242,6 +243,8 @@ class Process(threading.Thread):
         self.world = world
         self.outcome: str | None = None
         self.failure: BaseException | None = None
+        #: What the process does at its next turn.
+        self.next_action = ""
         self._program = program
         self._turn = Turn.GO
         self._go = threading.Semaphore(0)
@@ -269,19 +272,22 @@ class Process(threading.Thread):
         """
         Make a call when it is this process's turn.
         """
+        self.next_action = action
         self._back.release()
         self._go.acquire()
         turn = self._turn
         self.world.trace.append(
             f"{self.name}: {action}{'' if turn is Turn.GO else f' ({turn.value})'}"
         )
-        if turn in {Turn.GO, Turn.DIE_AFTER}:
+        if turn in {Turn.GO, Turn.DIE_AFTER, Turn.COPY}:
             result = effect()
-        if turn in {Turn.DIE_LATE, Turn.LOSE}:
+        # A partition leader drops copies only of what has a producer id.
+        copied = turn is Turn.COPY and action.startswith("append ")
+        if copied or turn in {Turn.DIE_LATE, Turn.LOSE}:
             self.world.in_flight.append(effect)
         if turn is Turn.LOSE:
             raise TimeoutExceededError(action)
-        if turn is not Turn.GO:
+        if turn not in {Turn.GO, Turn.COPY}:
             raise KilledError
         return result
 
@@ -483,6 +489,10 @@ class MemoryLedger(Ledger):
             f"append {type(entry).__name__}", lambda world: world.append([entry])
         )
         return offset
+
+    def append_once(self, entry: Entry) -> int:
+        # A copy is appended too: that brokers drop it is not needed.
+        return self.append(entry)
 
     def _read(self, start: int, end: int, isolation_level: str) -> list[tuple[int, Entry]]:
         committed = isolation_level == "read_committed"

@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
 from pyspark_pykafka.errors import ConcurrentWriteError
+from pyspark_pykafka.sink.command_entries import without_overtaken
 from pyspark_pykafka.sink.ledger_entries import Completion, Intent, Marker, Release, Withdrawal
 from pyspark_pykafka.sink.transactional_ids import micro_batch_id_prefix
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
 
     from pyspark_pykafka.sink.ledger_entries import (
         Committable,
@@ -91,7 +92,8 @@ def find_unreleased_intents(query: str, entries: EntriesWithOffsets) -> list[tup
     A release lets the batch be written whole again: nothing that earlier intents name may be
     committed any more.
     """
-    released = max((offset for offset, entry in entries if isinstance(entry, Release)), default=-1)
+    counting = without_overtaken(entries)
+    released = max((offset for offset, entry in counting if isinstance(entry, Release)), default=-1)
     return [
         (offset, intent) for offset, intent in find_intents(query, entries) if offset > released
     ]
@@ -138,11 +140,11 @@ def check_binding(batch: CommittableBatch, entries: EntriesWithOffsets) -> None:
     raise ConcurrentWriteError("EXACTLY_ONCE_CONCURRENT_WRITE", msg)
 
 
-def outdated_intents(query: str, batch: int, entries: Sequence[Entry]) -> list[Intent]:
+def outdated_intents(query: str, batch: int, entries: EntriesWithOffsets) -> list[Intent]:
     """
     Return the intents that are no longer needed once a query writes a batch.
     """
-    intents = {entry.write: entry for entry in entries if isinstance(entry, Intent)}
+    intents = {entry.write: entry for _, entry in entries if isinstance(entry, Intent)}
     return [entry for entry in intents.values() if entry.query == query and entry.batch < batch]
 
 

@@ -13,15 +13,17 @@ from pyspark_pykafka.engines.contract import FetchSettings, Watermarks
 from pyspark_pykafka.engines.wire.consumer.partition_fetcher import PartitionFetcher
 from pyspark_pykafka.engines.wire.consumer.range_reader import fetch_from
 from pyspark_pykafka.engines.wire.consumer.retrying_fetcher import RetryingFetcher
+from pyspark_pykafka.engines.wire.producer.producer_id import request_producer_id
 from pyspark_pykafka.engines.wire.producer.sender import Sender
 from pyspark_pykafka.engines.wire.producer.session import IdempotentSession
 from pyspark_pykafka.engines.wire.records.arrow_encoder import encode_records
 from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
-from pyspark_pykafka.errors import DataLossError, TimeoutExceededError
+from pyspark_pykafka.errors import ConcurrentWriteError, DataLossError, TimeoutExceededError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.retry import Backoff
 from pyspark_pykafka.schema import SOURCE_TYPES
 from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.sink.command_entries import without_overtaken
 from pyspark_pykafka.sink.ledger_entries import INTENT_KEY, from_record, ledger_topic, to_record
 from pyspark_pykafka.sink.ledger_retries import missing_entries_error, retry_ledger_read
 from pyspark_pykafka.sink.replay import covers_batch
@@ -32,7 +34,13 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
     from pyspark_pykafka.settings.wire_config import ProducerConfig
-    from pyspark_pykafka.sink.ledger_entries import EntriesWithOffsets, Entry, Intent
+    from pyspark_pykafka.sink.ledger_entries import (
+        Completion,
+        EntriesWithOffsets,
+        Entry,
+        Intent,
+        Release,
+    )
 
 T = TypeVar("T")
 
@@ -48,7 +56,7 @@ _LIST_OFFSETS_MS = 5_000
 # How long to wait for transactions to end before looking up again those that nobody else ends.
 _UNBLOCK_SECONDS = 5.0
 
-# Entries are appended without sequence numbers: a duplicate entry has the same meaning.
+# The entries of drivers have no sequence numbers: a duplicate of one has the same meaning.
 _NO_PRODUCER_ID = ProducerIdAndEpoch(-1, -1)
 
 
@@ -106,22 +114,24 @@ class Ledger:
                 unblock_at = self.cluster.new_deadline(_UNBLOCK_SECONDS)
             deadline.pause(backoff.next_pause())
 
-    def read_committed(self, start: int, end: int) -> list[Entry]:
+    def read_committed(self, start: int, end: int) -> EntriesWithOffsets:
         """
         Return the committed entries in ``[start, end)``.
         """
-        return [entry for _, entry in self._read(start, end, _COMMITTED)]
+        return self._read(start, end, _COMMITTED)
 
-    def read_committed_back(self, start: int, end: int, batch: int, window: int) -> list[Entry]:
+    def read_committed_back(
+        self, start: int, end: int, batch: int, window: int
+    ) -> EntriesWithOffsets:
         """
         Return committed entries before ``end``, back to the first that can concern the batch.
 
         Reads back to ``start`` at most: first ``window`` offsets, then twice as many each time.
         """
-        entries: list[Entry] = []
-        while end > start and not covers_batch(entries, batch):
+        entries: EntriesWithOffsets = []
+        while end > start and not covers_batch(entries, batch, end):
             window_start = max(start, end - window)
-            entries = self.read_committed(window_start, end) + entries
+            entries = [*self.read_committed(window_start, end), *entries]
             end, window = window_start, 2 * window
         return entries
 
@@ -143,11 +153,42 @@ class Ledger:
 
         All in-sync replicas have the entry afterwards. The ``outdated`` intents get tombstones.
         """
-        sender = Sender(self.cluster, self.config, IdempotentSession(_NO_PRODUCER_ID), {})
         tombstones = [(intent.key.encode(), None) for intent in outdated]
-        sender.put(self.tp, encode_records(self.topic, [*tombstones, to_record(entry)]))
+        return self._append([*tombstones, to_record(entry)], _NO_PRODUCER_ID)
+
+    def append_command(self, entry: Release | Completion, command: str) -> None:
+        """
+        Append the entry of a command; ``command`` is its name, such as "release".
+
+        Raises :class:`ConcurrentWriteError` if a write was decided since ``entry.ledger_end``: then
+        the entry does not count.
+        """
+        end = self.append_once(entry)
+        counting = without_overtaken(self.read_all(entry.ledger_end, end))
+        if any(counted == entry for _, counted in counting):
+            return
+        msg = (
+            f"the {command} has no effect: meanwhile a driver decided to commit a micro-batch, as "
+            f"the ledger {self.tp} shows; stop the query, and run pykafka transactions {command} "
+            "again"
+        )
+        raise ConcurrentWriteError("EXACTLY_ONCE_CONCURRENT_WRITE", msg)
+
+    def append_once(self, entry: Entry) -> int:
+        """
+        Append an entry as :meth:`append` does, with a producer id: brokers drop a late copy, which
+        compaction would keep instead of the first one.
+        """
+        producer_id = request_producer_id(self.cluster, self.config)
+        return self._append([to_record(entry)], producer_id)
+
+    def _append(
+        self, records: Sequence[tuple[bytes, bytes | None]], producer: ProducerIdAndEpoch
+    ) -> int:
+        sender = Sender(self.cluster, self.config, IdempotentSession(producer), {})
+        sender.put(self.tp, encode_records(self.topic, records))
         sender.flush()
-        return sender.offsets[self.tp] + len(tombstones) + 1
+        return sender.offsets[self.tp] + len(records)
 
     def _read(self, start: int, end: int, isolation_level: str) -> list[tuple[int, Entry]]:
         if start >= end:

@@ -84,10 +84,14 @@ class Withdrawal:
 class Completion:
     """
     Declares that a batch is done: rows that are not committed are abandoned.
+
+    ``ledger_end`` is the high watermark of the ledger when the command began; it counts only if no
+    write was decided since (see :mod:`command_entries`). Older versions do not write it.
     """
 
     query: str
     batch: int
+    ledger_end: int = -1
     key = "completion"
 
 
@@ -96,13 +100,24 @@ class Release:
     """
     Declares that the query has ended, so that another query may use its prefix.
 
-    Compaction keeps the last release forever. That is necessary, because compaction also keeps old
-    markers of tasks that later batches do not have. Without the release they would count again: the
-    ended query would own the prefix, and its batch numbers could make a new batch seem overtaken.
+    ``ledger_end`` is as in :class:`Completion`; ``command`` identifies one run of the command.
+    Older versions write neither.
+
+    Compaction keeps releases forever. That is necessary, because compaction also keeps old markers
+    of tasks that later batches do not have. Without the release they would count again: the ended
+    query would own the prefix, and its batch numbers could make a new batch seem overtaken.
     """
 
     query: str
-    key = "release"
+    ledger_end: int = -1
+    command: str = ""
+
+    @property
+    def key(self) -> str:
+        """
+        The compaction key: a release that lands late must not replace one that counts.
+        """
+        return f"release-{self.command}" if self.command else "release"
 
 
 Entry: TypeAlias = "Marker | Intent | Release | Withdrawal | Completion"

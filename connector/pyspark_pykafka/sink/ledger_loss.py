@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import ExactlyOnceError
+from pyspark_pykafka.sink.command_entries import without_overtaken
 from pyspark_pykafka.sink.ledger_entries import Completion, Marker, Release
 from pyspark_pykafka.sink.transactional_ids import query_pattern, stream_task_id
 
@@ -38,7 +39,8 @@ def is_truncated(ledger: Ledger, log_start: int) -> bool:
     """
     if log_start == 0:
         return False
-    return not any(isinstance(entry, Release) for _, entry in ledger.read_all_from(log_start))
+    counting = without_overtaken(ledger.read_all_from(log_start))
+    return not any(isinstance(entry, Release) for _, entry in counting)
 
 
 def list_committed_task_ids(

@@ -8,6 +8,7 @@ import logging
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, TypeVar
+from uuid import uuid4
 
 from pyspark_pykafka.engines import first_contact
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
@@ -149,7 +150,8 @@ def recreate_ledger(transactions: Transactions, kafka: KafkaSettings, topic: Led
     replicas = _find_replicas(transactions, topic.name)
     if replicas.replication_factor is None:
         create_ledger_topic(transactions, kafka, topic, replicas.broker_count)
-    Ledger(transactions.cluster, transactions.config, topic.name).append(Release(""))
+    ledger = Ledger(transactions.cluster, transactions.config, topic.name)
+    ledger.append_command(Release("", ledger.high_watermark(), uuid4().hex), "release")
 
 
 def ledger_exists(transactions: Transactions, topic: str) -> bool:

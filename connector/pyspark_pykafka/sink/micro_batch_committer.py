@@ -5,7 +5,7 @@ Commits or aborts the transactions of a micro-batch; the ledger decides which.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.wire.transactions.values import TransactionState
 from pyspark_pykafka.errors import PykafkaError
@@ -56,10 +56,7 @@ if TYPE_CHECKING:
         Committable,
         CommittableBatch,
         EntriesWithOffsets,
-        Entry,
     )
-
-    Entries: TypeAlias = Sequence[Entry]
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -137,7 +134,7 @@ def abort_micro_batch(
         )
 
 
-def _warn_of_other_rows(batch: CommittableBatch, committed: Entries) -> None:
+def _warn_of_other_rows(batch: CommittableBatch, committed: EntriesWithOffsets) -> None:
     difference = other_rows(batch, committed)
     if difference is None:
         return
@@ -155,7 +152,7 @@ def _prepared(committables: Sequence[Committable]) -> list[PreparedTransaction]:
 
 
 def _decide(
-    ledger: Ledger, batch: CommittableBatch, new: list[Committable], before: Entries
+    ledger: Ledger, batch: CommittableBatch, new: list[Committable], before: EntriesWithOffsets
 ) -> None:
     """
     Append the intent of a write, and raise unless it is binding.
@@ -183,7 +180,7 @@ def _is_decided(entries: EntriesWithOffsets, query: str, write: str) -> bool:
 
 def _committed_before(
     transactions: Transactions, ledger: Ledger, batch: CommittableBatch
-) -> Entries:
+) -> EntriesWithOffsets:
     """
     Return the entries that earlier writes have committed, once every earlier write has ended.
     """
@@ -197,7 +194,8 @@ def _committed_before(
     committed = ledger.read_committed_back(log_start, stable_end, batch.batch, window)
     check_owner(batch, committed)
     check_not_superseded(batch, committed)
-    if not covers_batch(committed, batch.batch) and is_truncated(ledger, log_start):
+    covered = covers_batch(committed, batch.batch, log_start)
+    if not covered and is_truncated(ledger, log_start):
         # Deleted entries may concern this batch.
         raise truncated_error(batch.prefix, batch.query, ledger.topic, log_start)
     decided: list[PreparedTransaction] = []
@@ -216,9 +214,9 @@ def _committed_before(
         if prefix_owner(committed) is not None:
             _abort_foreign(transactions, ledger, batch, (stable_end, first))
         ledger.wait_until_stable(first, abort_lost_attempts)
-        committed += ledger.read_committed(stable_end, first)
+        committed = [*committed, *ledger.read_committed(stable_end, first)]
         check_owner(batch, committed)
-    if batch.committables and not records_commit(committed):
+    if batch.committables and not records_commit(entry for _, entry in committed):
         check_ledger_not_emptied(transactions, batch.prefix, batch.query, batch.batch, ledger.topic)
     if batch.committables and not batch_state(batch.query, batch.batch, committed).markers:
         # The intent decides whether this write may commit.
@@ -226,7 +224,7 @@ def _committed_before(
     later = ledger.read_all_from(first)
     check_single_writer(batch, [entry for _, entry in later])
     # A request of a dead driver may append its intent only now.
-    return [*committed, *(entry for _, entry in later if isinstance(entry, Intent))]
+    return [*committed, *(entry for entry in later if isinstance(entry[1], Intent))]
 
 
 def _abort_lost_attempts_if_alone(

@@ -5,6 +5,7 @@ The commands on a transactional-id prefix: describe, release or complete its las
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeAlias
+from uuid import uuid4
 
 from pyspark_pykafka.engines.wire.transactions.values import is_committed
 from pyspark_pykafka.sink.batch_committer import abort_lingering
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
     from pyspark_pykafka.engines.wire.transactions.values import TransactionDescription
     from pyspark_pykafka.sink.ledger import Ledger
-    from pyspark_pykafka.sink.ledger_entries import EntriesWithOffsets, Entry
+    from pyspark_pykafka.sink.ledger_entries import EntriesWithOffsets
     from pyspark_pykafka.sink.replay import BatchState
 
     Describe: TypeAlias = Callable[[Sequence[str]], Mapping[str, TransactionDescription | None]]
@@ -74,7 +75,8 @@ def is_ledger_unused(transactions: Transactions, prefix: str) -> bool:
     unstable = ledger.read_all(stable_end, ledger.high_watermark())
     # The commit of an intent may be decided as long as transactions are open.
     appended = [entry for _, entry in unstable if not isinstance(entry, (Marker, Withdrawal))]
-    return not appended and not records_commit(ledger.read_committed(log_start, stable_end))
+    committed = ledger.read_committed(log_start, stable_end)
+    return not appended and not records_commit(entry for _, entry in committed)
 
 
 def is_ledger_truncated(transactions: Transactions, prefix: str) -> bool:
@@ -110,10 +112,13 @@ def release_prefix(transactions: Transactions, owner: Marker, prefix: str) -> No
     Free the prefix for another query, and let its owner write its last batch whole again.
 
     All open transactions of queries with the prefix are aborted. Those of coordinators that do not
-    respond stay open: the query's next run aborts them.
+    respond stay open: the query's next run aborts them. Raises :class:`ConcurrentWriteError` if a
+    write was decided in the meantime; then the prefix is not released.
     """
+    ledger = open_ledger(transactions, prefix)
+    end = ledger.high_watermark()
     abort_lingering(transactions, any_query_pattern(prefix))
-    open_ledger(transactions, prefix).append(Release(owner.query))
+    ledger.append_command(Release(owner.query, end, uuid4().hex), "release")
 
 
 def complete_batch(transactions: Transactions, owner: Marker, prefix: str) -> BatchState:
@@ -121,6 +126,7 @@ def complete_batch(transactions: Transactions, owner: Marker, prefix: str) -> Ba
     Declare the last batch of the query that owns the prefix complete; return its state.
 
     Open transactions that a driver had decided to commit are committed; the others are aborted.
+    Raises :class:`ConcurrentWriteError` as :func:`release_prefix` does.
     """
     ledger = open_ledger(transactions, prefix)
     end = ledger.high_watermark()
@@ -131,11 +137,11 @@ def complete_batch(transactions: Transactions, owner: Marker, prefix: str) -> Ba
     committed = _read_committed(ledger, prefix, transactions.describe_all)
     state = batch_state(owner.query, owner.batch, committed)
     if not state.is_whole:
-        ledger.append(Completion(owner.query, owner.batch))
+        ledger.append_command(Completion(owner.query, owner.batch, end), "complete")
     return state
 
 
-def _read_committed(ledger: Ledger, prefix: str, describe: Describe) -> list[Entry]:
+def _read_committed(ledger: Ledger, prefix: str, describe: Describe) -> EntriesWithOffsets:
     """
     Return all committed entries of a ledger, also those after the last stable offset.
 
@@ -146,7 +152,7 @@ def _read_committed(ledger: Ledger, prefix: str, describe: Describe) -> list[Ent
     committed = ledger.read_committed(log_start, stable_end)
     unstable = ledger.read_all(stable_end, ledger.high_watermark())
     # Several attempts of a task may have written a marker, but only one of them is committed.
-    known = {(entry.write, entry.task) for entry in committed if isinstance(entry, Marker)}
+    known = {(entry.write, entry.task) for _, entry in committed if isinstance(entry, Marker)}
     last_offsets = {
         (entry.write, entry.task): offset for offset, entry in unstable if isinstance(entry, Marker)
     }
@@ -155,9 +161,12 @@ def _read_committed(ledger: Ledger, prefix: str, describe: Describe) -> list[Ent
         for task in _committed_tasks(prefix, unstable, describe) - known
         if task in last_offsets
     }
-    return committed + [
-        entry for offset, entry in unstable if offset in offsets or not isinstance(entry, Marker)
+    shown = [
+        (offset, entry)
+        for offset, entry in unstable
+        if offset in offsets or not isinstance(entry, Marker)
     ]
+    return [*committed, *shown]
 
 
 def _committed_tasks(

@@ -11,30 +11,37 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError
+from pyspark_pykafka.sink.command_entries import is_decidable, without_overtaken
 from pyspark_pykafka.sink.ledger_entries import Completion, Intent, Marker, Release
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-    from pyspark_pykafka.sink.ledger_entries import Committable, CommittableBatch, Entry
+    from pyspark_pykafka.sink.ledger_entries import (
+        Committable,
+        CommittableBatch,
+        EntriesWithOffsets,
+        Entry,
+    )
 
 # The number of tasks that a message lists.
 _MAX_LISTED = 10
 
 
-def covers_batch(entries: Iterable[Entry], batch: int) -> bool:
+def covers_batch(entries: EntriesWithOffsets, batch: int, start: int) -> bool:
     """
-    Return whether no entry before these committed ones can concern the batch.
+    Return whether no entry before ``start``, where these committed ones begin, can concern the
+    batch.
 
     A batch is committed whole before the next one begins, so a marker of an earlier batch suffices.
     """
-    return any(
+    return is_decidable(entries, start) and any(
         isinstance(entry, Release) or (isinstance(entry, Marker) and entry.batch < batch)
-        for entry in entries
+        for _, entry in without_overtaken(entries)
     )
 
 
-def prefix_owner(committed: Sequence[Entry]) -> Marker | None:
+def prefix_owner(committed: EntriesWithOffsets) -> Marker | None:
     """
     Return the last marker of the query that owns the prefix, or None if no query does.
     """
@@ -42,7 +49,7 @@ def prefix_owner(committed: Sequence[Entry]) -> Marker | None:
     return markers[-1] if markers else None
 
 
-def check_owner(batch: CommittableBatch, committed: Sequence[Entry]) -> None:
+def check_owner(batch: CommittableBatch, committed: EntriesWithOffsets) -> None:
     """
     Raise :class:`ExactlyOnceError` if another query owns the prefix.
     """
@@ -58,7 +65,7 @@ def check_owner(batch: CommittableBatch, committed: Sequence[Entry]) -> None:
     raise ExactlyOnceError("EXACTLY_ONCE_PREFIX_OWNED", msg)
 
 
-def check_not_superseded(batch: CommittableBatch, committed: Sequence[Entry]) -> None:
+def check_not_superseded(batch: CommittableBatch, committed: EntriesWithOffsets) -> None:
     """
     Raise :class:`ExactlyOnceError` if a later batch is committed.
 
@@ -112,7 +119,7 @@ def check_single_writer(batch: CommittableBatch, later: Iterable[Entry]) -> None
     raise ConcurrentWriteError("EXACTLY_ONCE_CONCURRENT_WRITE", msg)
 
 
-def committed_tasks(batch: CommittableBatch, committed: Sequence[Entry]) -> frozenset[int]:
+def committed_tasks(batch: CommittableBatch, committed: EntriesWithOffsets) -> frozenset[int]:
     """
     Return the tasks whose rows earlier writes of the batch have already committed.
 
@@ -131,7 +138,7 @@ def committed_tasks(batch: CommittableBatch, committed: Sequence[Entry]) -> froz
     return frozenset(state.tasks)
 
 
-def other_rows(batch: CommittableBatch, committed: Sequence[Entry]) -> str | None:
+def other_rows(batch: CommittableBatch, committed: EntriesWithOffsets) -> str | None:
     """
     Return how the rows of a batch that is committed whole differ from this write's, or None.
 
@@ -211,7 +218,7 @@ class BatchState:
         return f"{self.records} rows, those of {count} of {total} tasks with rows ({tasks})"
 
 
-def batch_state(query: str, batch: int, committed: Sequence[Entry]) -> BatchState:
+def batch_state(query: str, batch: int, committed: EntriesWithOffsets) -> BatchState:
     """
     Return the state of a query's batch, by the committed entries of the ledger.
     """
@@ -251,9 +258,10 @@ def _check_same_rows(
         raise _replay_differs_error(batch, state, reason)
 
 
-def _since_release(entries: Sequence[Entry]) -> Sequence[Entry]:
-    after = [index + 1 for index, entry in enumerate(entries) if isinstance(entry, Release)]
-    return entries[max(after, default=0) :]
+def _since_release(entries: EntriesWithOffsets) -> Sequence[Entry]:
+    counting = [entry for _, entry in without_overtaken(entries)]
+    after = [index + 1 for index, entry in enumerate(counting) if isinstance(entry, Release)]
+    return counting[max(after, default=0) :]
 
 
 def _replay_differs_error(

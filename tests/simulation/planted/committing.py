@@ -23,7 +23,7 @@ def missed_marker(connector: Connector) -> list[Any]:
     def committed_tasks(batch: Any, committed: Any) -> Any:
         markers = [
             index
-            for index, entry in enumerate(committed)
+            for index, (_, entry) in enumerate(committed)
             if type(entry).__name__ == "Marker" and entry.batch == batch.batch
         ]
         missed_markers = markers[-1:]
@@ -116,7 +116,7 @@ def ledger_shows_open_markers(connector: Connector) -> list[Any]:
     ledger = connector.module("sink.ledger").Ledger
 
     def read_committed(self: Any, start: int, end: int) -> Any:
-        return [entry for _, entry in self.read_all(start, end)]
+        return self.read_all(start, end)
 
     return [patch.object(ledger, "read_committed", read_committed)]
 
@@ -130,7 +130,7 @@ def late_intent(connector: Connector) -> list[Any]:
 
     def committed_before(transactions: Any, ledger: Any, batch: Any) -> Any:
         entries = original(transactions, ledger, batch)
-        return [entry for entry in entries if type(entry).__name__ != "Intent"]
+        return [each for each in entries if type(each[1]).__name__ != "Intent"]
 
     return [patch.object(module, "_committed_before", committed_before)]
 

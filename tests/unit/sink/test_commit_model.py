@@ -37,10 +37,12 @@ from pyspark_pykafka.engines.wire.transactions.values import (
     TransactionDescription,
     TransactionState,
 )
-from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
+from pyspark_pykafka.errors import ConcurrentWriteError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.sink import (
+    command_entries,
     decided_commits,
+    intents,
     micro_batch_committer,
     prefix_commands,
     replay,
@@ -66,6 +68,7 @@ DIVISIONS: tuple[Division, ...] = (
     ("a", "", "bcd"),
 )
 FIRST = DIVISIONS[0]
+LANDING = "requests in flight land"
 DEATHS = (Turn.DIE, Turn.DIE_AFTER, Turn.DIE_LATE)
 
 
@@ -133,6 +136,8 @@ def land(world: World) -> None:
     """
     Let all requests in flight take effect.
     """
+    if world.in_flight:
+        world.trace.append(LANDING)
     while world.in_flight:
         with suppress(PykafkaError):
             world.in_flight.pop(0)()
@@ -596,12 +601,123 @@ def test_a_release_while_coordinators_do_not_respond(monkeypatch: pytest.MonkeyP
         assert world.visible(0) == before + Counter(ROWS), world.trace
 
 
-def give_up_or_repeat(world: World, *, repeat: bool) -> None:
+def committed_in_part() -> World:
     """
-    Finish a refused batch with the command `release` or `complete`.
+    Return a world in which a driver has committed one of its two tasks, and the other has expired.
     """
-    before = world.visible(0)
-    assert before
+    world = World()
+    until(start(world, "a", FIRST), ": commit ").advance(Turn.DIE)
+    for name in world.ongoing:
+        world.time_out(name)
+    assert world.visible(0) == Counter(FIRST[0])
+    return world
+
+
+def run_command(world: World, turn: Turn, *, repeat: bool) -> Process:
+    """
+    Run `release` or `complete`; ``turn`` is that of its append to the ledger.
+    """
+    command = start_command(world, repeat=repeat)
+    while command.outcome is None:
+        command.advance(turn if command.next_action.startswith("append ") else Turn.GO)
+    return command
+
+
+def run_while_landing(process: Process, land_at: int, die_at: int | None = None) -> int:
+    """
+    Run a process, which dies after its call ``die_at``; requests in flight land before its call
+    ``land_at``. Return the number of its calls.
+    """
+    calls = 0
+    while process.outcome is None:
+        if calls == land_at:
+            land(process.world)
+        process.advance(Turn.DIE_AFTER if calls == die_at else Turn.GO)
+        calls += 1
+    return calls
+
+
+def run_two_drivers(world: World, die_at: int, land_at: int) -> bool:
+    """
+    Run a driver that dies after its call ``die_at``, and then another one, while the requests in
+    flight land before call ``land_at`` of the two. Return False if the calls were fewer.
+    """
+    calls = run_while_landing(start(world, "b", FIRST), land_at, die_at)
+    for name in world.ongoing if die_at % 2 else []:
+        world.time_out(name)
+    following = start(world, "c", FIRST)
+    calls += run_while_landing(following, land_at - calls)
+    check_loud(world, following)
+    return land_at < calls
+
+
+def decided_before_landing(world: World) -> bool:
+    """
+    Return whether a driver has appended an intent between the command and the landing.
+    """
+    calls = world.trace[: world.trace.index(LANDING)]
+    return any(call.startswith(("b: append Intent", "c: append Intent")) for call in calls)
+
+
+def check_loud(world: World, process: Process) -> None:
+    """
+    Fail unless a write has succeeded, or found that a command ran meanwhile.
+    """
+    loud = isinstance(process.failure, ConcurrentWriteError)
+    assert process.outcome == "done" or loud, (process.failure, world.trace)
+
+
+@pytest.mark.parametrize("turn", [Turn.COPY, Turn.LOSE], ids=["a copy", "without a response"])
+def test_a_release_that_lands_late(turn: Turn) -> None:
+    """
+    The entry of a release may land again, or only, at any moment of the next drivers: the rows that
+    it lets repeat are repeated once, and no others.
+    """
+    for die_at in range(30):
+        for land_at in range(die_at % 4, 80, 4):
+            world = committed_in_part()
+            repeatable = world.visible(0)
+            run_command(world, turn, repeat=True)
+            if not run_two_drivers(world, die_at, land_at):
+                break
+            check_once(world, {0: ROWS + FIRST[0]})
+            assert start(world, "d", FIRST).finish().outcome == "done", world.trace
+            extra = world.visible(0) - Counter(ROWS)
+            assert extra in (Counter(), repeatable), (extra, world.trace)
+            assert turn is Turn.LOSE or extra == repeatable, world.trace
+            check_once(world, {0: ROWS + FIRST[0]})
+            assert not Counter(ROWS) - world.visible(0), world.trace
+            write_next_batch(world)
+
+
+@pytest.mark.parametrize("turn", [Turn.COPY, Turn.LOSE], ids=["a copy", "without a response"])
+def test_a_completion_that_lands_late(turn: Turn) -> None:
+    """
+    The entry of a completion may land again, or only, at any moment of the next drivers: a batch of
+    which more was decided in the meantime is not given up.
+    """
+    for die_at in range(30):
+        for land_at in range(die_at % 4, 80, 4):
+            world = committed_in_part()
+            given_up = world.visible(0)
+            run_command(world, turn, repeat=False)
+            if not run_two_drivers(world, die_at, land_at):
+                break
+            decided = decided_before_landing(world)
+            again = start(world, "d", FIRST).finish()
+            assert again.outcome == "done", (again.failure, world.trace)
+            if turn is Turn.COPY:
+                assert world.visible(0) == given_up, world.trace
+            else:
+                allowed = [Counter(ROWS)] if decided else [given_up, Counter(ROWS)]
+                assert world.visible(0) in allowed, world.trace
+            write_next_batch(world)
+
+
+def start_command(world: World, *, repeat: bool) -> Process:
+    """
+    Start the command `release` or `complete` on batch 0.
+    """
     finish = prefix_commands.release_prefix if repeat else prefix_commands.complete_batch
 
     def program(process: Process) -> None:
@@ -611,7 +727,16 @@ def give_up_or_repeat(world: World, *, repeat: bool) -> None:
         assert owner.batch == 0
         finish(transactions, owner, PREFIX)
 
-    Process(world, "tool", program).finish()
+    return Process(world, "tool", program)
+
+
+def give_up_or_repeat(world: World, *, repeat: bool) -> None:
+    """
+    Finish a refused batch with the command `release` or `complete`.
+    """
+    before = world.visible(0)
+    assert before
+    start_command(world, repeat=repeat).finish()
     again = start(world, "again", DIVISIONS[3]).finish()
     assert again.outcome == "done", (again.failure, world.trace)
     assert world.visible(0) == before + Counter(ROWS if repeat else "")
@@ -713,8 +838,8 @@ def compares_counts_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def blind(batch: CommittableBatch, committed: Any) -> frozenset[int]:
         seen = [
-            replace(entry, content="x") if hasattr(entry, "content") else entry
-            for entry in committed
+            (offset, replace(entry, content="x") if hasattr(entry, "content") else entry)
+            for offset, entry in committed
         ]
         tasks = tuple(replace(task, content_hash="x") for task in batch.committables)
         return committed_tasks(replace(batch, committables=tasks), seen)
@@ -787,6 +912,14 @@ def aborts_decided_transactions_of_others(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(micro_batch_committer, "abort_micro_batch", abort)
 
 
+def counts_overtaken_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Let a release or a completion count wherever it lands.
+    """
+    for module in (command_entries, intents, replay):
+        monkeypatch.setattr(module, "without_overtaken", lambda entries: entries)
+
+
 FAULTS: dict[Callable[[pytest.MonkeyPatch], None], Callable[[], None]] = {
     compares_counts_only: lambda: test_transactions_of_a_dead_driver_time_out(DIVISIONS[2]),
     does_not_check_binding: lambda: run_histories(2_000),
@@ -796,6 +929,7 @@ FAULTS: dict[Callable[[pytest.MonkeyPatch], None], Callable[[], None]] = {
     withdraws_nothing: lambda: test_a_commit_without_a_response(DIVISIONS[1]),
     takes_ids_over: lambda: test_a_batch_survives_a_death_with_any_division(DIVISIONS[1]),
     aborts_decided_transactions_of_others: test_a_replay_whose_task_fails,
+    counts_overtaken_commands: lambda: test_a_release_that_lands_late(Turn.COPY),
 }
 
 

@@ -14,6 +14,7 @@ from pyspark_pykafka.errors import ConcurrentWriteError
 from pyspark_pykafka.sink.intents import (
     check_binding,
     find_intents,
+    find_unreleased_intents,
     is_binding,
     make_intent,
     named_transactions,
@@ -142,12 +143,25 @@ def test_the_first_copy_of_an_intent_counts() -> None:
     assert find_intents(OTHER, entries) == []
 
 
+def test_a_release_covers_earlier_intents_only() -> None:
+    """
+    Intents before a release are released; those before a late copy of it are not.
+    """
+    release = Release(QUERY, 103, "r")
+    entries = with_offsets(*MARKERS, OURS, release)
+    assert find_unreleased_intents(QUERY, entries) == []
+
+    later = Intent(QUERY, 8, "later", 2, 2, 104)
+    assert find_unreleased_intents(QUERY, [*entries, (104, later), (105, release)]) == [
+        (104, later)
+    ]
+
+
 def test_old_intents_are_removed() -> None:
     """
     The intents of earlier batches are outdated, each listed once.
     """
     old = Intent(QUERY, 6, "before", 2, 2)
 
-    assert outdated_intents(QUERY, 7, [old, *MARKERS, old, OURS, Intent(OTHER, 3, "x", 1, 1)]) == [
-        old
-    ]
+    entries = with_offsets(old, *MARKERS, old, OURS, Intent(OTHER, 3, "x", 1, 1))
+    assert outdated_intents(QUERY, 7, entries) == [old]

@@ -5,6 +5,7 @@ Reading a ledger whose leader moves, lags or is gone: retries, and when the ledg
 from __future__ import annotations
 
 import json
+import struct
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -13,10 +14,16 @@ import pytest
 from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster, record_batch
 
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
-from pyspark_pykafka.errors import ExactlyOnceError, PykafkaError, TimeoutExceededError
+from pyspark_pykafka.errors import (
+    ConcurrentWriteError,
+    ExactlyOnceError,
+    PykafkaError,
+    TimeoutExceededError,
+)
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.settings.wire_config import wire_producer_config
 from pyspark_pykafka.sink.ledger import Ledger
+from pyspark_pykafka.sink.ledger_entries import Intent, Release, Withdrawal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -89,6 +96,71 @@ def ledger(failure: str, seconds: float, block_ms: int = 30_000) -> Iterator[Led
             yield Ledger(cluster, config, TOPIC)
         finally:
             cluster.close()
+
+
+@contextmanager
+def empty_ledger() -> Iterator[tuple[StubCluster, Ledger]]:
+    """
+    Yield a broker, and a client of an empty ledger.
+    """
+    with StubCluster(Behaviour(topics={TOPIC: 1}, logs={(TOPIC, 0): []})) as stubs:
+        config = wire_producer_config(KafkaSettings.of({"bootstrap.servers": stubs.bootstrap}))
+        cluster = Cluster(config.wire)
+        try:
+            yield stubs, Ledger(cluster, config, TOPIC)
+        finally:
+            cluster.close()
+
+
+def producer_of(batch: bytes) -> tuple[int, int]:
+    """
+    Return the producer id and the base sequence of a record batch (magic 2).
+    """
+    producer_id, _, sequence = struct.unpack_from(">qhi", batch, 43)
+    return producer_id, sequence
+
+
+def test_entries_of_commands_have_a_producer_id() -> None:
+    """
+    A command appends with a producer id, so that a broker drops a late copy; drivers do not, since
+    copies of their entries do no harm.
+    """
+    with empty_ledger() as (stubs, ledger):
+        ledger.append(Withdrawal("q", "w"))
+        ledger.append_command(Release("q", 1, "a"), "release")
+        ledger.append_command(Release("q", 2, "b"), "release")
+        batches = stubs.get("logs")[TOPIC, 0]
+
+    producers = [producer_of(batch) for batch in batches]
+    assert producers[0][0] == -1
+    assert [sequence for _, sequence in producers[1:]] == [0, 0]
+    assert len({producer_id for producer_id, _ in producers}) == 3
+
+
+def test_a_command_that_was_overtaken_has_no_effect() -> None:
+    """
+    A release fails if a write was decided after the command had read the ledger.
+    """
+    with empty_ledger() as (_, ledger):
+        ledger.append(Intent("q", 7, "w", 1, 1))
+        with pytest.raises(ConcurrentWriteError, match="the release has no effect") as raised:
+            ledger.append_command(Release("q", 0, "a"), "release")
+        assert "stop the query, and run pykafka transactions release again" in str(raised.value)
+        ledger.append_command(Release("q", ledger.high_watermark(), "b"), "release")
+
+
+def test_a_search_continues_while_a_command_may_be_overtaken() -> None:
+    """
+    The ledger is read back until it is known whether a release counts.
+    """
+    with empty_ledger() as (_, ledger):
+        ledger.append(Intent("q", 7, "w", 1, 1))
+        for write in "abcdefg":
+            ledger.append(Withdrawal("q", write))
+        ledger.append(Release("q", 0, "late"))
+        entries = ledger.read_committed_back(0, 9, 8, window=2)
+
+    assert [offset for offset, _ in entries] == list(range(9))
 
 
 @pytest.mark.parametrize(

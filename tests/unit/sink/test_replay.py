@@ -5,6 +5,7 @@ Replays of a micro-batch: which tasks count as committed by the ledger, and whic
 from __future__ import annotations
 
 import json
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -25,6 +26,7 @@ from pyspark_pykafka.sink.ledger_entries import (
     to_record,
 )
 from pyspark_pykafka.sink.replay import (
+    batch_state,
     check_owner,
     check_single_writer,
     committed_tasks,
@@ -56,6 +58,13 @@ def intent(tasks: int, batch: int = 7, write: str = "old") -> Intent:
     return Intent(QUERY, batch, write, tasks, tasks)
 
 
+def with_offsets(*entries: Entry) -> list[tuple[int, Entry]]:
+    """
+    Return entries with offsets from 100 on.
+    """
+    return list(enumerate(entries, 100))
+
+
 def batch_of(*records: int, tasks: int | None = None) -> CommittableBatch:
     """
     Return batch 7 with this many rows in each task, and markers from offset 100 on.
@@ -80,8 +89,9 @@ ENTRIES = {
     marker(3): b"task-3",
     intent(2): b"intent-old",
     Release(QUERY): b"release",
+    Release(QUERY, 5, "a1"): b"release-a1",
     Withdrawal(QUERY, "old"): b"withdrawal",
-    Completion(QUERY, 7): b"completion",
+    Completion(QUERY, 7, 5): b"completion",
 }
 
 
@@ -98,7 +108,8 @@ def test_entries_round_trip(entry: Entry) -> None:
 
 def test_entries_of_older_versions_are_read() -> None:
     """
-    Markers of older versions have no content hash, and their intents no transactions.
+    Markers of older versions have no content hash, and their intents no transactions; their
+    releases and completions count wherever they are.
     """
     document = {
         "kind": "marker",
@@ -114,6 +125,12 @@ def test_entries_of_older_versions_are_read() -> None:
     entry = from_record(json.dumps({**decided, "written": 2}).encode(), "")
     assert entry == intent(2)
     assert named_transactions("orders", intent(2)) == []
+    release = json.dumps({"kind": "release", "query": QUERY}).encode()
+    assert from_record(release, "") == Release(QUERY)
+    completion = json.dumps({"kind": "completion", "query": QUERY, "batch": 7}).encode()
+    assert from_record(completion, "") == Completion(QUERY, 7)
+    entries = with_offsets(marker(1, 20), intent(2), from_record(release, ""))
+    assert committed_tasks(batch_of(10, 21), entries) == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -140,15 +157,18 @@ def test_a_batch_without_committed_tasks_is_written_whole() -> None:
     A batch is written whole if it is new, or if nothing of its earlier write was committed.
     """
     assert committed_tasks(batch_of(10, 20), []) == frozenset()
-    assert committed_tasks(batch_of(10, 20), [marker(0, batch=6), intent(2, 6)]) == frozenset()
-    assert committed_tasks(batch_of(10, 20), [intent(5)]) == frozenset()
+    assert (
+        committed_tasks(batch_of(10, 20), with_offsets(marker(0, batch=6), intent(2, 6)))
+        == frozenset()
+    )
+    assert committed_tasks(batch_of(10, 20), with_offsets(intent(5))) == frozenset()
 
 
 def test_committed_tasks_are_skipped() -> None:
     """
     After a driver died between two commits, the committed tasks count as done.
     """
-    assert committed_tasks(batch_of(10, 20, 30), [marker(1, 20), intent(3)]) == {1}
+    assert committed_tasks(batch_of(10, 20, 30), with_offsets(marker(1, 20), intent(3))) == {1}
 
 
 @pytest.mark.parametrize(
@@ -168,9 +188,9 @@ def test_other_rows_of_a_committed_batch_are_noticed(
     Other rows than those that are committed are noticed, however tasks divide them.
     """
     entries: list[Entry] = [marker(0, 10), marker(1, 20), intent(2)]
-    assert other_rows(now, entries) == difference
-    assert other_rows(now, entries[1:]) is None
-    assert other_rows(now, [*entries, Completion(QUERY, 7)]) is None
+    assert other_rows(now, with_offsets(*entries)) == difference
+    assert other_rows(now, with_offsets(*entries[1:])) is None
+    assert other_rows(now, with_offsets(*entries, Completion(QUERY, 7))) is None
 
 
 def test_two_earlier_writes_add_up() -> None:
@@ -184,7 +204,7 @@ def test_two_earlier_writes_add_up() -> None:
         intent(3, write="later"),
     ]
 
-    assert committed_tasks(batch_of(10, 20, 30), entries) == {0, 1}
+    assert committed_tasks(batch_of(10, 20, 30), with_offsets(*entries)) == {0, 1}
 
 
 @pytest.mark.parametrize("again", [batch_of(10, 20), batch_of(30), batch_of(1, 2, 3)])
@@ -201,10 +221,14 @@ def test_a_complete_batch_accepts_any_replay(again: CommittableBatch) -> None:
         Intent(QUERY, 7, "b", 3, 2),
     ]
 
-    assert committed_tasks(again, entries) == {task.task for task in again.committables}
-    assert committed_tasks(again, two) == {task.task for task in again.committables}
+    assert committed_tasks(again, with_offsets(*entries)) == {
+        task.task for task in again.committables
+    }
+    assert committed_tasks(again, with_offsets(*two)) == {task.task for task in again.committables}
     given_up: list[Entry] = [*entries[:1], intent(3), Completion(QUERY, 7)]
-    assert committed_tasks(again, given_up) == {task.task for task in again.committables}
+    assert committed_tasks(again, with_offsets(*given_up)) == {
+        task.task for task in again.committables
+    }
 
 
 def test_the_last_committed_intent_defines_the_batch() -> None:
@@ -218,7 +242,7 @@ def test_the_last_committed_intent_defines_the_batch() -> None:
         Intent(QUERY, 7, "b", 3, 2),
     ]
 
-    assert committed_tasks(batch_of(10, 20, 30), entries) == {0, 1, 2}
+    assert committed_tasks(batch_of(10, 20, 30), with_offsets(*entries)) == {0, 1, 2}
 
 
 def test_a_write_without_commits_defines_nothing() -> None:
@@ -227,7 +251,7 @@ def test_a_write_without_commits_defines_nothing() -> None:
     """
     entries: list[Entry] = [intent(5), marker(1, 20, write="later"), intent(2, write="later")]
 
-    assert committed_tasks(batch_of(10, 20), entries) == {1}
+    assert committed_tasks(batch_of(10, 20), with_offsets(*entries)) == {1}
 
 
 @pytest.mark.parametrize(
@@ -245,7 +269,7 @@ def test_a_different_replay_is_refused(again: CommittableBatch, reason: str) -> 
     The committed rows could not be identified, so the replay fails.
     """
     with pytest.raises(ExactlyOnceError, match=f"{reason}.*pykafka transactions release") as raised:
-        committed_tasks(again, [marker(1, 20), intent(2)])
+        committed_tasks(again, with_offsets(marker(1, 20), intent(2)))
     assert "Visible are 20 rows, those of 1 of 2 tasks with rows (1)" in str(raised.value)
     assert "pykafka transactions complete --prefix orders" in str(raised.value)
 
@@ -262,7 +286,7 @@ def test_equal_counts_are_not_equal_rows(content: str, reason: str) -> None:
     The same number of rows is not enough; markers of older versions have no content hash.
     """
     with pytest.raises(ExactlyOnceError, match=reason):
-        committed_tasks(batch_of(10, 20), [marker(1, 20, content=content), intent(2)])
+        committed_tasks(batch_of(10, 20), with_offsets(marker(1, 20, content=content), intent(2)))
 
 
 def test_a_partial_commit_without_intent_is_refused() -> None:
@@ -270,7 +294,7 @@ def test_a_partial_commit_without_intent_is_refused() -> None:
     A ledger that lost the intent cannot vouch for the number of tasks.
     """
     with pytest.raises(ExactlyOnceError, match="the number of its tasks is not known"):
-        committed_tasks(batch_of(10, 20), [marker(1, 20)])
+        committed_tasks(batch_of(10, 20), with_offsets(marker(1, 20)))
 
 
 def test_a_release_resets_the_ledger() -> None:
@@ -279,7 +303,38 @@ def test_a_release_resets_the_ledger() -> None:
     """
     entries: list[Entry] = [marker(1, 20), intent(2), Release(QUERY)]
 
+    assert committed_tasks(batch_of(10, 21), with_offsets(*entries)) == frozenset()
+
+
+def test_a_late_copy_of_a_release_changes_nothing() -> None:
+    """
+    A release counts where it stands first, and not after a write that was decided later.
+    """
+    release = Release(QUERY, 102, "r")
+    entries = with_offsets(marker(1, 20), intent(2), release)
     assert committed_tasks(batch_of(10, 21), entries) == frozenset()
+
+    after: list[Entry] = [marker(0, 10, write="b"), intent(2, write="b"), release]
+    entries = [*entries, *enumerate(after, 103)]
+    assert committed_tasks(batch_of(10, 21), entries) == {0}
+    assert batch_state(QUERY, 7, entries).tasks == (0,)
+
+
+@pytest.mark.parametrize("command", [Release(QUERY, 101, "r"), Completion(QUERY, 7, 101)])
+def test_an_overtaken_command_does_not_count(command: Entry) -> None:
+    """
+    A command whose only entry lands after a write that was decided since then has no effect.
+    """
+    entries = with_offsets(marker(1, 20), intent(2), command)
+    assert committed_tasks(batch_of(10, 20), entries) == {1}
+
+
+def test_a_command_of_an_earlier_topic_does_not_count() -> None:
+    """
+    A release that names an offset after itself was meant for a deleted topic of the same name.
+    """
+    entries = with_offsets(marker(1, 20), intent(2), Release(QUERY, 5_000, "r"))
+    assert committed_tasks(batch_of(10, 20), entries) == {1}
 
 
 @pytest.mark.parametrize(
@@ -290,15 +345,27 @@ def test_a_release_resets_the_ledger() -> None:
         ([intent(2, batch=6)], False),
         ([marker(0, batch=6)], True),
         ([Release(QUERY)], True),
+        ([Release(QUERY, 100, "r")], True),
+        ([intent(2), Release(QUERY, 100, "r")], False),
+        ([Release(QUERY, 99, "r"), marker(0, batch=6)], False),
     ],
-    ids=["nothing", "this batch", "an intent alone", "the batch before", "released"],
+    ids=[
+        "nothing",
+        "this batch",
+        "an intent alone",
+        "the batch before",
+        "released by an older version",
+        "released",
+        "released too late",
+        "perhaps released",
+    ],
 )
 def test_covers_batch(entries: list[Entry], enough: bool) -> None:
     """
     A committed marker of an earlier batch ends the search; an intent does not, since a paused
-    driver may write it late.
+    driver may write it late. Whether a release counts depends on what it has seen.
     """
-    assert covers_batch(entries, 7) is enough
+    assert covers_batch(with_offsets(*entries), 7, 100) is enough
 
 
 def test_a_prefix_owned_by_another_query_is_refused() -> None:
@@ -308,10 +375,10 @@ def test_a_prefix_owned_by_another_query_is_refused() -> None:
     stranger = Marker(OTHER, 3, "theirs", 0, 1)
 
     check_owner(batch_of(10), [])
-    check_owner(batch_of(10), [stranger, Release(OTHER)])
-    check_owner(batch_of(10), [marker(0), Intent(OTHER, 3, "theirs", 1, 1)])
+    check_owner(batch_of(10), with_offsets(stranger, Release(OTHER)))
+    check_owner(batch_of(10), with_offsets(marker(0), Intent(OTHER, 3, "theirs", 1, 1)))
     with pytest.raises(ExactlyOnceError, match=f"belongs to the query {OTHER}.*batch 3"):
-        check_owner(batch_of(10), [marker(0, batch=6), stranger])
+        check_owner(batch_of(10), with_offsets(marker(0, batch=6), stranger))
 
 
 def test_a_superseded_batch_is_refused() -> None:
@@ -321,8 +388,8 @@ def test_a_superseded_batch_is_refused() -> None:
     ahead: list[Entry] = [marker(0, batch=9), intent(1, 9)]
 
     with pytest.raises(ExactlyOnceError, match="batch 9 .* is committed already.* this is batch 7"):
-        committed_tasks(batch_of(10), ahead)
-    assert committed_tasks(batch_of(10), [*ahead, Release(QUERY)]) == frozenset()
+        committed_tasks(batch_of(10), with_offsets(*ahead))
+    assert committed_tasks(batch_of(10), with_offsets(*ahead, Release(QUERY))) == frozenset()
 
 
 @pytest.mark.parametrize("batch", [7, 8])
@@ -356,8 +423,8 @@ def test_a_release_survives_compaction() -> None:
         marker(0, batch=6, write="last"),
         intent(1, batch=6, write="last"),
     ]
-    compacted = list({to_record(entry)[0]: entry for entry in log}.values())
-    compacted.sort(key=log.index)
+    last = {to_record(entry)[0]: (offset, entry) for offset, entry in enumerate(log)}
+    compacted = sorted(last.values(), key=itemgetter(0))
     assert len(compacted) < len(log)
 
     check_owner(batch_of(5), compacted)

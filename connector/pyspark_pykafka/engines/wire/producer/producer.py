@@ -13,21 +13,16 @@ from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 from pyspark_pykafka.engines.client_pool import ClientPool
-from pyspark_pykafka.engines.error_mapping import map_error_code
 from pyspark_pykafka.engines.first_contact import block_seconds, record_contact
 from pyspark_pykafka.engines.transaction_contract import OpenTransaction
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.engines.wire.network.max_block import retry_within_max_block
+from pyspark_pykafka.engines.wire.producer.producer_id import request_producer_id
 from pyspark_pykafka.engines.wire.producer.retries import MISSING_SECONDS
 from pyspark_pykafka.engines.wire.producer.sender import Sender
 from pyspark_pykafka.engines.wire.producer.session import IdempotentSession, TransactionalSession
-from pyspark_pykafka.engines.wire.protocol.transactions import (
-    INIT_PRODUCER_ID,
-    init_producer_id_request,
-)
 from pyspark_pykafka.engines.wire.records._encoder import RecordEncoder
 from pyspark_pykafka.engines.wire.records.arrow_encoder import ArrowEncoder, encode_record
-from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
 from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 from pyspark_pykafka.engines.wire.transactions.values import TransactionState
 from pyspark_pykafka.errors import PykafkaError, UnknownTopicError
@@ -40,6 +35,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.transaction_contract import LedgerRecord, Transaction
     from pyspark_pykafka.engines.wire.producer.partition_queue import PartitionQueue
+    from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.settings import KafkaSettings
@@ -48,9 +44,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyspark_pykafka")
 
 T = TypeVar("T")
-
-# InitProducerId without a transactional id ignores the transaction timeout.
-_NO_TIMEOUT_MS = 2**31 - 1
 
 _MAX_FALLBACK_SUFFIX = 10**9
 
@@ -245,24 +238,8 @@ class _Producer:
 
     def _idempotent_sender(self) -> Sender:
         if self._identity is None:
-            self._identity = self._retry(self._init_producer_id, "requesting a producer id")
+            self._identity = request_producer_id(self.cluster, self.config)
         return Sender(self.cluster, self.config, IdempotentSession(self._identity), self.queues)
-
-    def _init_producer_id(self, deadline: Deadline) -> ProducerIdAndEpoch:
-        connection = self.cluster.any_connection(deadline)
-        version = connection.version(INIT_PRODUCER_ID)
-        request = init_producer_id_request(version, None, _NO_TIMEOUT_MS)
-        try:
-            response = self.cluster.request(connection, request, deadline)
-            if response.error_code:
-                # KIP-679
-                permission = "IdempotentWrite on the cluster, or Write on any topic"
-                raise map_error_code(response.error_code, "requesting a producer id", permission)
-        except PykafkaError:
-            # A broker that is cut off from the controllers has no producer ids; others have.
-            self.cluster.demote(connection.address)
-            raise
-        return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)
 
     def partitions(self, topic: str, min_count: int = 0) -> tuple[int, list[int]]:
         """
