@@ -21,7 +21,7 @@ SIMULATE_SEEDS ?= 0-9999
 SOAK_MINUTES ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint fix simulate matrix matrix-smoke installs slow soak proof browser screenshots bench bench-quick fuzz docs clean
+.PHONY: help demo test lint fix simulate matrix matrix-smoke installs slow soak proof browser promtool screenshots bench bench-quick fuzz docs clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1|\2/p' $(MAKEFILE_LIST) | \
@@ -66,6 +66,9 @@ proof: $(READY)  ## write docs/proof.md from soak.json, or from the results in t
 
 browser: $(READY) docs  ## look at the page and the documentation in a headless Chromium, which must be installed
 	@$(RUN) python -m pytest --browser tests/browser $(ARGS)
+
+promtool: $(READY)  ## evaluate the alert rules and the dashboard's queries with promtool, which must be installed
+	@$(RUN) python -m pytest --promtool tests/promtool $(ARGS)
 
 screenshots: $(READY)  ## make the pictures of docs/screenshots, in a headless Chromium and by the demo
 	@$(RUN) python -m tests.browser.screenshots $(ARGS)

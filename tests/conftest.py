@@ -35,20 +35,23 @@ hypothesis.settings.load_profile("untimed")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """
-    Add the options of `make slow` and `make browser`.
+    Add the options of `make slow`, `make browser` and `make promtool`.
     """
     parser.addoption("--soak", action="store_true", help="run only the slow tests, marked soak")
     parser.addoption(
         "--browser", action="store_true", help="run only the tests in a browser, marked browser"
     )
+    parser.addoption(
+        "--promtool", action="store_true", help="run only the tests by promtool, marked promtool"
+    )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """
-    Select the slow tests, those in a browser or the others, and deselect the side-by-side tests
-    for Spark versions without a published JVM connector.
+    Select the slow tests, those in a browser, those by promtool or the others, and deselect the
+    side-by-side tests for Spark versions without a published JVM connector.
     """
-    for marker in ("soak", "browser"):
+    for marker in ("soak", "browser", "promtool"):
         is_requested = config.getoption(f"--{marker}")
         # Keywords contain the names of folders, too.
         items[:] = [i for i in items if (i.get_closest_marker(marker) is not None) == is_requested]
