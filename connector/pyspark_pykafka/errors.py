@@ -13,6 +13,7 @@ The errors that users of the connector can catch.
     ├── ExactlyOnceError        exactly-once can no longer be guaranteed
     │   └── ConcurrentWriteError    two processes write the same batch   (retriable)
     ├── UnknownTopicError       an unknown topic or partition            (retriable)
+    │   └── MissingTopicError       one that was waited for in vain
     ├── AuthenticationError     credentials or mechanism rejected
     ├── AuthorizationError      operation not allowed for this user
     ├── TlsError                failed TLS handshake
@@ -185,6 +186,17 @@ class UnknownTopicError(PykafkaError):
 
     condition = "UNKNOWN_TOPIC"
     retriable = True
+
+
+class MissingTopicError(UnknownTopicError):
+    """
+    A topic or partition to write to that was still missing after some seconds.
+
+    It is a class of its own, since of an executor's error the driver knows only the class: a record
+    that names a topic which nobody creates fails each time.
+    """
+
+    retriable = False
 
 
 class AuthenticationError(PykafkaError):

@@ -21,6 +21,7 @@ ALL = [
     errors.ExactlyOnceError("CONDITION", "text"),
     errors.ConcurrentWriteError("CONDITION", "text"),
     errors.UnknownTopicError("text"),
+    errors.MissingTopicError("text"),
     errors.AuthenticationError("text"),
     errors.AuthorizationError("text"),
     errors.TlsError("text"),

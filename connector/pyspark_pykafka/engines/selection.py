@@ -86,7 +86,7 @@ def produce(
 @lru_cache(maxsize=64)
 def check_topic(kafka: KafkaSettings, topic: str, engine: str) -> None:
     """
-    Raise :class:`UnknownTopicError` if a topic to write to is still missing after some seconds.
+    Raise :class:`MissingTopicError` if a topic to write to is still missing after some seconds.
 
     The driver calls this before a write, or each attempt of each task would wait for the topic.
     Raises :class:`OptionsError` as :func:`produce` does, and the error of brokers that cannot be

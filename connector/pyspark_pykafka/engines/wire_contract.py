@@ -67,7 +67,7 @@ class ProducingEngine(Protocol):
 
     def check_topic(self, kafka: KafkaSettings, topic: str) -> None:
         """
-        Raise :class:`UnknownTopicError` if the topic is still missing after some seconds.
+        Raise :class:`MissingTopicError` if the topic is still missing after some seconds.
         """
 
     def write_prepared(

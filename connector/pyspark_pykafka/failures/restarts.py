@@ -133,10 +133,11 @@ def is_fatal(error: BaseException) -> bool:
     Whether a restart cannot help, judged by the connector's own errors.
 
     Other errors are not fatal: they may be transient. Nor is :class:`KafkaClientError`, which is
-    retriable or not by instance: an error that arrives as text shows only its class.
+    retriable or not by instance: an error that arrives as text shows only its class. And somebody
+    may create a missing topic before the restart.
     """
     return any(
-        not kind.retriable and kind is not errors.KafkaClientError
+        not kind.retriable and kind not in {errors.KafkaClientError, errors.MissingTopicError}
         for kind in _connector_errors(error)
     )
 

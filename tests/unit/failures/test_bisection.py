@@ -201,6 +201,31 @@ def test_outage_during_bisection_sets_nothing_aside() -> None:
     assert sink.accepted
 
 
+MISSING_TOPIC = (
+    "An error occurred while calling o99.save.\n: org.apache.spark.SparkException: Job aborted\n"
+    "pyspark_pykafka.errors.MissingTopicError: [UNKNOWN_TOPIC] the record with key b'k' for topic "
+    "'misspelt' cannot be written: topic 'misspelt' was not found within 5000 ms"
+)
+
+
+def test_a_record_for_a_missing_topic_is_set_aside() -> None:
+    """
+    A topic that was waited for in vain is no outage: the record that names it is found.
+    """
+
+    def run_part(part: RecordSet) -> None:
+        if (T0, 57) in places(part):
+            raise RuntimeError(MISSING_TOPIC)
+
+    failed = bisect(
+        *(batch(range(100)), RuntimeError(MISSING_TOPIC), run_part, lambda: None),
+        policy=PoisonPolicy(),
+        sleep=lambda _: None,
+    )
+
+    assert [(record.tp, record.offset) for record in failed] == [(T0, 57)]
+
+
 CANCELLATIONS = {
     "job": "org.apache.spark.SparkException: [SPARK_JOB_CANCELLED] Job 7 cancelled part of "
     "cancelled job group 1f2e SQLSTATE: XXKDA",

@@ -174,6 +174,7 @@ def test_supervise_works_on_other_threads() -> None:
         ("pyspark_pykafka.errors.DataLossError: [KAFKA_DATA_LOSS.X]", True),
         ("pyspark_pykafka.errors.OptionsError: Spark options", True),
         ("pyspark_pykafka.errors.UnknownTopicError: no topic", False),
+        ("pyspark_pykafka.errors.MissingTopicError: still no topic", False),
         ("pyspark_pykafka.errors.NoSuchError: ?", False),
         ("java.lang.OutOfMemoryError", False),
         ("a BrokerUnavailableError, then pyspark_pykafka.errors.TlsError: certificate", True),

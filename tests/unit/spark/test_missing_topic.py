@@ -11,7 +11,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from tests.support.stub_brokers import Behaviour, StubCluster
 
 from pyspark_pykafka import DefaultSource
-from pyspark_pykafka.errors import UnknownTopicError
+from pyspark_pykafka.errors import MissingTopicError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,10 +47,10 @@ def test_a_missing_topic_is_an_error_of_the_driver(cluster: StubCluster, engine:
 
     for make in (source.writer, source.streamWriter):
         with pytest.raises(
-            UnknownTopicError, match="topic 'misspelt' was not found within"
+            MissingTopicError, match="topic 'misspelt' was not found within"
         ) as raised:
             make(VALUE, overwrite=False)
-        assert type(raised.value) is UnknownTopicError
+        assert type(raised.value) is MissingTopicError
 
 
 def test_an_existing_topic_is_looked_up_once_in_a_process(cluster: StubCluster) -> None:

@@ -15,7 +15,7 @@ from pyspark_pykafka.engines.client_pool import ClientPool
 from pyspark_pykafka.engines.error_mapping import FatalErrors, map_kafka_error, translating_errors
 from pyspark_pykafka.engines.librdkafka.first_error import bootstrap_error
 from pyspark_pykafka.engines.librdkafka.rows import Row, rows_of
-from pyspark_pykafka.errors import RecordError, TimeoutExceededError, UnknownTopicError
+from pyspark_pykafka.errors import MissingTopicError, RecordError, TimeoutExceededError
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.settings.librdkafka_config import (
@@ -81,7 +81,7 @@ def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str 
 
 def check_topic(kafka: KafkaSettings, topic: str) -> None:
     """
-    Raise :class:`UnknownTopicError` if the topic is still missing after some seconds.
+    Raise :class:`MissingTopicError` if the topic is still missing after some seconds.
 
     The limit is ``kafka.max.block.ms``, or less until a broker has answered.
     """
@@ -223,7 +223,7 @@ class _Task:
                     f"topic '{topic}' was not found within {max_block_ms(self.kafka)} ms "
                     "(kafka.max.block.ms); create it, or correct the option or column 'topic'"
                 )
-                raise UnknownTopicError(msg)
+                raise MissingTopicError(msg)
             self._poll(_SLICE_SECONDS)
 
     def _metadata(self, topic: str, deadline: Deadline) -> TopicMetadata | None:

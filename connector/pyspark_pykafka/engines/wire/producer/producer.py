@@ -25,7 +25,7 @@ from pyspark_pykafka.engines.wire.records._encoder import RecordEncoder
 from pyspark_pykafka.engines.wire.records.arrow_encoder import ArrowEncoder, encode_record
 from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 from pyspark_pykafka.engines.wire.transactions.values import TransactionState
-from pyspark_pykafka.errors import PykafkaError, UnknownTopicError
+from pyspark_pykafka.errors import MissingTopicError, PykafkaError, UnknownTopicError
 from pyspark_pykafka.settings.wire_config import wire_producer_config
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str 
 
 def check_topic(kafka: KafkaSettings, topic: str) -> None:
     """
-    Raise :class:`UnknownTopicError` if the topic is still missing after some seconds.
+    Raise :class:`MissingTopicError` if the topic is still missing after some seconds.
     """
     config = replace(_config(kafka), block_seconds=block_seconds(kafka))
     with _pool.borrow(config, lambda: _Producer(config)) as producer:
@@ -259,10 +259,7 @@ class _Producer:
                         f"topic '{topic}' was not found within {seconds * 1000:.0f} ms; create "
                         "it, or correct the option or column 'topic'"
                     )
-                    missing = UnknownTopicError(msg)
-                    # This task, and the driver, have waited long enough.
-                    missing.retriable = False
-                    raise missing from error
+                    raise MissingTopicError(msg) from error
                 raise
 
         return self._retry(request, f"reading the partitions of topic '{topic}'")

@@ -8,7 +8,12 @@ import logging
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
-from pyspark_pykafka.errors import KafkaClientError, PykafkaError, UnknownTopicError
+from pyspark_pykafka.errors import (
+    KafkaClientError,
+    MissingTopicError,
+    PykafkaError,
+    UnknownTopicError,
+)
 from pyspark_pykafka.retry import Backoff
 
 if TYPE_CHECKING:
@@ -59,7 +64,7 @@ class ProducerRetryPolicy:
             return
         since = self._missing_since.setdefault(tp, self._now())
         if self._now() - since >= MISSING_SECONDS:
-            raise error
+            raise MissingTopicError(*error.args) from error
 
     def retry_at(self, tp: TopicPartition) -> float:
         """

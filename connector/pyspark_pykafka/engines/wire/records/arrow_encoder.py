@@ -176,7 +176,7 @@ class ArrowEncoder:
         except UnknownTopicError as error:
             where = row_errors.describe_row(topic, _key(batch, row))
             msg = f"{where} cannot be written: {error}"
-            raise UnknownTopicError(msg) from error
+            raise type(error)(msg) from error
 
     def _add_topic(self, topic: str, count: int, available: Sequence[int]) -> int:
         number, first_slot = self._encoder.add_topic(count, available, topic.encode())
