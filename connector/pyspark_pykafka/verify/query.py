@@ -53,14 +53,39 @@ def local_session() -> tuple[SparkSession, bool]:
         .config("spark.ui.showConsoleProgress", "false")
     )
     try:
-        with interrupts_deferred():
-            session = builder.getOrCreate()
+        session = start_session(builder)
     except PySparkException as error:
         msg = f"Spark could not be started: {error}; it needs Java 17 or 21 in JAVA_HOME"
         raise CannotRunError(msg) from error
     # A failing query is expected, and each restart reports its error.
     session.sparkContext.setLogLevel("OFF")
     return session, True
+
+
+def start_session(builder: SparkSession.Builder) -> SparkSession:
+    """
+    Return the builder's session; a signal meanwhile is handled when Spark has started.
+
+    Spark starts in another thread. In the main thread it would install a handler of SIGINT that
+    calls Java to cancel jobs, in the middle of the call that the signal has interrupted.
+    """
+    sessions: list[SparkSession] = []
+    errors: list[Exception] = []
+
+    def start() -> None:
+        try:
+            sessions.append(builder.getOrCreate())
+        except Exception as error:  # noqa: BLE001 (raised below)
+            errors.append(error)
+
+    # A daemon, so that a start that hangs keeps no process alive.
+    thread = threading.Thread(target=start, name="pykafka-verify-spark", daemon=True)
+    with interrupts_deferred():
+        thread.start()
+        thread.join()
+    for error in errors:
+        raise error
+    return sessions[0]
 
 
 @contextlib.contextmanager
@@ -168,7 +193,7 @@ class CopyQuery:
         """
         query, progress = self._query, None
         # Without Spark's Java process the last known offsets remain.
-        with contextlib.suppress(*self._java_errors()):
+        with contextlib.suppress(*self._java_errors()), interrupts_deferred():
             progress = None if query is None else query.lastProgress
         if progress is not None:
             (source,) = json.loads(progress.json)["sources"]

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 
-from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.retry import NEVER, Deadline
 from pyspark_pykafka.settings.librdkafka_config import (
@@ -107,8 +106,8 @@ class _Cleanup:
     def _attempt(self, action: str, step: Callable[[], object]) -> None:
         try:
             step()
-        except (PykafkaError, OSError) as error:
-            self.on_event(f"could not {action}: {error}")
+        except Exception as error:  # noqa: BLE001 (whatever it is, the verdict holds)
+            self.on_event(f"could not {action}: {summary(error)}")
 
 
 @dataclass(frozen=True, slots=True)

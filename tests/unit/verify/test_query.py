@@ -5,6 +5,7 @@ The supervised query of `pykafka verify`: a start that fails, and errors in one 
 from __future__ import annotations
 
 import signal
+import threading
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -12,9 +13,11 @@ from tests.support.streams import SECONDS
 
 from pyspark_pykafka.testing.waiting import wait_until
 from pyspark_pykafka.verify.errors import CannotRunError
-from pyspark_pykafka.verify.query import CopyQuery, interrupts_deferred, summary
+from pyspark_pykafka.verify.query import CopyQuery, interrupts_deferred, start_session, summary
 
 if TYPE_CHECKING:
+    from typing import Self
+
     from pyspark.sql import SparkSession
 
     from pyspark_pykafka.failures.restarts import Attempt
@@ -97,6 +100,56 @@ def test_interrupt_is_handled_after_the_block() -> None:
     """
     assert interrupted(1) == ["the end of the block", "the interrupt"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+class SparkThatIsInterrupted:
+    """
+    Starts as Spark does: in the main thread it takes over SIGINT. Then the signal arrives.
+    """
+
+    def __init__(self) -> None:
+        self.has_started = False
+
+    def getOrCreate(self) -> Self:  # noqa: N802 (Spark's name)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, self._cancel_jobs)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        self.has_started = True
+        return self
+
+    def _cancel_jobs(self, *_: object) -> None:
+        msg = "called in the middle of another call"
+        raise AssertionError(msg)
+
+
+def test_spark_does_not_take_over_the_signals() -> None:
+    """
+    Spark's own handler would call Java while Spark starts, in the middle of another call.
+    """
+    builder = SparkThatIsInterrupted()
+
+    with pytest.raises(KeyboardInterrupt):
+        start_session(cast("SparkSession.Builder", builder))
+
+    assert builder.has_started
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+class SparkThatFails:
+    """
+    A Spark that cannot be started.
+    """
+
+    def getOrCreate(self) -> None:  # noqa: N802 (likewise)
+        raise OSError("no Java")
+
+
+def test_error_of_the_start_is_raised() -> None:
+    """
+    An error of Spark's start is raised in the thread that asked for it.
+    """
+    with pytest.raises(OSError, match="no Java"):
+        start_session(cast("SparkSession.Builder", SparkThatFails()))
 
 
 def test_second_interrupt_is_handled_at_once() -> None:

@@ -128,6 +128,24 @@ def finish(
         return made.make(_Cleanup(stack, lambda _: None)), clock[0]
 
 
+@pytest.mark.parametrize("error", [RuntimeError("Java has ended"), OSError("no disk")])
+def test_a_step_of_the_cleanup_that_fails_ends_no_other(error: Exception) -> None:
+    """
+    Whatever the error of a step, it is reported, and the other steps run.
+    """
+    events: list[str] = []
+    with ExitStack() as stack:
+        cleanup = _Cleanup(stack, events.append)
+        cleanup.add("delete the topics", lambda: events.append("deleted"))
+
+        def fail() -> None:
+            raise error
+
+        cleanup.add("stop Spark", fail)
+
+    assert events == [f"could not stop Spark: {error}", "deleted"]
+
+
 LOST_0, STUCK_1 = {"lost": [(NAMES.source, 0, 1)]}, {"stuck": [(NAMES.source, 1, 1)]}
 ALL = {(0, 0), (0, 1), (1, 0), (1, 1)}
 
