@@ -65,12 +65,15 @@ def test_a_throttled_reader_waits(
     kafka_cluster: KafkaCluster,
     topic: TopicFactory,
     limited: Callable[[str, str], str],
+    caplog: pytest.LogCaptureFixture,
     engine: str,
 ) -> None:
     """
     All records arrive at the pace of the quota, though each throttle time exceeds the request
-    timeout.
+    timeout. No fetch fails, and the connections stay: a new one would evade the throttle.
     """
+    caplog.set_level(logging.INFO, "pyspark_pykafka")
+    caplog.set_level(logging.DEBUG, "pyspark_pykafka.wire")
     name = topic()
     kafka_cluster.produce(name, RECORDS)
     settings = fetching.settings(
@@ -80,6 +83,7 @@ def test_a_throttled_reader_waits(
             kafka_cluster.bootstrap,
             client_id=limited("consumer_byte_rate", f"slow-reader-{engine}"),
             socket_timeout_ms=TIMEOUT_MS,
+            **({"debug": "broker"} if engine == "wire" else {}),
         ),
         schema=fetching.VALUES,
         group_id="quota",
@@ -95,6 +99,9 @@ def test_a_throttled_reader_waits(
     assert time.monotonic() - began >= FEWEST_SECONDS
     table = pa.Table.from_batches(batches)
     assert table["value"].to_pylist() == [record.value for record in RECORDS]
+    assert "; retrying" not in caplog.text
+    # That of the bootstrap address, and that of the leader.
+    assert caplog.text.count(": connected with") <= 2
 
 
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])

@@ -135,6 +135,8 @@ class Behaviour:
         self.topics: dict[str, int] = {"t": 1}
         self.high_watermark = 1000
         self.batch_records = 100
+        #: Whether throttled Fetch responses have the partition, as those of some other brokers do.
+        self.throttles_with_records = False
         self.versions: dict[int, tuple[int, int]] = {
             PRODUCE: (3, 9),
             FETCH: (4, 12),
@@ -412,6 +414,9 @@ class Behaviour:
             for topic in request.topics
         ]
         throttle = self.throttle_ms(node, FETCH)
+        if throttle > 0 and not self.throttles_with_records:
+            # As brokers since 2.0 (KIP-219): SessionlessFetchContext.getThrottledResponse.
+            topics = []
         self.wait_seconds = request.max_wait_ms / 1000 if waits else 0.0
         return FetchResponse(
             throttle_time_ms=throttle, error_code=0, session_id=0, responses=topics

@@ -10,6 +10,7 @@ import struct
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from kafka.protocol.consumer import FetchResponse
 from kafka.protocol.metadata import (
     ApiVersionsRequest,
     ApiVersionsResponse,
@@ -127,6 +128,9 @@ def handle(node: Node, frame: bytes, reply: Reply) -> None:
     def respond(response: Any) -> None:
         if "throttle_time_ms" in response._struct.fields:
             response.throttle_time_ms = node.throttle_ms
+            if node.throttle_ms and isinstance(response, FetchResponse):
+                # KIP-219: SessionlessFetchContext.getThrottledResponse.
+                response.responses = []
         encoded = _encode(response, header.version)
         if key is not None:
             node.answers[key] = encoded

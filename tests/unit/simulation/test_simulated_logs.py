@@ -234,7 +234,8 @@ def test_tiered_reads_may_be_empty(kafka: SimulatedKafka) -> None:
 
 def test_responses_of_a_throttled_broker_carry_the_time(kafka: SimulatedKafka) -> None:
     """
-    A throttled broker's responses have a throttle time.
+    A throttled broker's responses have a throttle time; those to fetches have no topics (KIP-219).
     """
     kafka.cluster.throttle(kafka.leader, 250)
-    assert kafka.response(kafka.send_fetch(0)).throttle_time_ms == 250
+    response = kafka.response(kafka.send_fetch(0))
+    assert (response.throttle_time_ms, response.responses) == (250, [])

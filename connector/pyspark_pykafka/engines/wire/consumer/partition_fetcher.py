@@ -57,7 +57,7 @@ class OutOfRangeError(Exception):
 
 class ThrottledError(Exception):
     """
-    The broker throttles this client for ``seconds`` (KIP-219), so no request was sent.
+    The broker throttles this client for ``seconds`` (KIP-219), so there are no records yet.
     """
 
     def __init__(self, node: int, seconds: float) -> None:
@@ -80,17 +80,9 @@ class FetchResult(NamedTuple):
     aborted_transactions: tuple[tuple[int, int], ...]
     high_watermark: int
     visible_end: int
-    throttle_ms: int
     node: int
     from_leader: bool
     preferred_replica: int
-
-    @property
-    def is_throttled(self) -> bool:
-        """
-        Whether a quota may have held records back.
-        """
-        return self.throttle_ms > 0
 
     @property
     def is_redirect(self) -> bool:
@@ -104,7 +96,7 @@ class FetchResult(NamedTuple):
         """
         Whether the response has the true end of the log: a replica may be behind.
         """
-        return self.from_leader and not self.is_throttled and not self.is_redirect
+        return self.from_leader and not self.is_redirect
 
 
 class _InFlightFetch(NamedTuple):
@@ -190,7 +182,8 @@ class PartitionFetcher:
         """
         Return the response to the fetch in flight.
 
-        Raises :class:`OutOfRangeError`, or the connector's error for any other error code.
+        Raises :class:`OutOfRangeError`, :class:`ThrottledError`, or the connector's error for any
+        other error code.
         """
         fetch = self._in_flight
         if fetch is None:
@@ -198,6 +191,8 @@ class PartitionFetcher:
             raise RuntimeError(msg)
         response = read_fetch_response(fetch.connection.receive_frame(deadline))
         self._in_flight = None
+        if response.is_only_throttled:
+            raise ThrottledError(fetch.node, response.throttle_time_ms / 1000)
         self._check_partition(response, fetch)
         return self._to_result(response, fetch)
 
@@ -279,7 +274,6 @@ class PartitionFetcher:
             aborted_transactions=response.aborted_transactions,
             high_watermark=response.high_watermark,
             visible_end=response.last_stable_offset if committed else response.high_watermark,
-            throttle_ms=response.throttle_time_ms,
             node=fetch.node,
             from_leader=fetch.to_leader,
             preferred_replica=response.preferred_read_replica,

@@ -177,7 +177,7 @@ class _RangeReader:
         position = self.columns.position
         next_position = next_offset(fetched.records, position)
         self.sizing.record_response(next_position - position, len(fetched.records))
-        if position < next_position < self.range.end and not fetched.is_throttled:
+        if position < next_position < self.range.end:
             max_bytes = self.sizing.next_fetch_bytes(self.range.end - next_position)
             self.fetcher.prefetch(next_position, max_bytes, self.config.fetch_wait_max_ms)
         try:
@@ -218,9 +218,9 @@ class _RangeReader:
         """
         Distinguish a log that ends before the range from a response that only has no records.
 
-        A response without records does not prove that the log has none before its end: a quota,
-        slow remote storage (KIP-405) and a newly elected leader all cause such a response. Offsets
-        are skipped only if a record batch or the log start shows that they have no records.
+        A response without records does not prove that the log has none before its end: slow remote
+        storage (KIP-405) and a newly elected leader cause such a response. Offsets are skipped only
+        if a record batch or the log start shows that they have no records.
         """
         # Invariants R7 and R8: no offset is skipped here; a hole ends at the next record batch.
         self.empty_responses += 1

@@ -47,7 +47,9 @@ def _samples(
 ) -> Iterable[tuple[TopicPartition, float]]:
     for tp, position in positions.items():
         partition = PartitionFetcher(cluster, tp, settings.isolation_level)
-        fetcher = RetryingFetcher(partition, settings.poll_timeout_ms)
+        fetcher = RetryingFetcher(
+            partition, settings.poll_timeout_ms, settings.max_throttle_seconds
+        )
         size_bytes, offsets = _sample(fetcher, position)
         if offsets > 0:
             yield tp, size_bytes / offsets

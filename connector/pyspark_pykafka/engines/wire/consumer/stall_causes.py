@@ -21,11 +21,6 @@ def explain_empty_fetch(fetched: FetchResult, position: int) -> str:
             f"{fetched.preferred_replica} as the replica to read from, which has no records there; "
             "is that replica in sync? Without kafka.client.rack, tasks read from the leader"
         )
-    if fetched.is_throttled:
-        return (
-            f"broker {fetched.node} holds records back for a quota (throttle time "
-            f"{fetched.throttle_ms} ms); raise the quota of this user or client id"
-        )
     if not fetched.from_leader:
         return f"the replica on broker {fetched.node} has no records there; is it in sync?"
     # Invariant R9 (last stable offset): the reader waits for these records, and skips none.

@@ -37,7 +37,8 @@ class FetchResponse(NamedTuple):
 
     ``error_code`` is the partition's, or that of the whole response. ``records`` is a view of the
     frame, whose memory is reused once no view exists. ``aborted_transactions`` holds pairs of
-    (first offset, producer id). ``partition_index`` is -1 if the whole response failed.
+    (first offset, producer id). ``partition_index`` is -1 if the response names no partition: the
+    whole response failed, or it is only throttled.
     """
 
     throttle_time_ms: int
@@ -48,6 +49,13 @@ class FetchResponse(NamedTuple):
     preferred_read_replica: int
     records: memoryview
     partition_index: int = -1
+
+    @property
+    def is_only_throttled(self) -> bool:
+        """
+        Whether a quota is exceeded: then the response has only a throttle time (KIP-219).
+        """
+        return self.partition_index == -1 and not self.error_code
 
 
 def read_fetch_response(frame: Frame) -> FetchResponse:
@@ -84,10 +92,11 @@ class _Reader(Reader):
             self.int32()
         else:
             error = 0
-        if error:
-            # The whole response failed, and need not name a partition.
+        # A response that failed as a whole, or is throttled, need not name a partition.
+        topics = 0 if error else self.count()
+        if error or (throttle > 0 and topics == 0):
             return FetchResponse(throttle, error, -1, -1, (), -1, self._body[:0])
-        self.expect_single("topics")
+        self.check_single("topics", topics)
         self.skip(_UUID_BYTES if self._version >= _TOPIC_IDS else self.string_size())
         self.expect_single("partitions")
         partition = self.int32()

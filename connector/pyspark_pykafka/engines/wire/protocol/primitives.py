@@ -259,7 +259,12 @@ class Reader:
         """
         Read the length of an array, which must be 1.
         """
-        count = self.count()
+        self.check_single(plural, self.count())
+
+    def check_single(self, plural: str, count: int) -> None:
+        """
+        Check the length of an array, which must be 1.
+        """
         if count != 1:
             msg = f"it has {count} {plural}"
             raise ValueError(msg)

@@ -13,12 +13,12 @@ from tests.support import fetching
 from tests.support.proxy import Proxy
 from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster, record_batch
 
-from pyspark_pykafka.engines.selection import fetch
+from pyspark_pykafka.engines.selection import bytes_per_offset, fetch
 from pyspark_pykafka.errors import DataLossError, PykafkaError, StalledReadError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.settings import KafkaSettings
 
-FETCH = 1
+FETCH, METADATA = 1, 3
 END = 1000
 ODD_FROM = 200
 SHORT_MS = 1_000
@@ -48,6 +48,7 @@ class Odd(Behaviour):
         self.throttled = self.odd == "throttled"
         return {
             "empty": FetchAnswer(0, END),
+            # The response has a throttle time instead of this answer.
             "throttled": FetchAnswer(0, END),
             "redirected": FetchAnswer(0, END, b"", 1 if node == 0 else -1),
             "out of range": FetchAnswer(1, -1),
@@ -108,7 +109,6 @@ def test_librdkafka_skips_no_record_in_a_stall(kind: str) -> None:
     ("kind", "reason"),
     [
         ("empty", "broker 0, which leads .* below its high watermark 1000 .*tiered storage"),
-        ("throttled", "holds records back for a quota .* 50 ms"),
         ("redirected", "no record|names broker 1 as the replica"),
         ("out of range", r"OFFSET_OUT_OF_RANGE.* from 0 up to its high watermark 1000"),
     ],
@@ -394,19 +394,16 @@ def test_a_read_reuses_its_response_memory(monkeypatch: pytest.MonkeyPatch) -> N
 
 class Throttling(Behaviour):
     """
-    Answers the fetch at offset 200 with a throttle time, once or always, with records or not.
+    Throttles the fetch at offset 200, once or always.
     """
 
     milliseconds = 0
-    with_records = False
     remaining = 1
     throttles = False
 
     def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
         self.throttles = offset >= ODD_FROM and self.remaining > 0
         self.remaining -= self.throttles
-        if self.throttles and not self.with_records:
-            return FetchAnswer(0, END)
         return super().fetch(node, topic, partition, offset)
 
     def throttle_ms(self, node: int, api_key: int) -> int:  # noqa: ARG002
@@ -416,14 +413,49 @@ class Throttling(Behaviour):
 @pytest.mark.parametrize("with_records", [True, False])
 def test_throttle_longer_than_poll_timeout_is_no_stall(with_records: bool) -> None:
     """
-    The read waits for a broker's throttle time, which does not count as a stall.
+    The read waits for a broker's throttle time, which does not count as a stall, and then goes on
+    over the same connection.
     """
-    behaviour = Throttling(milliseconds=2_500, with_records=with_records)
+    behaviour = Throttling(milliseconds=2_500, throttles_with_records=with_records)
     with StubCluster(behaviour) as stubs:
+        read(stubs, ODD_FROM)
+        before = stubs.stats()
         began = time.monotonic()
         assert read(stubs, poll_timeout_ms=SHORT_MS) == expected()
+        seconds = time.monotonic() - began
+        after = stubs.stats()
 
-    assert time.monotonic() - began >= 2.4
+    assert seconds >= 2.4
+    assert after["connections"] == before["connections"]
+    assert after["requests"][METADATA] == before["requests"][METADATA]
+
+
+def test_a_throttled_sample_of_record_sizes_waits() -> None:
+    """
+    A sample that is throttled for a short time is taken afterwards; it is not "no records".
+    """
+    with StubCluster(Throttling(milliseconds=300)) as stubs:
+        assert sample(stubs, max_throttle_seconds=2.0)[TopicPartition("t", 0)] > 10
+
+
+def test_a_sample_of_record_sizes_waits_no_longer_than_allowed() -> None:
+    """
+    A sample that is throttled for longer than ``max_throttle_seconds`` fails at once.
+    """
+    with (
+        StubCluster(Throttling(milliseconds=60_000)) as stubs,
+        pytest.raises(StalledReadError, match="the limit being 2 s"),
+    ):
+        sample(stubs, max_throttle_seconds=2.0)
+
+
+def sample(stubs: StubCluster, **changes: Any) -> dict[TopicPartition, float]:
+    """
+    Return the bytes per offset from offset 200 on.
+    """
+    kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap, "log_level": "0"})
+    settings = fetching.settings(stubs.bootstrap, "wire", kafka=kafka, **changes)
+    return bytes_per_offset({TopicPartition("t", 0): ODD_FROM}, settings)
 
 
 def test_too_long_throttle_is_an_error() -> None:
@@ -443,11 +475,11 @@ def test_repeated_throttles_are_limited() -> None:
     """
     Without a record in between, the sum of throttle times is limited.
     """
-    behaviour = Throttling(milliseconds=1_500, remaining=10**9)
+    behaviour = Throttling(milliseconds=500, remaining=10**9)
     with StubCluster(behaviour) as stubs:
         began = time.monotonic()
-        with pytest.raises(StalledReadError, match="1500 ms"):
-            read(stubs, fail_on_data_loss=False, poll_timeout_ms=SHORT_MS)
+        with pytest.raises(StalledReadError, match="for 500 ms .*, and for 2 s in all"):
+            read(stubs, fail_on_data_loss=False, max_throttle_seconds=1.8)
         seconds = time.monotonic() - began
         requests = sum(stubs.stats()["requests"].values())
 

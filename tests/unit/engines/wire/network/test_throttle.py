@@ -11,14 +11,21 @@ import pytest
 from tests.support.clock import Clock
 
 from pyspark_pykafka.engines.wire.network.throttle import Throttle
+from pyspark_pykafka.engines.wire.protocol.coordinator import (
+    DESCRIBE_TRANSACTIONS,
+    LIST_TRANSACTIONS,
+)
 from pyspark_pykafka.engines.wire.protocol.frames import Frame
 from pyspark_pykafka.engines.wire.protocol.metadata import METADATA
+from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from pyspark_pykafka.errors import TimeoutExceededError
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings.wire_config import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from pyspark_pykafka.engines.wire.protocol.request import ApiSpec
 
 
 @pytest.fixture
@@ -78,6 +85,19 @@ def test_a_throttle_time_beyond_the_deadline_is_not_waited_out(
     with pytest.raises(TimeoutExceededError, match="send again in 60.0 s, which is after"):
         throttled(6, 60_000).wait(Deadline.after(3, clock.now))
     assert clock.slept == []
+
+
+@pytest.mark.parametrize("api", [OFFSET_FOR_LEADER_EPOCH, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS])
+def test_the_client_waits_after_apis_that_javas_does_not_wait_after(
+    clock: Clock, api: ApiSpec[object]
+) -> None:
+    """
+    Brokers read no request from a connection that they throttle, whichever API exceeded the quota.
+    """
+    throttle = Throttle(Address("b", 9092), clock.now, clock.sleep)
+    throttle.record(Frame(api.response, api.valid_versions[1], memoryview(b"")), 1_500)
+
+    assert throttle.until == clock.now() + 1.5
 
 
 def test_old_versions_are_not_waited_for(

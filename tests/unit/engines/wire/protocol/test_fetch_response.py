@@ -131,6 +131,22 @@ def test_records_are_a_view() -> None:
     assert bytes(response.records) == b"Xbc"
 
 
+@pytest.mark.parametrize("version", [8, 12, 17])
+def test_a_throttled_response(version: int) -> None:
+    """
+    A throttled response has no topics and no error (KIP-219); without a throttle time it is
+    malformed.
+    """
+    response = read_fetch_response(frame(version, [], throttle=1_500))
+    assert (response.throttle_time_ms, response.error_code) == (1_500, 0)
+    assert response.is_only_throttled
+    assert not read_fetch_response(frame(version, [partition()], throttle=1_500)).is_only_throttled
+    assert not read_fetch_response(frame(version, [], error=70)).is_only_throttled
+
+    with pytest.raises(KafkaClientError, match="it has 0 topics"):
+        read_fetch_response(frame(version, []))
+
+
 @pytest.mark.parametrize("version", [7, 12, 17])
 def test_error_of_the_whole_response(version: int) -> None:
     """
