@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from tests.support.streams import SECONDS, Stream, texts, values
 
+from pyspark_pykafka.audit.observer import AuditListener, Auditor
 from pyspark_pykafka.failures.dead_letters import DeadLetterTopic
 from pyspark_pykafka.failures.foreach_batch import isolate_poison
 from pyspark_pykafka.metrics.listener import MetricsListener
@@ -54,21 +55,22 @@ def listening(spark: SparkSession) -> Iterator[Callable[..., MetricsListener]]:
 @dataclass
 class Scrape:
     """
-    The samples of one query in the exposition of a listener.
+    The samples of one query in the exposition of a listener, or the samples of no query.
     """
 
     listener: MetricsListener
-    query: StreamingQuery
+    query: StreamingQuery | None
     samples: dict[str, list[tuple[dict[str, str], float]]] = field(default_factory=dict)
 
     def update(self) -> None:
+        query_id = None if self.query is None else str(self.query.id)
         url = f"http://127.0.0.1:{self.listener.port}/metrics"
         with urlopen(url, timeout=SECONDS) as response:
             text = response.read().decode()
         self.samples = {}
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
-                if sample.labels.get("query_id") == str(self.query.id):
+                if sample.labels.get("query_id") == query_id:
                     pair = (sample.labels, sample.value)
                     self.samples.setdefault(sample.name, []).append(pair)
 
@@ -215,6 +217,84 @@ def test_dead_letters_are_counted_for_their_query(
     scrape.await_total("pykafka_dead_letters_total", 1, topic=name, partition="1")
     assert scrape.total("pykafka_dead_letters_total") == 1
     assert len(kafka_cluster.consume(letters)) == 1
+
+
+def test_bad_records_are_counted_in_the_dead_letter_topic(
+    kafka_cluster: KafkaCluster,
+    spark: SparkSession,
+    topic: TopicFactory,
+    checkpoint: str,
+    listening: Callable[..., MetricsListener],
+) -> None:
+    """
+    A listener with the query's options reports each record that a task has set aside because it
+    could not be decoded.
+    """
+    name, letters = topic(1), topic(1)
+    options = {
+        "kafka.bootstrap.servers": kafka_cluster.bootstrap,
+        "subscribe": name,
+        "startingOffsets": "earliest",
+        "valueFormat": "json",
+        "valueSchema": "n INT",
+        "onBadRecord": "deadletter",
+        "deadLetterTopic": letters,
+    }
+    scrape = Scrape(listening(options=options, refresh_seconds=0.2), None)
+    metric = "pykafka_dead_letter_topic_end_offset"
+    scrape.await_total(metric, 0, topic=letters, partition="0")
+
+    kafka_cluster.produce(name, [Record(value) for value in (b'{"n": 1}', b"{", b"no")])
+    query = (
+        spark.readStream.format("pykafka")
+        .options(**options)
+        .load()
+        .writeStream.format("noop")
+        .option("checkpointLocation", checkpoint)
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(SECONDS), "the query did not end"
+    scrape.await_total(metric, 2, topic=letters, partition="0")
+
+
+def test_verdicts_of_an_audit_are_counted(
+    kafka_cluster: KafkaCluster,
+    spark: SparkSession,
+    topic: TopicFactory,
+    checkpoint: str,
+    listening: Callable[..., MetricsListener],
+) -> None:
+    """
+    Each audited micro-batch counts under its verdict: one that lost a record as missing, one
+    without a fault as complete.
+    """
+    name = topic(1)
+    options = {
+        "kafka.bootstrap.servers": kafka_cluster.bootstrap,
+        "subscribe": name,
+        "startingOffsets": "earliest",
+    }
+    listener = listening()
+    auditor = Auditor(name, options=options)
+    audit = AuditListener(auditor, on_report=listener.record_audit)
+    spark.streams.addListener(audit)
+    frame = auditor.source(spark.readStream.format("pykafka").options(**options).load())
+    faulty = auditor.sink(frame.where("cast(value as string) != '0007'"))
+    kafka_cluster.produce(name, values(0, 10))
+    query = faulty.writeStream.format("noop").option("checkpointLocation", checkpoint).start()
+    scrape = Scrape(listener, None)
+    try:
+        metric = "pykafka_audited_batches_total"
+        scrape.await_total(metric, 1, auditor=name, verdict="missing")
+        assert scrape.total(metric, auditor=name) == 1
+
+        kafka_cluster.produce(name, values(10, 20))
+        scrape.await_total(metric, 1, auditor=name, verdict="complete")
+        assert scrape.total(metric, auditor=name) == 2
+    finally:
+        query.stop()
+        spark.streams.removeListener(audit)
 
 
 def _why_not_a_day(scrape: Scrape) -> str | None:

@@ -28,6 +28,7 @@ LAG = f'pykafka_lag_seconds{{{PARTITION}, source="0"}}'
 REPLAYS = f"pykafka_replayed_batches_total{{{QUERY}}}"
 LOST = f'pykafka_lost_offsets_total{{{PARTITION}, source="0"}}'
 LETTERS = f"pykafka_dead_letters_total{{{PARTITION}}}"
+TOPIC_END = f'pykafka_dead_letter_topic_end_offset{{{DRIVER}, topic="dead", partition="0"}}'
 UP = f"up{{{DRIVER}}}"
 
 
@@ -74,6 +75,12 @@ FIRING = {
     ),
     "PykafkaRecordsLost": Alert("critical", "Query flights lost records of orders unread", LOST),
     "PykafkaDeadLetters": Alert("warning", "Query flights set records of orders aside", LETTERS),
+    "PykafkaBadRecords": Alert(
+        "warning",
+        "Records were written to the dead-letter topic dead",
+        TOPIC_END,
+        ("instance", "job", "partition"),
+    ),
     "PykafkaAuditMismatch": Alert("critical", "Audit copies: records missing", audited("missing")),
 }
 
@@ -169,6 +176,9 @@ CASES = (
     ),
     Case("more dead letters", "PykafkaDeadLetters", {LETTERS: "1x19 4x9"}, 24, fires=True),
     Case("dead letter half an hour ago", "PykafkaDeadLetters", {LETTERS: "1x40"}, 35, fires=False),
+    Case("first bad record", "PykafkaBadRecords", {TOPIC_END: "0x19 1x9"}, 24, fires=True),
+    Case("bad records of old", "PykafkaBadRecords", {TOPIC_END: "_x9 7x40"}, 12, fires=False),
+    Case("a recreated topic", "PykafkaBadRecords", {TOPIC_END: "7x19 0x9"}, 24, fires=False),
     Case(
         "first mismatch", "PykafkaAuditMismatch", {audited("missing"): "_x16 1x9"}, 20, fires=True
     ),

@@ -150,3 +150,13 @@ def test_events_of_several_drivers_are_added(panel: Panel, tmp_path: Path) -> No
     query = f"round(sum({expression(panel.title, panel.ref)}))"
 
     check_value(tmp_path, query, 79, {panel.series: "_x70 1 2 stale _x2 1x5"}, 3)
+
+
+def test_bad_records_are_counted_once(tmp_path: Path) -> None:
+    """
+    Two drivers that watch one dead-letter topic report the same bad records, which are shown once.
+    """
+    ends = "pykafka_dead_letter_topic_end_offset"
+    series = {f'{ends}{{topic="dead", partition="0", job="{job}"}}': "0x70 2x9" for job in "ab"}
+
+    check_value(tmp_path, f"round(sum({expression(EVENTS, 'E')}))", 72, series, 2)

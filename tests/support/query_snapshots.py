@@ -38,5 +38,6 @@ def eventful_metrics(query_id: str = "q", name: str = "flights") -> QueryMetrics
     )
     metrics.add(parse_batch(new), 50.0)
     metrics.count_dead_letters(query_id, [TopicPartition("t", 0)] * 3)
+    metrics.observe_dead_letter_ends({TopicPartition("dead", 0): 3})
     metrics.count_audit("audited", "complete")
     return metrics

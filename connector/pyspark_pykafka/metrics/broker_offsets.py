@@ -1,6 +1,6 @@
 """
-Reads two things from the brokers that Spark's progress does not show: the current end offsets, and
-the age of the first unread record.
+Reads what Spark's progress does not show from the brokers: the current end offsets, the age of the
+first unread record, and the growth of the dead-letter topic.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ class BrokerOffsets:
 
     Each refresh sends one ListOffsets request to each leader. The first unread record of a
     partition is read only if it is older than the known history of end offsets, which happens about
-    once per run with a backlog. Raises :class:`~pyspark_pykafka.errors.OptionsError` for wrong
-    options.
+    once per run with a backlog. The end offsets of a ``deadLetterTopic`` are read as well. Raises
+    :class:`~pyspark_pykafka.errors.OptionsError` for wrong options.
     """
 
     def __init__(
@@ -80,6 +80,8 @@ class BrokerOffsets:
     ) -> None:
         source = parse_stream_source(options)
         self._is_subscribed = partial(matches, source.strategy)
+        # Tasks write there, so the driver can count these records only by the topic.
+        self._dead_letter_topic = source.formats.dead_letter_topic
         self._client = metadata_client(source)
         self._unread = UnreadRecords(source, now)
         self._metrics = metrics
@@ -90,6 +92,12 @@ class BrokerOffsets:
         Read the end offsets, and the timestamps of unread records that are older than the known
         history. Errors of the brokers are raised.
         """
+        self._refresh_lags()
+        if self._dead_letter_topic is not None:
+            tps = self._client.partitions_for([self._dead_letter_topic])
+            self._metrics.observe_dead_letter_ends(self._client.end_offsets(tps))
+
+    def _refresh_lags(self) -> None:
         ends = self._client.end_offsets(self._metrics.partitions(self._is_subscribed))
         self._metrics.observe_ends(ends, self._now())
         positions = self._metrics.undated(self._is_subscribed)

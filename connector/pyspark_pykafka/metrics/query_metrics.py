@@ -14,7 +14,7 @@ from pyspark_pykafka.metrics.snapshot import (
     QuerySnapshot,
     Snapshot,
     SourceSnapshot,
-    limit_dead_letters,
+    limit_labels,
     limit_partitions,
 )
 
@@ -181,7 +181,7 @@ class _Query:
                 for index, source in sorted(self.sources.items())
             ),
             partitions=limit_partitions(partitions, max_partitions),
-            dead_letters=limit_dead_letters(self.dead_letters, max_partitions),
+            dead_letters=limit_labels(self.dead_letters, max_partitions),
         )
 
     def _partitions(self) -> Iterable[_Partition]:
@@ -202,6 +202,7 @@ class QueryMetrics:
         self._lock = threading.Lock()
         self._queries: dict[str, _Query] = {}
         self._audits: dict[tuple[str, str], int] = {}
+        self._dead_letter_ends: Mapping[TopicPartition, int] = {}
 
     def start(self, query_id: str, name: str, now: float) -> None:
         """
@@ -258,6 +259,13 @@ class QueryMetrics:
             key = (auditor, verdict)
             self._audits[key] = self._audits.get(key, 0) + 1
 
+    def observe_dead_letter_ends(self, ends: Mapping[TopicPartition, int]) -> None:
+        """
+        Record the current end offsets of the dead-letter topic.
+        """
+        with self._lock:
+            self._dead_letter_ends = ends
+
     def observe_ends(self, ends: Mapping[TopicPartition, int], now: float) -> None:
         """
         Record end offsets that the brokers have returned.
@@ -303,7 +311,8 @@ class QueryMetrics:
             queries = tuple(
                 query.snapshot(now, self._max_partitions) for query in self._queries.values()
             )
-            return Snapshot(queries, dict(self._audits))
+            letters = limit_labels(self._dead_letter_ends, self._max_partitions)
+            return Snapshot(queries, dict(self._audits), letters)
 
     def _query(self, query_id: str, name: str) -> _Query:
         query = self._queries.setdefault(query_id, _Query(query_id, name))

@@ -95,11 +95,13 @@ class QuerySnapshot:
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """
-    All queries, and the number of audited micro-batches by (auditor, verdict).
+    All queries, the number of audited micro-batches by (auditor, verdict), and the end offsets of
+    the dead-letter topic of the listener's options by (topic, partition).
     """
 
     queries: tuple[QuerySnapshot, ...] = ()
     audits: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    dead_letter_ends: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 def limit_partitions(
@@ -122,11 +124,9 @@ def limit_partitions(
     )
 
 
-def limit_dead_letters(
-    counts: Mapping[TopicPartition, int], maximum: int
-) -> dict[tuple[str, str], int]:
+def limit_labels(counts: Mapping[TopicPartition, int], maximum: int) -> dict[tuple[str, str], int]:
     """
-    Return the counts by (topic, partition), or else by topic, or else their sum.
+    Return counts or offsets by (topic, partition), or else their sums by topic, or else one sum.
     """
     labels: tuple[Callable[[TopicPartition], tuple[str, str]], ...] = (
         lambda tp: (tp.topic, str(tp.partition)),

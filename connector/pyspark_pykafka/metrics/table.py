@@ -120,6 +120,10 @@ def _dead_letters(snapshot: Snapshot) -> Iterator[Sample]:
             yield (*_query_labels(query), topic, partition), count
 
 
+def _dead_letter_ends(snapshot: Snapshot) -> Iterator[Sample]:
+    yield from snapshot.dead_letter_ends.items()
+
+
 def _audits(snapshot: Snapshot) -> Iterator[Sample]:
     yield from snapshot.audits.items()
 
@@ -251,8 +255,8 @@ METRICS = (
         Kind.GAUGE,
         PARTITION,
         "{offset}",
-        "Offsets between the next offset to read and the latest offset: the records that are not "
-        "read yet.",
+        "Offsets between the next offset to read and the latest offset. They include offsets "
+        "without a record: transaction markers, and records removed by compaction.",
         _of_partitions(lambda each: each.lag),
     ),
     Metric(
@@ -286,6 +290,15 @@ METRICS = (
         "{record}",
         "Records that `isolate_poison` has set aside.",
         _dead_letters,
+    ),
+    Metric(
+        "pykafka_dead_letter_topic_end_offset",
+        Kind.GAUGE,
+        ("topic", "partition"),
+        "1",
+        "The end offset of the `deadLetterTopic` in the listener's `options`; it grows by 1 with "
+        "each record that is set aside there, by any query.",
+        _dead_letter_ends,
     ),
     Metric(
         "pykafka_audited_batches_total",

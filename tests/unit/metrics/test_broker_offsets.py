@@ -13,14 +13,19 @@ import pytest
 
 from pyspark_pykafka.cli import lag
 from pyspark_pykafka.metrics import broker_offsets
-from pyspark_pykafka.metrics.broker_offsets import BrokerOffsetsThread, UnreadRecords
+from pyspark_pykafka.metrics.broker_offsets import (
+    BrokerOffsets,
+    BrokerOffsetsThread,
+    UnreadRecords,
+)
+from pyspark_pykafka.metrics.query_metrics import QueryMetrics
 from pyspark_pykafka.offsets import Assignment, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.progress.record import Record
 from pyspark_pykafka.timestamps import NO_TIMESTAMP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
 TP = TopicPartition("t", 0)
 OPTIONS = parse_stream_source({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
@@ -123,3 +128,48 @@ def test_thread_goes_on_after_an_error(caplog: pytest.LogCaptureFixture) -> None
         thread.close()
 
     assert "cannot be read at the moment: date value out of range" in caplog.text
+
+
+class Brokers:
+    """
+    Brokers that know some partitions by their end offsets.
+    """
+
+    def __init__(self, ends: dict[TopicPartition, int]) -> None:
+        self.ends = ends
+
+    def partitions_for(self, topics: Iterable[str]) -> list[TopicPartition]:
+        names = set(topics)
+        return [tp for tp in self.ends if tp.topic in names]
+
+    def end_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        return {tp: self.ends[tp] for tp in tps}
+
+
+def test_growth_of_the_dead_letter_topic(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    The end offsets of the options' `deadLetterTopic` are read again at each refresh.
+    """
+    brokers = Brokers({TP: 9, TopicPartition("dead", 0): 3, TopicPartition("dead", 1): 0})
+    monkeypatch.setattr(broker_offsets, "metadata_client", lambda _: brokers)
+    metrics = QueryMetrics(max_partitions=100)
+    letters = {"valueFormat": "json", "onBadRecord": "deadletter", "deadLetterTopic": "dead"}
+    offsets = BrokerOffsets(
+        {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t", **letters}, metrics
+    )
+
+    offsets.refresh()
+    assert metrics.snapshot(0.0).dead_letter_ends == {("dead", "0"): 3, ("dead", "1"): 0}
+    brokers.ends[TopicPartition("dead", 1)] = 1
+    offsets.refresh()
+    assert metrics.snapshot(0.0).dead_letter_ends == {("dead", "0"): 3, ("dead", "1"): 1}
+
+
+def test_a_dead_letter_topic_with_many_partitions() -> None:
+    """
+    Beyond `max_partitions` its end offsets are summed, as those of sources are.
+    """
+    metrics = QueryMetrics(max_partitions=2)
+    metrics.observe_dead_letter_ends({TopicPartition("dead", n): n for n in range(3)})
+
+    assert metrics.snapshot(0.0).dead_letter_ends == {("dead", ""): 3}

@@ -91,7 +91,7 @@ def test_series_are_unique(metrics: QueryMetrics) -> None:
 
     for metric in METRICS:
         labels = [labels for snapshot in snapshots for labels, _ in metric.read(snapshot)]
-        assert len(set(labels)) == len(labels) or metric.labels[0] == "auditor"
+        assert len(set(labels)) == len(labels) or metric.labels[0] in {"auditor", "topic"}
 
 
 def test_ended_query_has_counters_only(metrics: QueryMetrics) -> None:
@@ -106,6 +106,7 @@ def test_ended_query_has_counters_only(metrics: QueryMetrics) -> None:
         "pykafka_query_running",
         "pykafka_query_last_event_timestamp_seconds",
         "pykafka_last_batch_timestamp_seconds",
+        "pykafka_dead_letter_topic_end_offset",
     }
     assert samples.keys() >= {metric.name for metric in METRICS if metric.kind is Kind.COUNTER}
 
