@@ -108,9 +108,8 @@ def test_a_filter_does_not_choose_older_records(
     middle = sorted(row.offset for row in expected)[len(expected) // 2]
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        rows = load(subscribe=accounts, latestPerKey="true").where(
-            f"offset < {middle} AND partition = 1"
-        )
+        options = {"latestPerKey": "true", "pushDownFilters": "true"}
+        rows = load(subscribe=accounts, **options).where(f"offset < {middle} AND partition = 1")
         offsets = sorted(row.offset for row in rows.collect())
     finally:
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")

@@ -95,6 +95,8 @@ def test_a_mounted_topic_is_queried_by_its_name(
     assert not [name for name in mount(spark, options) if name.startswith("__")]
     with pytest.raises(OptionsError, match="assign is set; mount.. selects topics by"):
         mount(spark, {**options, "assign": "{}"})
+    with pytest.raises(OptionsError, match="pushDownFilters is set; .* remove the option"):
+        mount(spark, {**options, "pushdownFilters": "true"})
 
 
 def test_tables_take_the_options_of_a_query(

@@ -38,11 +38,6 @@ print(json.dumps([list(sys.version_info[:2]), version("pyspark-pykafka")]))
 """
 #: Spark settings worth setting: the first version that has them, the value to set, and the reason.
 _SETTINGS = {
-    "spark.sql.python.filterPushdown.enabled": (
-        (4, 1),
-        "true",
-        "batch reads then fetch only records that pass filters on partition, offset and timestamp",
-    ),
     "spark.python.unix.domain.socket.enabled": (
         (4, 1),
         "true",

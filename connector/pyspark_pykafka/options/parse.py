@@ -167,6 +167,7 @@ def _source(reader: OptionReader) -> SourceOptions:
         max_bytes_per_trigger=reader.find(table.MAX_BYTES_PER_TRIGGER),
         min_offsets_per_trigger=reader.find(table.MIN_OFFSETS_PER_TRIGGER),
         max_trigger_delay_ms=reader.get(table.MAX_TRIGGER_DELAY),
+        push_down_filters=reader.get(table.PUSH_DOWN_FILTERS),
         max_timestamp_delay_ms=reader.find(table.MAX_TIMESTAMP_DELAY),
         min_partitions=reader.find(table.MIN_PARTITIONS),
         max_records_per_partition=reader.find(table.MAX_RECORDS_PER_PARTITION),

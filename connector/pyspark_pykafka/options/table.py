@@ -216,11 +216,21 @@ MAX_RECORDS_PER_PARTITION = Option(
     "Maximum number of offsets per task.",
     Scope.READ,
 )
+PUSH_DOWN_FILTERS = Option(
+    "pushDownFilters",
+    BOOLEAN,
+    "Your guarantee: this `load()` is used in a single query, once, with a single filter. Filters "
+    "that Spark pushes down (4.1 and newer, with `spark.sql.python.filterPushdown.enabled`) then "
+    "[narrow the ranges to read](migrating.md#filters). Spark keeps the narrowed plan: any other "
+    "use of the DataFrame or view, also in a union or join, lacks rows without an error.",
+    Scope.BATCH_READ,
+    default="false",
+)
 MAX_TIMESTAMP_DELAY = Option(
     "maxTimestampDelay",
     DURATION,
     "Your guarantee: no record's timestamp is earlier, by more than this, than the timestamp of a "
-    "preceding record in its partition. A filter on `timestamp` that Spark pushes down then also "
+    "preceding record in its partition. With `pushDownFilters`, a filter on `timestamp` then also "
     "ends the read early. Records that break the guarantee are missing from the result.",
     Scope.BATCH_READ,
 )
@@ -517,6 +527,7 @@ OPTIONS: tuple[Option[Any], ...] = (
     MAX_TRIGGER_DELAY,
     MIN_PARTITIONS,
     MAX_RECORDS_PER_PARTITION,
+    PUSH_DOWN_FILTERS,
     MAX_TIMESTAMP_DELAY,
     LATEST_PER_KEY,
     GROUP_ID_PREFIX,

@@ -99,6 +99,7 @@ class SourceOptions:
     max_bytes_per_trigger: int | None
     min_offsets_per_trigger: int | None
     max_trigger_delay_ms: int
+    push_down_filters: bool
     max_timestamp_delay_ms: int | None
     min_partitions: int | None
     max_records_per_partition: int | None

@@ -56,7 +56,10 @@ class KafkaBatchReader(DataSourceReader):
 
     def partitions(self) -> list[InputPartition]:
         """
-        Plan one input partition for each offset range; called once per query, on the driver.
+        Plan one input partition for each offset range, on the driver.
+
+        Spark 4.0 calls this once per query. Later versions keep the plan for all queries on the
+        same DataFrame or view, unless they push filters down.
         """
         check_dead_letter_topic(self._format, self._settings)
         ranges = self._plan()
@@ -92,7 +95,11 @@ class KafkaBatchReader(DataSourceReader):
 @reports_errors
 class FilteringBatchReader(KafkaBatchReader):
     """
-    The batch reader that Spark uses when filter push-down is enabled (Spark 4.1+).
+    The batch reader that narrows its plan by filters: with ``pushDownFilters``, if Spark pushes
+    filters down (Spark 4.1+).
+
+    Spark keeps the reader and its plan for the other scans of the same DataFrame or view, which may
+    have other filters or none: only the user knows that there are none.
     """
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:

@@ -95,8 +95,9 @@ class DefaultSource(DataSource):
         from pyspark_pykafka.spark.catalog_tables import check_any_options
 
         check_any_options(self.options)
-        reader = FilteringBatchReader if filter_pushdown_active() else KafkaBatchReader
         options = self._with_formats(parse_batch_source(self.options))
+        narrows = options.push_down_filters and filter_pushdown_active()
+        reader = FilteringBatchReader if narrows else KafkaBatchReader
         return reader(options, arrow_schema(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _ALL_TOPICS = "^(?!__)"
 _SELECTION = ("assign", "subscribe", "subscribepattern")
+_PUSH_DOWN = "pushdownfilters"
 
 
 def mount(
@@ -49,6 +50,7 @@ def mount(
     :class:`~pyspark_pykafka.errors.BrokerUnavailableError` if no broker responds.
     """
     _check_no_selection(options)
+    _check_no_push_down(options)
     names = []
     for topic in _topics(options, pattern):
         reader = spark.read.format("pykafka").options(**options).option("subscribe", topic)
@@ -62,6 +64,15 @@ def _check_no_selection(options: Mapping[str, str]) -> None:
     selection = sorted(name for name in options if name.lower() in _SELECTION)
     if selection:
         msg = f"{selection[0]} is set; mount() selects topics by its argument pattern"
+        raise OptionsError((msg,))
+
+
+def _check_no_push_down(options: Mapping[str, str]) -> None:
+    if any(name.lower() == _PUSH_DOWN for name in options):
+        msg = (
+            "pushDownFilters is set; it is for a DataFrame that is used in one query, and a view "
+            "is used in any number: remove the option"
+        )
         raise OptionsError((msg,))
 
 

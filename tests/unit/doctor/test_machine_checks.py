@@ -152,14 +152,11 @@ def test_spark_settings_worth_changing() -> None:
     """
     Settings that this Spark version has are checked; those of a later one are not mentioned.
     """
-    recommended = {
-        "spark.sql.python.filterPushdown.enabled": "TRUE",
-        "spark.python.unix.domain.socket.enabled": "true",
-    }
+    recommended = {"spark.python.unix.domain.socket.enabled": "TRUE"}
 
     assert list(check_settings({}, (4, 0))) == []
-    assert [f.status for f in check_settings({}, (4, 1))] == [Status.WARNING] * 2
-    assert [f.status for f in check_settings(recommended, (4, 2))] == [Status.OK] * 2
+    assert [f.status for f in check_settings({}, (4, 1))] == [Status.WARNING]
+    assert [f.status for f in check_settings(recommended, (4, 2))] == [Status.OK]
     (wrapper,) = check_settings(
         {"spark.sql.streaming.triggerAvailableNowWrapper.enabled": "true"}, (4, 0)
     )
