@@ -1,0 +1,51 @@
+"""
+Queries without reachable brokers end soon, with the limits that a new user has.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.listening import listen
+
+from pyspark_pykafka.engines.first_contact import FIRST_CONTACT_MS
+from pyspark_pykafka.testing.ports import free_ports
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# Four attempts of Spark, or the limit of a query in progress, would take minutes.
+SOON_SECONDS = 90
+
+
+@pytest.mark.timeout(SOON_SECONDS)
+def test_a_read_from_a_silent_address_ends_soon(spark: SparkSession) -> None:
+    """
+    An address that accepts connections and never answers is reported within the time limit of a
+    first contact, which is seconds.
+    """
+    with listen() as silent:
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        options = {"kafka.bootstrap.servers": address, "subscribe": "t"}
+        with pytest.raises(Exception, match="no response") as raised:
+            spark.read.format("pykafka").options(**options).load().count()
+
+    assert address in str(raised.value)
+
+
+@pytest.mark.timeout(SOON_SECONDS)
+def test_a_write_to_a_closed_port_ends_soon(spark: SparkSession) -> None:
+    """
+    A write to an address where nothing listens is reported within the same limit, and Spark does
+    not repeat it.
+    """
+    address = f"127.0.0.1:{free_ports(1)[0]}"
+    options = {"kafka.bootstrap.servers": address, "topic": "t"}
+    rows = spark.range(1).selectExpr("'a' AS value")
+
+    with pytest.raises(Exception, match="no response") as raised:
+        rows.write.format("pykafka").options(**options).mode("append").save()
+
+    assert address in str(raised.value)
+    assert f"{FIRST_CONTACT_MS} ms" in str(raised.value)
