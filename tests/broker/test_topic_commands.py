@@ -260,6 +260,28 @@ def test_a_misspelt_topic_is_an_error(run: Run, arguments: list[str], text: str,
     assert text in run(*arguments, code=code)
 
 
+def test_doctor_finds_a_record_from_the_future(
+    kafka_cluster: KafkaCluster, run: Run, topic: TopicFactory
+) -> None:
+    """
+    A record with a time half an hour ahead, in any partition and before records of today, is a
+    warning about a clock; records of last year are none.
+    """
+    name, past = topic(2), topic(1)
+    now = round(datetime.now(UTC).timestamp() * 1000)
+    times = [now - 1000, now + 1_800_000, now]
+    kafka_cluster.produce(name, [Record(b"v", partition=1, timestamp=time) for time in times])
+    kafka_cluster.produce(past, [Record(b"v", timestamp=now - 31_536_000_000)])
+
+    findings = json.loads(run("doctor", "--json", "--read", name, "--read", past))["findings"]
+
+    ahead, behind = [finding for finding in findings if finding["check"] == "clock"]
+    assert ahead["status"] == "warning"
+    assert f"the newest record of {name} is from " in ahead["text"]
+    assert "later than this machine's clock" in ahead["text"]
+    assert behind["status"] == "ok"
+
+
 def test_doctor_finds_nothing_wrong(run: Run, topic: TopicFactory) -> None:
     """
     On a broker without ACLs, the doctor's checks for an exactly-once query pass.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
-from pyspark_pykafka.engines.selection import missing_compiled_modules
+from pyspark_pykafka.doctor.compiled_modules import WIRE, missing_compiled_modules, short_name
 from pyspark_pykafka.errors import OptionsError
 
 if TYPE_CHECKING:
@@ -40,9 +40,9 @@ def _actions() -> ModuleType:
     """
     Import the actions. They need compiled modules, and other commands must work without them.
     """
-    missing = missing_compiled_modules()
+    missing = missing_compiled_modules(WIRE)
     if missing:
-        reasons = "; ".join(f"{name}: {reason}" for name, reason in missing.items())
+        reasons = "; ".join(f"{short_name(name)}: {reason}" for name, reason in missing.items())
         msg = f"transactions need the compiled modules ({reasons}); run pykafka doctor for advice"
         raise OptionsError((msg,))
     from pyspark_pykafka.cli import transaction_actions

@@ -16,8 +16,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.doctor.finding import Finding, failed, ok, warning
-from pyspark_pykafka.engines.selection import missing_compiled_modules
+from pyspark_pykafka.doctor.compiled_modules import (
+    COMPILED,
+    missing_compiled_modules,
+    short_name,
+)
+from pyspark_pykafka.doctor.finding import Finding, failed, ok, skipped, warning
 from pyspark_pykafka.testing.java import java_version
 
 if TYPE_CHECKING:
@@ -29,6 +33,8 @@ _SPARK_VERSIONS = (4, 5)
 _PASSES_START_OFFSET = (4, 2)
 _JAVA_VERSIONS = (17, 21)
 _DEFAULTS = "spark-defaults.conf"
+_WORKER_PYTHON = "worker python"
+_WORKER_SETTING = "spark.pyspark.python"
 _WORKER_PROGRAM = """
 import json, sys
 from importlib import import_module
@@ -58,7 +64,7 @@ def check_machine(
     yield ok("python", f"Python {platform.python_version()}, {sys.executable}")
     spark = installed_spark()
     yield check_spark(spark)
-    yield check_worker_python(environment)
+    yield check_worker_python(environment, settings)
     yield check_java(environment)
     yield check_compiled(missing_compiled_modules())
     yield from check_settings(settings, _version_numbers(spark))
@@ -97,17 +103,33 @@ def check_spark(spark: str | None) -> Finding:
     return ok("spark", f"Spark {spark}")
 
 
-def check_worker_python(environment: Mapping[str, str]) -> Finding:
+def check_worker_python(environment: Mapping[str, str], settings: Mapping[str, str]) -> Finding:
     """
     Check that the Python of Spark's workers has the same version of the connector.
+
+    spark-submit prefers the setting spark.pyspark.python to PYSPARK_PYTHON, for driver and workers.
+    A program that Python itself runs ignores the setting.
     """
-    check = "worker python"
-    name = environment.get("PYSPARK_PYTHON") or "python3"
-    source = "PYSPARK_PYTHON" if environment.get("PYSPARK_PYTHON") else "python3 of the PATH"
-    advice = f"export PYSPARK_PYTHON={sys.executable}, or install pyspark-pykafka there"
+    name, source, remedy = _worker_python(environment, settings)
+    advice = f"{remedy}, or install pyspark-pykafka there"
     python = shutil.which(name, path=environment.get("PATH"))
+    if python is None and "/" in name and not Path(name).is_absolute():
+        text = f"{name} ({source}) does not exist here"
+        where = "check the Python that --archives puts there on an executor"
+        return skipped(_WORKER_PYTHON, text, where)
     if python is None:
-        return failed(check, f"{name} ({source}) does not exist", advice)
+        return failed(_WORKER_PYTHON, f"{name} ({source}) does not exist", advice)
+    mistake = _worker_mistake(python, environment)
+    text = f"{python} ({source})"
+    if mistake is not None:
+        return failed(_WORKER_PYTHON, f"{text} {mistake}", advice)
+    return ok(_WORKER_PYTHON, text)
+
+
+def _worker_mistake(python: str, environment: Mapping[str, str]) -> str | None:
+    """
+    Return what is wrong with a Python, as a predicate: ``is Python 3.9, this one is 3.11.7``.
+    """
     try:
         result = subprocess.run(
             [python, "-c", _WORKER_PROGRAM],
@@ -118,17 +140,32 @@ def check_worker_python(environment: Mapping[str, str]) -> Finding:
             env=dict(environment),
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        return failed(check, f"{python} ({source}) does not run: {error}", advice)
+        return f"does not run: {error}"
     if result.returncode:
         reason = result.stderr.strip().rpartition("\n")[2]
-        return failed(check, f"{python} ({source}) cannot import the connector: {reason}", advice)
+        return f"cannot import the connector: {reason}"
     python_version, connector = json.loads(result.stdout)
     if tuple(python_version) != sys.version_info[:2]:
-        text = f"{python} ({source}) is Python {'.'.join(map(str, python_version))}"
-        return failed(check, f"{text}, this one is {platform.python_version()}", advice)
+        number = ".".join(map(str, python_version))
+        return f"is Python {number}, this one is {platform.python_version()}"
     if connector != version(_DISTRIBUTION):
-        return failed(check, f"{python} ({source}) has pyspark-pykafka {connector}", advice)
-    return ok(check, f"{python} ({source})")
+        return f"has pyspark-pykafka {connector}"
+    return None
+
+
+def _worker_python(
+    environment: Mapping[str, str], settings: Mapping[str, str]
+) -> tuple[str, str, str]:
+    """
+    Return the Python of the workers, what names it, and how to name the Python of this process.
+    """
+    if setting := settings.get(_WORKER_SETTING):
+        remedy = f"set {_WORKER_SETTING} to {sys.executable}"
+        return setting, f"{_WORKER_SETTING}, used by spark-submit", remedy
+    remedy = f"export PYSPARK_PYTHON={sys.executable}"
+    if variable := environment.get("PYSPARK_PYTHON"):
+        return variable, "PYSPARK_PYTHON", remedy
+    return "python3", "python3 of the PATH", remedy
 
 
 def check_java(environment: Mapping[str, str]) -> Finding:
@@ -157,14 +194,20 @@ def check_java(environment: Mapping[str, str]) -> Finding:
 
 def check_compiled(missing: Mapping[str, str]) -> Finding:
     """
-    Check the compiled modules of the fast engine; ``missing`` maps each unusable one to the reason.
+    Check the compiled modules; ``missing`` maps each unusable one to the reason.
     """
     if not missing:
-        return ok("compiled modules", "the engine wire is compiled")
-    reasons = "; ".join(f"{module}: {reason}" for module, reason in missing.items())
+        return ok("compiled modules", f"all {len(COMPILED)} are installed")
+    modules_by_reason: dict[str, list[str]] = {}
+    for module, reason in missing.items():
+        modules_by_reason.setdefault(reason, []).append(short_name(module))
+    reasons = "; ".join(
+        f"{', '.join(modules)}: {reason}" for reason, modules in modules_by_reason.items()
+    )
+    effects = ", ".join(COMPILED[module] for module in missing)
     return warning(
         "compiled modules",
-        f"the slower engine librdkafka is used, which cannot write exactly once: {reasons}",
+        f"{reasons}. So {effects}",
         "install a wheel of pyspark-pykafka for this platform, or a C compiler and Python's "
         "headers, and then: pip install --force-reinstall --no-deps --no-cache-dir pyspark-pykafka",
     )

@@ -8,7 +8,6 @@ import logging
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from pyspark_pykafka.engines.client_rack import with_client_rack
@@ -210,26 +209,6 @@ def wire_write_unavailable(kafka: KafkaSettings) -> str | None:
     Return why the wire engine cannot write in this process, or None if it can.
     """
     return _missing_module_reason(_ENCODER) or wire_write_unsupported_reason(kafka)
-
-
-def missing_compiled_modules() -> dict[str, str]:
-    """
-    Return why compiled modules of the wire engine cannot be used, by module.
-    """
-    reasons = {module: _import_failure(module) for module in (_DECODER, _ENCODER)}
-    return {module.rpartition(".")[2]: reason for module, reason in reasons.items() if reason}
-
-
-def _import_failure(module: str) -> str | None:
-    try:
-        import_module(module)
-    except ImportError as error:
-        folder = Path(__file__).parent / "wire" / "records"
-        files = sorted(path.name for path in folder.glob(f"{module.rpartition('.')[2]}.*.so"))
-        if files and find_spec(module) is None:
-            return f"compiled for another Python: {', '.join(files)}"
-        return str(error) if files else "it was not compiled when the package was installed"
-    return None
 
 
 def broker_versions(kafka: KafkaSettings) -> Mapping[int, tuple[int, int]] | None:

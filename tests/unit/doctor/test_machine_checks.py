@@ -4,11 +4,13 @@ The findings of `pykafka doctor` about a machine.
 
 from __future__ import annotations
 
+import runpy
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
+from pyspark_pykafka.doctor.compiled_modules import COMPILED, missing_compiled_modules
 from pyspark_pykafka.doctor.finding import Finding, Status
 from pyspark_pykafka.doctor.machine import (
     check_compiled,
@@ -19,9 +21,6 @@ from pyspark_pykafka.doctor.machine import (
     check_worker_python,
     spark_defaults,
 )
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 def script(path: Path, text: str) -> str:
@@ -70,8 +69,8 @@ def test_a_worker_python_without_the_connector(tmp_path: Path) -> None:
     """
     python = script(tmp_path / "python3", "echo 'ImportError: No module named x' >&2; exit 1")
 
-    finding = check_worker_python({"PYSPARK_PYTHON": python})
-    on_path = check_worker_python({"PATH": str(tmp_path)})
+    finding = check_worker_python({"PYSPARK_PYTHON": python}, {})
+    on_path = check_worker_python({"PATH": str(tmp_path)}, {})
 
     reason = "cannot import the connector: ImportError: No module named x"
     assert finding.text == f"{python} (PYSPARK_PYTHON) {reason}"
@@ -92,7 +91,7 @@ def test_another_version_in_the_worker_python(tmp_path: Path, report: str, text:
     """
     python = script(tmp_path / "python3", f"echo '{report}'")
 
-    finding = check_worker_python({"PYSPARK_PYTHON": python})
+    finding = check_worker_python({"PYSPARK_PYTHON": python}, {})
 
     assert (finding.status, text in finding.text) == (Status.FAILED, True)
 
@@ -101,9 +100,35 @@ def test_a_worker_python_that_does_not_exist(tmp_path: Path) -> None:
     """
     A PYSPARK_PYTHON that does not exist is named.
     """
-    finding = check_worker_python({"PYSPARK_PYTHON": "/no/python", "PATH": str(tmp_path)})
+    finding = check_worker_python({"PYSPARK_PYTHON": "/no/python", "PATH": str(tmp_path)}, {})
 
     assert finding.text == "/no/python (PYSPARK_PYTHON) does not exist"
+
+
+def test_a_worker_python_of_a_spark_setting(tmp_path: Path) -> None:
+    """
+    The setting spark.pyspark.python comes before PYSPARK_PYTHON, as in spark-submit, and the advice
+    names it.
+    """
+    python = script(tmp_path / "python3", "echo 'ImportError: No module named x' >&2; exit 1")
+    settings = {"spark.pyspark.python": python}
+
+    finding = check_worker_python({"PYSPARK_PYTHON": sys.executable}, settings)
+
+    reason = "cannot import the connector: ImportError: No module named x"
+    assert finding.text == f"{python} (spark.pyspark.python, used by spark-submit) {reason}"
+    assert f"set spark.pyspark.python to {sys.executable}" in finding.advice
+
+
+def test_a_worker_python_in_an_archive() -> None:
+    """
+    A relative path that does not exist here may exist in the executors' folders: it is skipped.
+    """
+    finding = check_worker_python({}, {"spark.pyspark.python": "./environment/bin/python"})
+
+    assert finding.status is Status.SKIPPED
+    assert "./environment/bin/python" in finding.text
+    assert "--archives" in finding.advice
 
 
 @pytest.mark.parametrize(
@@ -136,16 +161,43 @@ def test_no_java() -> None:
     assert "pip install 'pyspark-pykafka[java]'" in finding.advice
 
 
-def test_missing_compiled_modules() -> None:
+def test_all_compiled_modules_are_known() -> None:
+    """
+    The doctor looks for each compiled module that pyproject.toml lists, and here finds all.
+    """
+    script = Path(__file__).parents[3] / "scripts" / "check_wheel.py"
+
+    assert list(COMPILED) == runpy.run_path(str(script))["compiled_modules"]()
+    assert missing_compiled_modules() == {}
+    assert check_compiled({}).text == f"all {len(COMPILED)} are installed"
+
+
+@pytest.mark.parametrize("module", COMPILED)
+def test_a_missing_compiled_module(module: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     The finding says which module is missing and why, what that costs, and how to get it.
     """
-    finding = check_compiled({"_decoder": "it was not compiled when the package was installed"})
+    monkeypatch.setitem(sys.modules, module, None)
+    missing = missing_compiled_modules()
 
+    assert list(missing) == [module]
+    finding = check_compiled(missing)
     assert finding.status is Status.WARNING
-    assert "_decoder: it was not compiled" in finding.text
-    assert "cannot write exactly once" in finding.text
+    assert finding.text.startswith(f"{module.rpartition('.')[2]}: ")
+    assert COMPILED[module] in finding.text
     assert "C compiler" in finding.advice
+
+
+def test_an_installation_without_a_compiler() -> None:
+    """
+    The common reason for several missing modules is given once.
+    """
+    reason = "it was not compiled when the package was installed"
+
+    text = check_compiled(dict.fromkeys(COMPILED, reason)).text
+
+    assert text.count(reason) == 1
+    assert "exactly-once" in text
 
 
 def test_spark_settings_worth_changing() -> None:

@@ -1,0 +1,64 @@
+"""
+The compiled modules of the package: what needs each, and why one cannot be imported.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyspark_pykafka
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_RECORDS = "pyspark_pykafka.engines.wire.records"
+_FORMATS = "pyspark_pykafka.formats"
+
+#: What does not work without each module; the modules are those of pyproject.toml, in its order.
+COMPILED = {
+    f"{_RECORDS}._decoder": "the slower engine librdkafka reads",
+    f"{_RECORDS}._encoder": "the slower engine librdkafka writes, and cannot write exactly-once",
+    f"{_FORMATS}._json": "JSON cannot be decoded",
+    f"{_FORMATS}._avro": "Avro cannot be decoded",
+    f"{_FORMATS}._value_encoder": "JSON, Avro and Protobuf cannot be encoded",
+    f"{_FORMATS}._protobuf": "Protobuf cannot be decoded",
+}
+
+#: The modules that the wire engine consists of.
+WIRE = tuple(name for name in COMPILED if name.startswith(_RECORDS))
+
+
+def missing_compiled_modules(modules: Iterable[str] = COMPILED) -> dict[str, str]:
+    """
+    Return why compiled modules cannot be used, by the full name of the module.
+    """
+    reasons = {module: _import_failure(module) for module in modules}
+    return {module: reason for module, reason in reasons.items() if reason}
+
+
+def short_name(module: str) -> str:
+    """
+    Return the name of a module without its package, such as ``_decoder``.
+    """
+    return module.rpartition(".")[2]
+
+
+def _import_failure(module: str) -> str | None:
+    try:
+        import_module(module)
+    except ImportError as error:
+        files = _compiled_files(module)
+        if files and find_spec(module) is None:
+            return f"compiled for another Python: {', '.join(files)}"
+        return str(error) if files else "it was not compiled when the package was installed"
+    return None
+
+
+def _compiled_files(module: str) -> list[str]:
+    *folders, name = module.split(".")[1:]
+    folder = Path(str(pyspark_pykafka.__file__)).parent.joinpath(*folders)
+    found = folder.glob(f"{name}.*")
+    return sorted(path.name for path in found if path.suffix in {".so", ".pyd"})
