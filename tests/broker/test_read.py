@@ -11,6 +11,7 @@ import pytest
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 from pyspark.sql.functions import spark_partition_id
+from tests.support.streams import recreate_topic
 
 from pyspark_pykafka import register
 from pyspark_pykafka.testing import KafkaCluster, Record
@@ -117,6 +118,38 @@ def test_late_binding(
     kafka_cluster.produce(name, [Record(b"b")] * 2)
 
     assert [frame.count() for frame in frames] == [8, 8]
+
+
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+def test_a_recreated_topic_is_not_read_by_an_old_plan(
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    load: Callable[..., DataFrame],
+    engine: str,
+) -> None:
+    """
+    A DataFrame keeps the topics of its plan: a recreated one is data loss, or has no rows with
+    failOnDataLoss=false, until it is loaded again.
+    """
+    name = topic()
+    kafka_cluster.produce(name, [Record(b"old")] * 6)
+    # A topic that has another id for this long was recreated.
+    options = {"subscribe": name, "engine": engine, "kafkaConsumer.pollTimeoutMs": 3000}
+    failing, allowing = load(**options), load(**options, failOnDataLoss="false")
+    split = load(**options, minPartitions=3)
+    frames = [failing, allowing, split]
+    assert [len(frame.collect()) for frame in frames] == [6, 6, 6]
+
+    recreate_topic(kafka_cluster, name)
+    for records in ([], [Record(b"new")] * 9):
+        if records:
+            kafka_cluster.produce(name, records)
+        assert allowing.collect() == []
+        for frame in (failing, split):
+            with pytest.raises(Exception, match=r"KAFKA_DATA_LOSS.*recreated"):
+                frame.collect()
+
+    assert [bytes(row.value) for row in load(**options).collect()] == [b"new"] * 9
 
 
 @pytest.mark.smoke

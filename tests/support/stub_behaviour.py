@@ -329,7 +329,7 @@ class Behaviour:
         leaders = [
             (self.leader(name, number), self.leader_epoch(name, number)) for number in range(count)
         ]
-        key = (name, error, tuple(leaders))
+        key = (name, error, self.topic_id(name), tuple(leaders))
         # Cached: thousands of objects that rarely change.
         if key not in self._metadata:
             self._metadata[key] = topic(

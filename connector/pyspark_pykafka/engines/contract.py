@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.engines.log_truncation import LOG_TRUNCATED
-from pyspark_pykafka.errors import DataLossError, OffsetsError, RecordError
+from pyspark_pykafka.errors import DataLossError, OffsetsError, RecordError, UnknownTopicError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, NO_EPOCH, OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
@@ -50,6 +50,13 @@ class Watermarks(NamedTuple):
 
     log_start: int
     visible_end: int
+
+
+class RecreatedTopicError(UnknownTopicError):
+    """
+    The brokers return another topic id than that of the range: the topic was recreated, or a broker
+    has stale metadata.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +140,25 @@ def report_data_loss(
     )
     if fail:
         text += ". Set failOnDataLoss to false to continue without them"
+        raise DataLossError("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", text)
+    logger.warning("%s; continuing, since failOnDataLoss is false", text)
+
+
+def report_lost_topic(requested: OffsetRange, *, fail: bool) -> None:
+    """
+    Raise :class:`DataLossError` for a topic that is not the planned one any more, or log it if
+    ``fail`` is false.
+    """
+    planned = "" if requested.topic_id is None else f" for the topic id {requested.topic_id}"
+    text = (
+        f"cannot read {requested}: the topic was deleted or recreated since the read was "
+        f"planned{planned}"
+    )
+    if fail:
+        text += (
+            ". Load the data again to read the topic of this name, or set failOnDataLoss to false "
+            "to continue without the deleted one"
+        )
         raise DataLossError("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", text)
     logger.warning("%s; continuing, since failOnDataLoss is false", text)
 

@@ -19,12 +19,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_pykafka.engines.contract import (
-    BATCH_RECORDS,
-    Watermarks,
-    report_data_loss,
-    resolve_range,
-)
+from pyspark_pykafka.engines.contract import BATCH_RECORDS, Watermarks, resolve_range
 from pyspark_pykafka.engines.selection import fetch, metadata_backend
 from pyspark_pykafka.errors import RecordError, UnknownTopicError
 from pyspark_pykafka.offsets import NO_EPOCH
@@ -56,13 +51,16 @@ def range_in_log(requested: OffsetRange, settings: FetchSettings) -> OffsetRange
     Return the range with offsets for EARLIEST and LATEST, the topic's id, and the leader epoch in
     which the log was seen up to the range's end.
 
-    Returns ``requested`` if the partition does not exist: the engine reports that. Raises
-    :class:`OffsetsError` if the range ends before it starts.
+    Returns ``requested`` if the partition does not exist, or if another topic has the name than the
+    planned one: the engine reports that. Raises :class:`OffsetsError` if the range ends before it
+    starts.
     """
     tp, client = requested.tp, _metadata_client(settings)
     try:
         # The id first: offsets of a topic that is recreated after it are then not read.
-        topic_id = _topic_id(client, tp)
+        topic_id = client.assignment(Assign((tp,))).topic_ids.get(tp.topic)
+        if requested.topic_id not in {None, topic_id}:
+            return requested
         starts, ends = client.log_start_offsets([tp]), client.log_ends([tp])
     except UnknownTopicError:
         return requested
@@ -71,23 +69,6 @@ def range_in_log(requested: OffsetRange, settings: FetchSettings) -> OffsetRange
     watermarks = Watermarks(starts[tp], ends.offsets[tp])
     resolved = resolve_range(requested, watermarks, ends.epochs.get(tp, NO_EPOCH))
     return replace(resolved, topic_id=topic_id)
-
-
-def _is_recreated(located: OffsetRange, settings: FetchSettings) -> bool:
-    """
-    Whether another topic has the name of the range's topic now; an unknown id counts as equal.
-    """
-    if located.topic_id is None:
-        return False
-    try:
-        return _topic_id(_metadata_client(settings), located.tp) != located.topic_id
-    except UnknownTopicError:
-        # The engine reports a topic that does not exist.
-        return False
-
-
-def _topic_id(client: MetadataClient, tp: TopicPartition) -> str | None:
-    return client.assignment(Assign((tp,))).topic_ids.get(tp.topic)
 
 
 def _metadata_client(settings: FetchSettings) -> MetadataClient:
@@ -126,11 +107,6 @@ def latest_records(
         # The log up to the range's end was seen in one leader epoch.
         start_epoch=located.end_epoch,
     )
-    # librdkafka does not compare topic ids.
-    if _is_recreated(located, settings):
-        fail = settings.fail_on_data_loss
-        report_data_loss(bounds, bounds.start, bounds.end, "the topic's id has changed", fail=fail)
-        return
     batches = read(bounds, replace(settings, schema=_with_deciding_columns(settings.schema)))
     yield from _joined(_Selection(bounds, offsets).of(batches), settings)
 

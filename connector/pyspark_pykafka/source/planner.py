@@ -120,25 +120,29 @@ def plan_batch(
     log_starts: Mapping[TopicPartition, int],
     log_ends: Mapping[TopicPartition, int],
     policy: SplitPolicy,
+    *,
+    topic_ids: Mapping[str, str],
 ) -> list[OffsetRange]:
     """
     Plan a batch query; a start or end may be EARLIEST or LATEST.
 
-    EARLIEST and LATEST are kept, so that each run of the same DataFrame reads the current log; a
-    split fixes only the offsets in between. ``log_starts`` and ``log_ends`` need entries for these
-    partitions only if the policy splits ranges. Raises :class:`OffsetsError` if a start is beyond
-    its end.
+    EARLIEST and LATEST are kept, so that each run of the same DataFrame reads the topic's current
+    log; a split fixes only the offsets in between. ``log_starts`` and ``log_ends`` need entries for
+    these partitions only if the policy splits ranges. Raises :class:`OffsetsError` if a start is
+    beyond its end.
     """
     _check_same_partitions(starts, ends)
-    ranges = [OffsetRange(tp, starts[tp], ends[tp]) for tp in sorted(starts)]
+    ranges = [
+        OffsetRange(tp, starts[tp], ends[tp], topic_ids.get(tp.topic)) for tp in sorted(starts)
+    ]
     _check_order(ranges)
     if not policy.splits_ranges:
         return [r for r in ranges if not r.resolved or r.size > 0]
     resolved = [
-        OffsetRange(
-            r.tp,
-            log_starts[r.tp] if r.start == EARLIEST else r.start,
-            log_ends[r.tp] if r.end == LATEST else r.end,
+        replace(
+            r,
+            start=log_starts[r.tp] if r.start == EARLIEST else r.start,
+            end=log_ends[r.tp] if r.end == LATEST else r.end,
         )
         for r in ranges
     ]
@@ -156,7 +160,7 @@ def _restore_sentinels(
         unsplit = unresolved[piece.tp]
         is_first, is_last = piece.start == starts[piece.tp], piece.end == ends[piece.tp]
         start = unsplit.start if is_first else piece.start
-        restored.append(OffsetRange(piece.tp, start, unsplit.end if is_last else piece.end))
+        restored.append(replace(piece, start=start, end=unsplit.end if is_last else piece.end))
     return restored + [r for r in ranges if r.tp not in starts and not r.resolved]
 
 

@@ -69,7 +69,9 @@ class KafkaBatchReader(DataSourceReader):
     def _plan(self) -> list[OffsetRange]:
         options = self._options
         client = metadata_client(options)
-        tps = client.assignment(options.strategy).partitions
+        # The ids first: offsets of a topic that is recreated meanwhile are then not read.
+        assigned = client.assignment(options.strategy)
+        tps = assigned.partitions
         starts = resolve_start(
             options.starting_offsets, tps, client, options.starting_offsets_fallback
         )
@@ -82,7 +84,8 @@ class KafkaBatchReader(DataSourceReader):
         policy = SplitPolicy(options.min_partitions, options.max_records_per_partition)
         log_starts = resolve_sentinels(starts, client) if policy.splits_ranges else starts
         log_ends = resolve_sentinels(ends, client) if policy.splits_ranges else ends
-        return plan_batch(starts, ends, log_starts, log_ends, policy)
+        ids = assigned.topic_ids
+        return plan_batch(starts, ends, log_starts, log_ends, policy, topic_ids=ids)
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """

@@ -284,7 +284,12 @@ def test_a_topic_that_is_recreated_between_the_passes_is_data_loss(engine: str) 
         StubCluster(Replaceable()) as stubs,
         pytest.raises(DataLossError, match="deleted or recreated"),
     ):
-        latest_offsets(stubs, engine, after_pass_1=lambda: stubs.set(id=uuid4(), epoch=8))
+        latest_offsets(
+            stubs,
+            engine,
+            after_pass_1=lambda: stubs.set(id=uuid4(), epoch=8),
+            poll_timeout_ms=3000,
+        )
 
 
 def test_a_topic_that_is_recreated_in_the_second_pass_is_data_loss() -> None:
@@ -298,6 +303,21 @@ def test_a_topic_that_is_recreated_in_the_second_pass_is_data_loss() -> None:
         latest_offsets(stubs, "wire", lambda: stubs.set(id=uuid4(), epoch=8), poll_timeout_ms=1000)
 
 
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+def test_a_topic_that_is_recreated_before_the_first_pass_is_data_loss(engine: str) -> None:
+    """
+    The offsets of the new topic are not taken for those of the planned one.
+    """
+    with StubCluster(Replaceable()) as stubs:
+        planned = OffsetRange(TP, EARLIEST, LATEST, format_topic_id(stubs.get("id")))
+        stubs.set(id=uuid4(), epoch=8)
+        fetch_settings = settings(
+            stubs.bootstrap, engine, schema=SCHEMA, end_retry_ms=1, poll_timeout_ms=1000
+        )
+        with pytest.raises(DataLossError, match="deleted or recreated"):
+            list(latest_records(planned, fetch_settings))
+
+
 def test_an_allowed_recreation_gives_no_rows(caplog: pytest.LogCaptureFixture) -> None:
     """
     With failOnDataLoss=false the loss is logged.
@@ -308,10 +328,11 @@ def test_an_allowed_recreation_gives_no_rows(caplog: pytest.LogCaptureFixture) -
             "librdkafka",
             after_pass_1=lambda: stubs.set(id=uuid4(), epoch=8),
             fail_on_data_loss=False,
+            poll_timeout_ms=3000,
         )
 
     assert offsets == []
-    assert "the topic's id has changed" in caplog.text
+    assert "the topic was deleted or recreated" in caplog.text
 
 
 def test_a_log_that_is_truncated_between_the_passes_is_data_loss() -> None:

@@ -126,7 +126,7 @@ def test_batch_keeps_earliest_and_latest() -> None:
     starts = {P0: EARLIEST, P1: 1, P2: 2}
     ends = {P0: 1, P1: 2, P2: LATEST}
 
-    planned = plan_batch(starts, ends, starts, ends, SplitPolicy())
+    planned = plan_batch(starts, ends, starts, ends, SplitPolicy(), topic_ids={})
 
     assert bounds(planned) == [(0, EARLIEST, 1), (1, 1, 2), (2, 2, LATEST)]
 
@@ -138,7 +138,8 @@ def test_batch_split_keeps_earliest_and_latest() -> None:
     starts = {P0: EARLIEST, P1: EARLIEST}
     ends = {P0: LATEST, P1: LATEST}
 
-    planned = plan_batch(starts, ends, {P0: 0, P1: 0}, {P0: 100, P1: 3}, SplitPolicy(4))
+    log_starts, log_ends = {P0: 0, P1: 0}, {P0: 100, P1: 3}
+    planned = plan_batch(starts, ends, log_starts, log_ends, SplitPolicy(4), topic_ids={})
 
     assert bounds(planned) == [
         (0, EARLIEST, 33),
@@ -152,9 +153,26 @@ def test_batch_split_keeps_an_empty_partition() -> None:
     """
     A partition without records keeps its unresolved range, for records that arrive before the run.
     """
-    planned = plan_batch({P0: EARLIEST}, {P0: LATEST}, {P0: 5}, {P0: 5}, SplitPolicy(4))
+    starts, ends, log = {P0: EARLIEST}, {P0: LATEST}, {P0: 5}
+    planned = plan_batch(starts, ends, log, log, SplitPolicy(4), topic_ids={})
 
     assert bounds(planned) == [(0, EARLIEST, LATEST)]
+
+
+@pytest.mark.parametrize("policy", [SplitPolicy(), SplitPolicy(4), SplitPolicy(None, 3)])
+def test_ranges_of_a_batch_have_the_ids_of_their_topics(policy: SplitPolicy) -> None:
+    """
+    Each range has the topic id of the plan, resolved or not, split or not.
+    """
+    other = TopicPartition("u", 0)
+    starts, ends = {P0: EARLIEST, P1: 2, other: EARLIEST}, {P0: LATEST, P1: 20, other: LATEST}
+    log_starts, log_ends = {P0: 0, other: 4}, {P0: 9, other: 4}
+
+    ids = {"t": "id-t", "u": "id-u"}
+    planned = plan_batch(starts, ends, log_starts, log_ends, policy, topic_ids=ids)
+
+    assert {r.topic_id for r in planned if r.tp.topic == "t"} == {"id-t"}
+    assert {r.topic_id for r in planned if r.tp == other} == {"id-u"}
 
 
 def test_batch_start_beyond_end() -> None:
@@ -162,7 +180,7 @@ def test_batch_start_beyond_end() -> None:
     A start beyond its end raises OffsetsError with the JVM connector's condition.
     """
     with pytest.raises(OffsetsError, match="RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET.*t-0"):
-        plan_batch({P0: 5}, {P0: 2}, {}, {}, SplitPolicy())
+        plan_batch({P0: 5}, {P0: 2}, {}, {}, SplitPolicy(), topic_ids={})
 
 
 @pytest.mark.parametrize(

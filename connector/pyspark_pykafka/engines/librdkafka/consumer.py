@@ -7,11 +7,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.engines.client_pool import ClientPool
-from pyspark_pykafka.engines.contract import FetchSettings, resolve_range
+from pyspark_pykafka.engines.contract import FetchSettings, report_lost_topic, resolve_range
 from pyspark_pykafka.engines.error_mapping import translating_errors
 from pyspark_pykafka.engines.librdkafka.assigned_range import AssignedRange
 from pyspark_pykafka.engines.librdkafka.client import Client, request_watermarks
 from pyspark_pykafka.engines.librdkafka.confirmed_log import ConfirmedLog, confirm_log
+from pyspark_pykafka.engines.librdkafka.planned_topic import is_planned_topic
 from pyspark_pykafka.engines.librdkafka.range_reader import RangeReader
 from pyspark_pykafka.errors import StalledReadError
 from pyspark_pykafka.settings.librdkafka_config import consumer_config
@@ -38,6 +39,41 @@ def fetch(requested: OffsetRange, settings: FetchSettings) -> Iterator[pa.Record
     otherwise logs the offsets that were skipped. Raises the other errors of
     :mod:`pyspark_pykafka.errors`.
     """
+    if requested.topic_id is None:
+        yield from _fetch_any_topic(requested, settings)
+    else:
+        yield from _fetch_planned_topic(requested, settings)
+
+
+def _fetch_planned_topic(
+    requested: OffsetRange, settings: FetchSettings
+) -> Iterator[pa.RecordBatch]:
+    """
+    Yield the records of the topic with the range's id.
+
+    librdkafka tells no topic ids, so they are compared before the first record and after the last
+    one: no other topic ever has the same id. The last batch is yielded after the comparison.
+    """
+    # Invariant R15 (topic id).
+    last: pa.RecordBatch | None = None
+    try:
+        if is_planned_topic(requested, settings):
+            for batch in _fetch_any_topic(requested, settings):
+                if last is not None:
+                    yield last
+                last = batch
+            if is_planned_topic(requested, settings):
+                if last is not None:
+                    yield last
+                return
+    except StalledReadError:
+        # librdkafka may wait for the records of a topic that was recreated.
+        if is_planned_topic(requested, settings):
+            raise
+    report_lost_topic(requested, fail=settings.fail_on_data_loss)
+
+
+def _fetch_any_topic(requested: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBatch]:
     confirmed = None
     if not requested.resolved:
         confirmed = confirm_log(settings.kafka, requested.tp, settings.isolation_level)

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_pykafka.engines.contract import Watermarks
+from pyspark_pykafka.engines.contract import RecreatedTopicError, Watermarks
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import describe_permission, map_error_code
 from pyspark_pykafka.engines.wire.consumer.truncation_check import LogCheck
@@ -26,7 +26,7 @@ from pyspark_pykafka.engines.wire.protocol.list_offsets import (
     ListOffsetsPartition,
     list_offsets_request,
 )
-from pyspark_pykafka.errors import BrokerUnavailableError, UnknownTopicError
+from pyspark_pykafka.errors import BrokerUnavailableError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, NO_EPOCH
 
 if TYPE_CHECKING:
@@ -121,6 +121,9 @@ class PartitionFetcher:
     At most one fetch is in flight: :meth:`send_fetch` sends it, :meth:`receive_fetch` waits for its
     response. Without a ``topic_id``, the first response fixes the topic: one recreated under the
     same name is a different topic.
+
+    Brokers before 3.1 fetch by the topic's name. Then the metadata must be fresh before the first
+    fetch, and :meth:`confirm_topic` shows after the last one whether all were of one topic.
     """
 
     cluster: Cluster
@@ -131,6 +134,9 @@ class PartitionFetcher:
     #: The leader epoch in which the end of the log was last listed.
     epoch: int = field(init=False, default=NO_EPOCH)
     log_check: LogCheck = field(init=False)
+    #: Whether a topic that has an id was fetched by its name.
+    reads_by_name: bool = field(init=False, default=False)
+    _has_fresh_metadata: bool = field(init=False)
     _in_flight: _InFlightFetch | None = field(init=False, default=None)
     _replica: int = field(init=False, default=_NO_REPLICA)
     _replica_until: float = field(init=False, default=0.0)
@@ -138,6 +144,7 @@ class PartitionFetcher:
 
     def __post_init__(self) -> None:
         self.log_check = LogCheck(self.tp, 0)
+        self._has_fresh_metadata = not self.cluster.has_metadata(self.tp.topic)
 
     @property
     def in_flight_offset(self) -> int | None:
@@ -162,11 +169,9 @@ class PartitionFetcher:
         """
         if self._in_flight is not None:
             self.reset()
-        leader = self.cluster.leader(self.tp, deadline)
-        # Brokers before 2.8 have no topic ids, so any topic of the name is accepted.
-        if None not in {self.topic_id, leader.topic_id} and self.topic_id != leader.topic_id:
-            msg = f"the topic of {self.tp} was deleted and recreated"
-            raise UnknownTopicError(msg)
+        leader = self._leader(deadline)
+        if not self._has_fresh_metadata:
+            leader = self._fresh_leader(leader, deadline)
         self.log_check.run(self.cluster, leader, deadline)
         uses_replica = self._replica != _NO_REPLICA and self.now() < self._replica_until
         node = self._replica if uses_replica else leader.node
@@ -217,6 +222,17 @@ class PartitionFetcher:
             self.cluster.drop(self._in_flight.connection)
             self._in_flight = None
 
+    def confirm_topic(self, deadline: Deadline) -> None:
+        """
+        Check with new metadata that the topic is still the same, so that it was since it was known.
+
+        Raises :class:`RecreatedTopicError`, and :class:`UnknownTopicError` for a deleted topic.
+        """
+        # Invariant R15 (topic id): no other topic ever has the same id.
+        if self.topic_id is not None:
+            self.cluster.invalidate_metadata(self.tp.topic)
+            self._leader(deadline)
+
     def stay_with_leader(self) -> None:
         """
         Use no replica for a while, since one lacked the requested records.
@@ -227,7 +243,10 @@ class PartitionFetcher:
     def watermarks(self, deadline: Deadline) -> Watermarks:
         """
         Return the log start, and the end of the records that the isolation level makes visible.
+
+        Raises :class:`RecreatedTopicError`.
         """
+        self._leader(deadline)
         return self._list_watermarks(ISOLATION[self.isolation_level], deadline)
 
     def uncommitted_watermarks(self, deadline: Deadline) -> Watermarks:
@@ -235,6 +254,29 @@ class PartitionFetcher:
         Return the log start and the high watermark, at any isolation level.
         """
         return self._list_watermarks(ISOLATION["read_uncommitted"], deadline)
+
+    def _leader(self, deadline: Deadline) -> Leader:
+        """
+        Return the leader; raise :class:`RecreatedTopicError` if it leads another topic.
+        """
+        leader = self.cluster.leader(self.tp, deadline)
+        # Brokers before 2.8 have no topic ids, so any topic of the name is accepted.
+        if None not in {self.topic_id, leader.topic_id} and self.topic_id != leader.topic_id:
+            msg = f"the topic of {self.tp} was deleted and recreated"
+            raise RecreatedTopicError(msg)
+        return leader
+
+    def _fresh_leader(self, leader: Leader, deadline: Deadline) -> Leader:
+        """
+        Return the leader from new metadata, if its broker would fetch any topic of the name.
+        """
+        connection = self.cluster.connection(leader.node, deadline)
+        takes_ids = connection.version(FETCH, MAX_FETCH_VERSION) > MAX_FETCH_VERSION_BY_NAME
+        if not takes_ids and leader.topic_id is not None:
+            self.cluster.invalidate_metadata(self.tp.topic)
+            leader = self._leader(deadline)
+        self._has_fresh_metadata = True
+        return leader
 
     def _fetch_request(
         self, connection: Connection, leader: Leader, offset: int, max_bytes: int, max_wait_ms: int
@@ -251,7 +293,10 @@ class PartitionFetcher:
             # Without a rack id the leader names no replica.
             rack_id=self.cluster.config.client_rack if self._may_use_replica() else "",
         )
-        return fetch_request(connection.version(FETCH, max_version), fields)
+        version = connection.version(FETCH, max_version)
+        if leader.topic_id is not None and version <= MAX_FETCH_VERSION_BY_NAME:
+            self.reads_by_name = True
+        return fetch_request(version, fields)
 
     def _to_result(self, response: FetchResponse, fetch: _InFlightFetch) -> FetchResult:
         if response.error_code == KafkaErrorCode.OFFSET_OUT_OF_RANGE:

@@ -13,6 +13,7 @@ from pyspark_pykafka.engines.contract import (
     BATCH_RECORDS,
     FetchSettings,
     report_data_loss,
+    report_lost_topic,
     report_truncation,
     resolve_range,
     timestamp_error,
@@ -38,7 +39,7 @@ from pyspark_pykafka.engines.wire.records._decoder import (
 )
 from pyspark_pykafka.engines.wire.records.arrow_decoder import ArrowDecoder
 from pyspark_pykafka.engines.wire.records.compression import Decompressor
-from pyspark_pykafka.errors import RecordError
+from pyspark_pykafka.errors import OffsetsError, RecordError
 from pyspark_pykafka.offsets import OffsetRange
 from pyspark_pykafka.retry import Backoff
 
@@ -86,12 +87,31 @@ def fetch_from(
     topic_id = None if requested.topic_id is None else _uuid(requested.topic_id)
     partition = PartitionFetcher(cluster, requested.tp, settings.isolation_level, topic_id)
     fetcher = RetryingFetcher(partition, settings.poll_timeout_ms, settings.max_throttle_seconds)
-    resolved = requested
-    if not requested.resolved:
-        resolved = resolve_range(requested, fetcher.watermarks(), partition.epoch)
+    resolved = requested if requested.resolved else _resolve(requested, fetcher)
+    if resolved is None:
+        report_lost_topic(requested, fail=settings.fail_on_data_loss)
+        return
     partition.log_check = LogCheck(resolved.tp, resolved.end, resolved.end_epoch)
     if resolved.size > 0:
         yield from _RangeReader(fetcher, settings, cluster.config, resolved).batches()
+
+
+def _resolve(requested: OffsetRange, fetcher: RetryingFetcher) -> OffsetRange | None:
+    """
+    Return the range with offsets of the log, or None if the planned topic no longer exists.
+    """
+    watermarks = fetcher.planned_watermarks()
+    if watermarks is None:
+        return None
+    try:
+        resolved = resolve_range(requested, watermarks, fetcher.partition.epoch)
+    except OffsetsError:
+        if fetcher.has_one_topic():
+            raise
+        return None
+    # Leaders list the offsets of any topic of the name; if there is nothing to fetch, no response
+    # shows that it is another one.
+    return resolved if resolved.size > 0 or fetcher.has_one_topic() else None
 
 
 def _uuid(text: str) -> UUID:
@@ -136,6 +156,9 @@ class _RangeReader:
         while not self.columns.done:
             # A response is decoded before the next is received, so that its memory can be reused.
             yield from self._one_response()
+        if self.fetcher.partition.reads_by_name and not self.fetcher.has_one_topic():
+            report_lost_topic(self.range, fail=self.settings.fail_on_data_loss)
+            return
         yield from self.columns.flush()
 
     def _one_response(self) -> Iterator[pa.RecordBatch]:
@@ -184,7 +207,8 @@ class _RangeReader:
             yield from self.columns.batches(fetched.records, fetched.aborted_transactions)
         except OldFormat as error:
             yield from self.columns.flush()
-            rest = OffsetRange(self.range.tp, self.columns.position, self.range.end)
+            tp, end, topic_id = self.range.tp, self.range.end, self.range.topic_id
+            rest = OffsetRange(tp, self.columns.position, end, topic_id)
             raise OldFormatError(rest, error.magic) from error
         except MalformedBatch as error:
             raise self._corrupt_batch_error(error) from error

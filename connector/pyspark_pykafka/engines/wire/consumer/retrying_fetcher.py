@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from pyspark_pykafka.engines.contract import MAX_THROTTLE_SECONDS
+from pyspark_pykafka.engines.contract import MAX_THROTTLE_SECONDS, RecreatedTopicError
 from pyspark_pykafka.engines.wire.consumer.partition_fetcher import ThrottledError
 from pyspark_pykafka.engines.wire.consumer.truncation_check import LogTruncatedError
 from pyspark_pykafka.errors import (
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
         PartitionFetcher,
     )
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
+
+T = TypeVar("T")
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -155,6 +157,22 @@ class RetryingFetcher:
         """
         return self._read_watermarks(self.partition.watermarks)
 
+    def planned_watermarks(self) -> Watermarks | None:
+        """
+        Return as :meth:`watermarks` does, or None if the planned topic no longer exists.
+        """
+        if self.partition.topic_id is None:
+            return self.watermarks()
+        return self._until_gone(self.partition.watermarks)
+
+    def has_one_topic(self) -> bool:
+        """
+        Whether all responses so far, and the watermarks, are certainly those of one topic.
+
+        Requests metadata. A topic that does not exist now has not been recreated.
+        """
+        return self._until_gone(self._confirm_topic) is not None
+
     def uncommitted_watermarks(self) -> Watermarks:
         """
         Return the log start and the high watermark, at any isolation level.
@@ -261,6 +279,29 @@ class RetryingFetcher:
             try:
                 return request(timer.deadline)
             except PykafkaError as error:
+                self._recover(error, f"the offsets of {self.partition.tp}", timer)
+
+    def _confirm_topic(self, deadline: Deadline) -> bool:
+        try:
+            self.partition.confirm_topic(deadline)
+        except RecreatedTopicError:
+            raise
+        except UnknownTopicError as error:
+            logger.info("%s; it was deleted after it was read", error)
+        return True
+
+    def _until_gone(self, request: Callable[[Deadline], T]) -> T | None:
+        """
+        Return the response, or None if the topic is gone, as :meth:`fetch` does.
+        """
+        timer = self._new_timer()
+        missing = _MissingTopic(timer)
+        while True:
+            try:
+                return request(timer.deadline)
+            except PykafkaError as error:
+                if missing.is_gone(error):
+                    return None
                 self._recover(error, f"the offsets of {self.partition.tp}", timer)
 
     def _current_timer(self) -> _ProgressTimer:

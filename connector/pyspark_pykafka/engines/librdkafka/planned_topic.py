@@ -1,0 +1,75 @@
+"""
+Compares the topic that brokers have under a name now with the one that a read was planned for.
+
+librdkafka's consumer does not tell which topic its records are from, so the ids of topics
+(KIP-516) are read as the driver reads them.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.engines.client_pool import ClientPool
+from pyspark_pykafka.engines.contract import RecreatedTopicError
+from pyspark_pykafka.retry import Backoff, Deadline, retry_until
+from pyspark_pykafka.settings.wire_support import wire_unsupported_reason
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.engines.contract import FetchSettings
+    from pyspark_pykafka.engines.librdkafka.metadata import AdminMetadata
+    from pyspark_pykafka.engines.metadata_contract import MetadataBackend
+    from pyspark_pykafka.offsets import OffsetRange
+
+_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 1.0
+
+
+def is_planned_topic(requested: OffsetRange, settings: FetchSettings) -> bool:
+    """
+    Return whether no other topic has the name of the range's topic now.
+
+    A broker with stale metadata may return the id of a former topic, so another id is requested
+    again until ``poll_timeout_ms`` has passed. Raises the errors of :mod:`pyspark_pykafka.errors`.
+    """
+    deadline = Deadline.after(settings.poll_timeout_ms / 1000)
+    backoff = Backoff(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
+    try:
+        retry_until(lambda: _check_topic(requested, settings), deadline, backoff)
+    except RecreatedTopicError:
+        return False
+    return True
+
+
+def _check_topic(requested: OffsetRange, settings: FetchSettings) -> None:
+    if wire_unsupported_reason(settings.kafka) is None:
+        # Imported here, since other reads do not need the other engine's connections.
+        from pyspark_pykafka.engines.wire.consumer.metadata import WireMetadata
+
+        # Invariant R18 (no single broker).
+        _compare_ids(requested, WireMetadata(settings.kafka, settings.isolation_level))
+        return
+    with _pool.borrow(settings.kafka, lambda: _admin_metadata(settings)) as backend:
+        _compare_ids(requested, backend)
+
+
+def _compare_ids(requested: OffsetRange, backend: MetadataBackend) -> None:
+    topic = requested.tp.topic
+    found = backend.describe_topics([topic]).get(topic)
+    # A topic that does not exist is the reader's to report, and brokers before 2.8 have no ids.
+    if found is not None and found.id not in {None, requested.topic_id}:
+        msg = f"the topic {topic} was deleted and recreated: its id is {found.id} now"
+        raise RecreatedTopicError(msg)
+
+
+def _admin_metadata(settings: FetchSettings) -> AdminMetadata:
+    from pyspark_pykafka.engines.librdkafka.metadata import AdminMetadata
+
+    return AdminMetadata(settings.kafka, settings.isolation_level)
+
+
+def _forget(_client: AdminMetadata) -> None:
+    """
+    Leave the client to the garbage collector, which closes it: it has no call for that.
+    """
+
+
+_pool: ClientPool[AdminMetadata] = ClientPool(_forget)
