@@ -99,12 +99,15 @@ def stream(three: ProxiedCluster, topic: str, batch: int, **more: str) -> None:
     delivery.commit([message], 1, batch)
 
 
-def create_topic_on(three: ProxiedCluster, name: str, *nodes: int) -> None:
+def create_topic_on(
+    three: ProxiedCluster, name: str, *nodes: int, cleanup_policy: str = "delete"
+) -> None:
     """
     Create a topic of one partition on these brokers, the first of which leads.
     """
     admin = three.kafka.admin()
-    new_topic = NewTopic(name, num_partitions=1, replica_assignment=[list(nodes)])
+    config = {"cleanup.policy": cleanup_policy}
+    new_topic = NewTopic(name, num_partitions=1, replica_assignment=[list(nodes)], config=config)
     admin.create_topics([new_topic])[name].result(SECONDS)
 
 
@@ -146,7 +149,7 @@ def test_an_unreachable_broker_that_is_not_needed(three: ProxiedCluster, fault: 
     spare = next(node for node in three.proxies if node != coordinator)
     topic = f"needed-{fault}".replace("_", "-")
     create_topic_on(three, topic, coordinator)
-    create_topic_on(three, f"{topic}-ledger", coordinator)
+    create_topic_on(three, f"{topic}-ledger", coordinator, cleanup_policy="compact")
     wait_until(lambda: None if leader(three.kafka, topic) == coordinator else "no leader", SECONDS)
     stream(three, topic, 0)
     proxy = three.proxies[spare]
@@ -193,7 +196,7 @@ def test_the_ledger_of_three_brokers(
     assert not [message for message in caplog.messages if "has one replica" in message]
 
     three.kafka.create_topic("alone", 1)
-    three.kafka.create_topic("alone-ledger", 1, replication_factor=1)
+    three.kafka.create_topic("alone-ledger", 1, {"cleanup.policy": "compact"}, 1)
     stream(three, "alone", 0)
     assert [
         message
