@@ -37,6 +37,8 @@ class AssignedRange:
     first_gap: int | None = field(init=False, default=None)
     #: Whether the start offset is used without the leader's check for a truncated log.
     unchecked: bool = field(init=False, default=False)
+    #: How often the consumer was assigned; messages polled before the last time are stale.
+    assignments: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self.position = self.range.start
@@ -56,6 +58,7 @@ class AssignedRange:
         Let the consumer fetch from the position.
         """
         tp = self.range.tp
+        self.assignments += 1
         # With an epoch librdkafka lets the leader check for a truncated log (KIP-320).
         is_checked = self.position == self.range.start and not self.unchecked
         epoch = self.range.start_epoch if is_checked else NO_EPOCH

@@ -72,7 +72,7 @@ class RangeReader:
         check_at = Deadline.after(_SILENCE_SECONDS, self.now)
         while not assigned.done and len(records) < BATCH_RECORDS and size < batch_bytes:
             before = assigned.position
-            for message in self._poll(BATCH_RECORDS - len(records), deadline):
+            for message in self._current(self._poll(BATCH_RECORDS - len(records), deadline)):
                 if self._take(message):
                     records.append(message)
                     size += len(message)
@@ -112,6 +112,18 @@ class RangeReader:
             # consume() would wait for all messages; a timeout of 0 returns those in the buffer.
             return [first, *client.consumer.consume(max_messages - 1, timeout=0)]
         return []
+
+    def _current(self, messages: list[Message]) -> Iterator[Message]:
+        """
+        Yield messages until one of them, an event, makes the consumer fetch again.
+
+        librdkafka drops what is still in its queue then; the rest of the list is as stale.
+        """
+        assignments = self.assigned.assignments
+        for message in messages:
+            if self.assigned.assignments != assignments:
+                return
+            yield message
 
     def _take(self, message: Message) -> bool:
         """

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from tests.support.fetching import settings
+from tests.support.fetching import VALUES, settings
 
 from pyspark_pykafka.engines.error_mapping import FatalErrors
 from pyspark_pykafka.engines.librdkafka.assigned_range import AssignedRange
@@ -138,3 +138,77 @@ def test_short_log_is_awaited_for_each_retry() -> None:
     with pytest.raises(DataLossError, match="the log ends at offset 4"):
         reader._events._on_end_of_log(4)
     assert consumer.seconds == 3.0
+
+
+@dataclass
+class Received:
+    """
+    A message of librdkafka: a record, or an event if it has an error.
+    """
+
+    position: int
+    event: KafkaError | None = None
+
+    def __len__(self) -> int:
+        return 1
+
+    def offset(self) -> int:
+        return self.position
+
+    def error(self) -> KafkaError | None:
+        return self.event
+
+    def value(self) -> bytes:
+        return b"v%d" % self.position
+
+
+@dataclass
+class QueueingConsumer(SilentConsumer):
+    """
+    Has an event and later records in its queue when the reader polls it; an assignment drops the
+    queue, and fetches the records from its position on.
+    """
+
+    event: int = KafkaError._PARTITION_EOF
+    assigned: list[int] = field(default_factory=list)
+    queue: list[Received] = field(default_factory=list)
+
+    def assign(self, positions: Any) -> None:
+        (position,) = positions
+        self.assigned.append(position.offset)
+        records = [Received(offset) for offset in range(position.offset, self.log_end)]
+        if len(self.assigned) == 1:
+            # The replica's log ended at 5, and three records arrived before the reader's next poll.
+            records[5:] = [Received(5, KafkaError(self.event)), *records[5:8]]
+        self.queue = records
+
+    def unassign(self) -> None:
+        self.queue = []
+
+    def poll(self, timeout: float) -> Any:
+        if self.queue:
+            return self.queue.pop(0)
+        return super().poll(timeout)
+
+    def consume(self, _: int, timeout: float) -> list[Received]:  # noqa: ARG002
+        messages, self.queue = self.queue, []
+        return messages
+
+
+@pytest.mark.parametrize(
+    "event",
+    [KafkaError._PARTITION_EOF, KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._LOG_TRUNCATION],
+    ids=["end of log", "out of range", "truncated"],
+)
+def test_messages_of_a_former_assignment_are_dropped(event: int) -> None:
+    """
+    An event that makes the reader fetch again makes the messages behind it stale: each record is
+    read once, in order.
+    """
+    consumer = QueueingConsumer(event=event)
+    reader = make_reader(consumer, schema=VALUES, end_retry_ms=100, fail_on_data_loss=False)
+
+    offsets = [offset for batch in reader.batches() for offset in batch["offset"].to_pylist()]
+
+    assert offsets == list(range(10))
+    assert consumer.assigned == [0, 5]
