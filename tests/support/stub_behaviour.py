@@ -248,6 +248,12 @@ class Behaviour:
         """
         return min(epoch, self.leader_epoch(topic, partition)), self.end(topic, partition)
 
+    def epoch_error(self, node: int, topic: str, partition: int) -> int:  # noqa: ARG002
+        """
+        Return the error code of a request for the end of an epoch.
+        """
+        return 0
+
     def coordinator(self, name: str) -> int:
         """
         Return the coordinator of a transactional id.
@@ -428,7 +434,10 @@ class Behaviour:
         def one(topic: str, requested: Any) -> Any:
             epoch, end = self.epoch_end(node, topic, requested.partition, requested.leader_epoch)
             return kind.EpochEndOffset(
-                error_code=0, partition=requested.partition, leader_epoch=epoch, end_offset=end
+                error_code=self.epoch_error(node, topic, requested.partition),
+                partition=requested.partition,
+                leader_epoch=epoch,
+                end_offset=end,
             )
 
         topics = [

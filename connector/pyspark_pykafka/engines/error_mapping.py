@@ -107,6 +107,41 @@ def describe_permission(topic: str) -> str:
     return f"Describe, which Read and Write include, on the topic {topic}"
 
 
+def map_read_error(error: KafkaError, action: str) -> PykafkaError:
+    """
+    Return the error as :func:`map_kafka_error` does, but retriable if the broker failed
+    unexpectedly.
+    """
+    return to_read_error(map_kafka_error(error, action))
+
+
+def map_read_error_code(code: int, action: str, permission: str = "") -> PykafkaError:
+    """
+    Return the error as :func:`map_error_code` does, but retriable if the broker failed
+    unexpectedly.
+
+    For requests that change nothing, and that Java's consumer retries: Fetch (FetchCollector),
+    ListOffsets, OffsetForLeaderEpoch (OffsetFetcherUtils), and Metadata (NetworkClient). A failed
+    read from remote storage has the code UNKNOWN_SERVER_ERROR, for example (KIP-405).
+    """
+    return to_read_error(map_error_code(code, action, permission))
+
+
+def to_read_error(error: PykafkaError) -> PykafkaError:
+    """
+    Return the error of a request that changes nothing: retriable if the broker failed unexpectedly.
+    """
+    if not isinstance(error, KafkaClientError) or not _is_unexpected(error):
+        return error
+    msg = f"{error.message}; see the broker's own log"
+    return KafkaClientError(msg, error.code, error.name, retriable=True)
+
+
+def _is_unexpected(error: KafkaClientError) -> bool:
+    # Java's clients take a code that they do not know for UNKNOWN_SERVER_ERROR (Errors.forCode).
+    return error.code == KafkaErrorCode.UNKNOWN_SERVER_ERROR or error.name not in ERROR_CLASSES
+
+
 def _map(error: KafkaError, error_class: ErrorClass, action: str) -> PykafkaError:
     name = error.name()
     message = f"{action}: {error.str()} ({name})"
@@ -132,7 +167,9 @@ def _make_error(
 
 
 @contextmanager
-def translating_errors(action: str) -> Iterator[None]:
+def translating_errors(
+    action: str, map_error: Callable[[KafkaError, str], PykafkaError] = map_kafka_error
+) -> Iterator[None]:
     """
     Raise a ``KafkaException`` of the block as the connector's error; others are not changed.
     """
@@ -142,15 +179,17 @@ def translating_errors(action: str) -> Iterator[None]:
     try:
         yield
     except KafkaException as cause:
-        _raise(cause, action)
+        _raise(cause, action, map_error)
 
 
-def _raise(cause: Exception, action: str) -> NoReturn:
+def _raise(
+    cause: Exception, action: str, map_error: Callable[[KafkaError, str], PykafkaError]
+) -> NoReturn:
     from confluent_kafka import KafkaError
 
     error = cause.args[0] if cause.args else None
     if isinstance(error, KafkaError):
-        raise map_kafka_error(error, action) from cause
+        raise map_error(error, action) from cause
     msg = f"{action}: {cause}"
     raise KafkaClientError(
         msg, KafkaErrorCode.UNKNOWN_SERVER_ERROR.value, "UNKNOWN", retriable=False

@@ -11,7 +11,12 @@ from confluent_kafka import KafkaError
 
 from pyspark_pykafka import errors
 from pyspark_pykafka.engines.error_codes import ERROR_CLASSES, PROTOCOL_NAMES, KafkaErrorCode
-from pyspark_pykafka.engines.error_mapping import map_error_code, map_kafka_error
+from pyspark_pykafka.engines.error_mapping import (
+    map_error_code,
+    map_kafka_error,
+    map_read_error,
+    map_read_error_code,
+)
 
 
 def test_names_are_librdkafkas() -> None:
@@ -62,6 +67,33 @@ def test_both_engines_raise_the_same_errors(code: int) -> None:
 
     assert (type(wire), wire.retriable) == (type(librdkafka), librdkafka.retriable)
     assert (type(copy), str(copy), copy.retriable) == (type(wire), str(wire), wire.retriable)
+
+
+@pytest.mark.parametrize("code", sorted(PROTOCOL_NAMES))
+def test_reads_retry_one_more_code(code: int) -> None:
+    """
+    On both engines, requests that change nothing are retried after UNKNOWN_SERVER_ERROR too.
+    """
+    usual = map_error_code(code, "reading")
+    for error in (
+        map_read_error_code(code, "reading"),
+        map_read_error(KafkaError(code), "reading"),
+    ):
+        is_unexpected = code == KafkaErrorCode.UNKNOWN_SERVER_ERROR
+        assert type(error) is type(usual)
+        assert error.retriable == (usual.retriable or is_unexpected)
+        assert str(error).endswith("; see the broker's own log") == is_unexpected
+
+
+def test_reads_retry_codes_of_newer_brokers() -> None:
+    """
+    Java's clients take a code that they do not know for UNKNOWN_SERVER_ERROR.
+    """
+    errors_of_reads = [
+        map_read_error_code(9999, "reading"),
+        map_read_error(KafkaError(9999), "reading"),
+    ]
+    assert all(error.retriable for error in errors_of_reads)
 
 
 def test_unknown_code_keeps_its_number() -> None:

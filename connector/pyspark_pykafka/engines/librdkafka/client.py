@@ -10,12 +10,20 @@ from confluent_kafka import Consumer
 from confluent_kafka import TopicPartition as Position
 
 from pyspark_pykafka.engines.contract import FetchSettings, Watermarks
-from pyspark_pykafka.engines.error_mapping import FatalErrors, translating_errors
+from pyspark_pykafka.engines.error_mapping import (
+    FatalErrors,
+    map_read_error,
+    translating_errors,
+)
+from pyspark_pykafka.retry import Backoff, Deadline, retry_until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pyspark_pykafka.offsets import OffsetRange
+
+
+_MIN_PAUSE, _MAX_PAUSE = 0.1, 1.0
 
 
 class Client:
@@ -42,9 +50,17 @@ def request_watermarks(
 ) -> Watermarks:
     """
     Return the log start offset, and the end offset that the isolation level makes visible.
+
+    Retries for ``settings.poll_timeout_ms``: librdkafka itself does not retry every error.
     """
     tp = requested.tp
-    position = Position(tp.topic, tp.partition)
-    seconds = settings.poll_timeout_ms / 1000
-    client.fatal.raise_pending(f"reading the offsets of {tp}")
-    return Watermarks(*client.consumer.get_watermark_offsets(position, timeout=seconds))
+    position, action = Position(tp.topic, tp.partition), f"reading the offsets of {tp}"
+    deadline = Deadline.after(settings.poll_timeout_ms / 1000)
+
+    def request() -> Watermarks:
+        client.fatal.raise_pending(action)
+        seconds = max(deadline.remaining(), _MIN_PAUSE)
+        with translating_errors(action, map_read_error):
+            return Watermarks(*client.consumer.get_watermark_offsets(position, timeout=seconds))
+
+    return retry_until(request, deadline, Backoff(_MIN_PAUSE, _MAX_PAUSE))

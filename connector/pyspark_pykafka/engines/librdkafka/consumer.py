@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.engines.client_pool import ClientPool
 from pyspark_pykafka.engines.contract import FetchSettings, report_lost_topic, resolve_range
-from pyspark_pykafka.engines.error_mapping import translating_errors
+from pyspark_pykafka.engines.error_mapping import map_read_error, translating_errors
 from pyspark_pykafka.engines.librdkafka.assigned_range import AssignedRange
 from pyspark_pykafka.engines.librdkafka.client import Client, request_watermarks
 from pyspark_pykafka.engines.librdkafka.confirmed_log import ConfirmedLog, confirm_log
@@ -129,7 +129,7 @@ def _fetch(
     key = frozenset(config.items())
     with (
         _pool.borrow(key, lambda: Client(config)) as client,
-        translating_errors(f"reading {requested}"),
+        translating_errors(f"reading {requested}", map_read_error),
     ):
         resolved = _resolve(requested, client, settings, confirmed)
         assigned = AssignedRange(client, settings, resolved, is_lost)

@@ -15,8 +15,8 @@ from confluent_kafka import KafkaError
 from confluent_kafka import TopicPartition as Position
 
 from pyspark_pykafka.engines.contract import report_truncation
-from pyspark_pykafka.engines.error_mapping import map_kafka_error, translating_errors
-from pyspark_pykafka.errors import PykafkaError, RecordError
+from pyspark_pykafka.engines.error_mapping import map_read_error, translating_errors
+from pyspark_pykafka.errors import KafkaClientError, PykafkaError, RecordError
 from pyspark_pykafka.retry import Backoff, Deadline
 
 if TYPE_CHECKING:
@@ -81,6 +81,7 @@ class ConsumerEvents:
         Forget the errors that were reported before the position advanced.
         """
         self.missing_reason, self.backoff = None, _new_backoff()
+        self.stall_reason = _NO_RECORDS
 
     def on_event(self, error: KafkaError, message: Message) -> None:
         """
@@ -96,9 +97,11 @@ class ConsumerEvents:
         elif code in _MISSING:
             self._on_missing(f"the partition no longer exists ({error.str()})")
         else:
-            mapped = map_kafka_error(error, f"reading {self.assigned.range}")
+            mapped = map_read_error(error, f"reading {self.assigned.range}")
             if not mapped.retriable:
                 raise mapped
+            if isinstance(mapped, KafkaClientError):
+                self.stall_reason = f"{mapped}."
             logger.info("%s; librdkafka retries", mapped)
 
     def check_existence(self) -> None:
@@ -108,7 +111,7 @@ class ConsumerEvents:
         tp = self.assigned.range.tp
         consumer = self.assigned.client.consumer
         try:
-            with translating_errors(f"checking whether {tp} exists"):
+            with translating_errors(f"checking whether {tp} exists", map_read_error):
                 topics = consumer.list_topics(tp.topic, timeout=_METADATA_SECONDS)
         except PykafkaError as error:
             if not error.retriable:

@@ -4,16 +4,16 @@ The driver's metadata requests through librdkafka's admin client.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from confluent_kafka import IsolationLevel, TopicCollection
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import OffsetSpec
 
-from pyspark_pykafka.engines.error_mapping import translating_errors
+from pyspark_pykafka.engines.error_mapping import map_read_error, to_read_error, translating_errors
 from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
 from pyspark_pykafka.engines.metadata_contract import Topic
-from pyspark_pykafka.errors import BrokerUnavailableError
+from pyspark_pykafka.errors import BrokerUnavailableError, KafkaClientError
 from pyspark_pykafka.offsets import (
     EARLIEST,
     LATEST,
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AdminClient, TopicDescription
 
     from pyspark_pykafka.settings import KafkaSettings
+
+K = TypeVar("K")
+R = TypeVar("R")
 
 _MIN_PAUSE, _MAX_PAUSE = 0.1, 1.0
 
@@ -71,7 +74,7 @@ class AdminMetadata:
         """
         Return the visible topics with matching names.
         """
-        with translating_errors("listing topics"):
+        with translating_errors("listing topics", map_read_error):
             self._admin.call(_describe_cluster, "connecting")
             listed = self._admin.client().list_topics(timeout=self._admin.timeout_seconds)
         return self.describe_topics([name for name in listed.topics if matches(name)])
@@ -109,12 +112,23 @@ class AdminMetadata:
         if not names:
             return {}
         ordered = sorted(names)
-        return self._admin.call(
+        return self._call(
             lambda client, seconds: client.describe_topics(
                 TopicCollection(ordered), request_timeout=seconds
             ),
             f"reading the partitions of {', '.join(ordered[:20])}",
         )
+
+    def _call(
+        self,
+        request: Callable[[AdminClient, float], Mapping[K, Future[R]]],
+        action: str,
+        deadline: Deadline | None = None,
+    ) -> dict[K, R]:
+        try:
+            return self._admin.call(request, action, deadline)
+        except KafkaClientError as error:
+            raise to_read_error(error) from error
 
     def _list_offsets(self, times: Mapping[TopicPartition, int]) -> LogEnds:
         if not times:
@@ -137,7 +151,7 @@ class AdminMetadata:
 
     def _request_offsets(self, times: Mapping[TopicPartition, int], deadline: Deadline) -> LogEnds:
         positions = {Position(tp.topic, tp.partition): _spec(time) for tp, time in times.items()}
-        results = self._admin.call(
+        results = self._call(
             lambda client, seconds: client.list_offsets(
                 positions, isolation_level=self._isolation, request_timeout=seconds
             ),

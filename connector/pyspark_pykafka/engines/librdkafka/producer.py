@@ -12,7 +12,12 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from pyspark_pykafka.engines import first_contact, row_errors
 from pyspark_pykafka.engines.client_pool import ClientPool
-from pyspark_pykafka.engines.error_mapping import FatalErrors, map_kafka_error, translating_errors
+from pyspark_pykafka.engines.error_mapping import (
+    FatalErrors,
+    map_kafka_error,
+    map_read_error,
+    translating_errors,
+)
 from pyspark_pykafka.engines.librdkafka.first_error import bootstrap_error
 from pyspark_pykafka.engines.librdkafka.rows import Row, rows_of
 from pyspark_pykafka.errors import MissingTopicError, RecordError, TimeoutExceededError
@@ -209,8 +214,8 @@ class _Task:
             if metadata is not None and metadata.error is None and metadata.partitions:
                 return len(metadata.partitions)
             error = None if metadata is None else metadata.error
-            if error is not None and _is_final(error):
-                raise map_kafka_error(error, f"reading the metadata of topic '{topic}'")
+            if error is not None and (_is_final(error) or (deadline.expired and _has_topic(error))):
+                raise map_read_error(error, f"reading the metadata of topic '{topic}'")
             if deadline.expired and metadata is None:
                 reason = bootstrap_error(self.kafka) or "are the brokers up?"
                 msg = (
@@ -232,16 +237,22 @@ class _Task:
             metadata = self.client.producer.list_topics(topic, timeout=seconds)
         except KafkaException as error:
             self._raise_failure()
-            if map_kafka_error(error.args[0], "reading topic metadata").retriable:
+            if map_read_error(error.args[0], "reading topic metadata").retriable:
                 return None
             raise
         topic_metadata: TopicMetadata | None = metadata.topics.get(topic)
         return topic_metadata
 
 
+def _has_topic(error: KafkaError) -> bool:
+    """
+    Return whether the error is not that the topic does not exist.
+    """
+    return bool(error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+
 def _is_final(error: KafkaError) -> bool:
-    missing = error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART
-    return not missing and not map_kafka_error(error, "reading topic metadata").retriable
+    return _has_topic(error) and not map_read_error(error, "reading topic metadata").retriable
 
 
 def _rejected_error(row: Row, error: KafkaError) -> RecordError:

@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
-from pyspark_pykafka.engines.error_mapping import map_error_code
+from pyspark_pykafka.engines.error_mapping import map_read_error_code
 from pyspark_pykafka.engines.wire.network.poll import readable
 from pyspark_pykafka.engines.wire.protocol.list_offsets import (
     LIST_OFFSETS,
@@ -178,7 +178,7 @@ def read_offsets(response: LeaderResponse, requested: RequestedPartitions[P]) ->
                 msg = f"{tp}: not known to its leader; is the topic being created, or deleted?"
                 raise UnknownTopicError(msg)
             else:
-                raise map_error_code(error, f"reading the offsets of {tp}")
+                raise map_read_error_code(error, f"reading the offsets of {tp}")
     is_short = len(ends.offsets) < sum(map(len, requested.values()))
     if is_short or _lacks_log_ends(ends.offsets, requested):
         raise no_leader_error(tp for tp in _partitions(requested) if ends.offsets.get(tp, -1) < 0)

@@ -10,7 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.engines.contract import RecreatedTopicError, Watermarks
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
-from pyspark_pykafka.engines.error_mapping import describe_permission, map_error_code
+from pyspark_pykafka.engines.error_mapping import (
+    describe_permission,
+    map_error_code,
+    map_read_error_code,
+)
 from pyspark_pykafka.engines.wire.consumer.truncation_check import LogCheck
 from pyspark_pykafka.engines.wire.protocol.fetch_request import (
     FETCH,
@@ -303,7 +307,8 @@ class PartitionFetcher:
             self._on_out_of_range(fetch)
         if response.error_code:
             action = f"reading {self.tp} at offset {fetch.offset}"
-            raise map_error_code(response.error_code, action, f"Read on the topic {self.tp.topic}")
+            permission = f"Read on the topic {self.tp.topic}"
+            raise map_read_error_code(response.error_code, action, permission)
         # Not before a response: the worker's metadata may be of an earlier topic of that name.
         self.topic_id = fetch.leader.topic_id or self.topic_id
         if fetch.to_leader:
@@ -350,8 +355,9 @@ class PartitionFetcher:
         request = list_offsets_request(version, {self.tp.topic: [partition]}, isolation)
         result = connection.request(request, deadline).single()
         if result.error_code:
+            action = f"reading the offsets of {self.tp}"
             permission = describe_permission(self.tp.topic)
-            raise map_error_code(result.error_code, f"reading the offsets of {self.tp}", permission)
+            raise map_read_error_code(result.error_code, action, permission)
         if result.offset < 0:
             bound = "start" if timestamp == EARLIEST else "end"
             msg = f"the leader of {self.tp} returned {result.offset} for the {bound} of its log"

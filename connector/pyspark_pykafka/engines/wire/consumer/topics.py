@@ -8,7 +8,7 @@ from base64 import b64encode
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
-from pyspark_pykafka.engines.error_mapping import map_error_code
+from pyspark_pykafka.engines.error_mapping import map_read_error_code
 from pyspark_pykafka.engines.metadata_contract import Topic
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def existing_topics(
             continue
         # Without a leader, a topic still has its partitions in the response.
         if error not in {KafkaErrorCode.NONE, KafkaErrorCode.LEADER_NOT_AVAILABLE}:
-            raise map_error_code(error, action)
+            raise map_read_error_code(error, action)
         topics[topic.name] = topic
     return topics
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.engines.error_mapping import map_error_code
+from pyspark_pykafka.engines.error_mapping import map_read_error_code
 from pyspark_pykafka.engines.log_truncation import Truncation
 from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import (
     OFFSET_FOR_LEADER_EPOCH,
@@ -107,5 +107,5 @@ class LogCheck:
         result = cluster.request(connection, request, deadline).single()
         if result.error_code:
             action = f"reading the end of leader epoch {self.epoch} of {self.tp}"
-            raise map_error_code(result.error_code, action)
+            raise map_read_error_code(result.error_code, action)
         return result.end_offset

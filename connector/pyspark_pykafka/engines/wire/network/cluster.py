@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
-from pyspark_pykafka.engines.error_mapping import describe_permission, map_error_code
+from pyspark_pykafka.engines.error_mapping import describe_permission, map_read_error_code
 from pyspark_pykafka.engines.wire.network.broker_selector import BrokerSelector
 from pyspark_pykafka.engines.wire.network.metadata_reader import MetadataReader
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, UnknownTopicError
@@ -308,7 +308,8 @@ class Cluster:
             raise UnknownTopicError(msg)
         if topic_metadata.error_code not in _USABLE_TOPIC_ERRORS:
             action = f"reading the leaders of the topic {topic}"
-            raise map_error_code(topic_metadata.error_code, action, describe_permission(topic))
+            permission = describe_permission(topic)
+            raise map_read_error_code(topic_metadata.error_code, action, permission)
         self._updated_at[topic] = self.now()
         if self._metadata.last_source is not None:
             self._metadata_sources[topic] = self._metadata.last_source

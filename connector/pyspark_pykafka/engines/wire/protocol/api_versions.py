@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
-from pyspark_pykafka.engines.error_mapping import map_error_code
+from pyspark_pykafka.engines.error_mapping import map_read_error_code
 from pyspark_pykafka.engines.wire.protocol.primitives import Reader
 from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
 from pyspark_pykafka.errors import KafkaClientError
@@ -86,7 +86,7 @@ def negotiate_versions(
         if response.error_code != UNSUPPORTED_VERSION[0]:
             break
     if response.error_code:
-        raise map_error_code(response.error_code, f"negotiating API versions with {address}")
+        raise map_read_error_code(response.error_code, f"negotiating API versions with {address}")
     return BrokerApiVersions(address, response.ranges)
 
 

@@ -363,6 +363,18 @@ def test_a_dns_server_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     over.set()
 
 
+def test_a_broker_that_cannot_tell_its_versions_is_tried_again(
+    scripted: Callable[..., ScriptedBroker],
+) -> None:
+    """
+    UNKNOWN_SERVER_ERROR is a retriable error: Java's clients close the connection and try again.
+    """
+    broker = scripted(responding(versions(-1)))
+    with pytest.raises(KafkaClientError, match="negotiating API versions") as raised:
+        broker.open()
+    assert raised.value.retriable
+
+
 def test_a_throttled_connection_waits(scripted: Callable[..., ScriptedBroker]) -> None:
     """
     After a response with a throttle time nothing is sent until it has passed (KIP-219).
