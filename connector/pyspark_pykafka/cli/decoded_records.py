@@ -4,9 +4,10 @@ Decodes the keys and values that a command shows, with the decoders of queries b
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import pyarrow as pa
 
@@ -20,11 +21,18 @@ from pyspark_pykafka.schema import TIMESTAMP_MS
 if TYPE_CHECKING:
     from pyspark_pykafka.options import SourceOptions
 
-#: JSON is left out: it is text already, and only Spark can parse the types that a user names.
+#: The formats whose columns come from a schema.
 DECODED_FORMATS = ("avro", "protobuf", "debezium-avro")
 
 #: The length of a day in each unit of Arrow's times.
 _DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
+#: JSON is shown as the documents that it holds: only Spark can parse the types that a user names.
+JSON = "json"
+
+# Serializers with a registry write a zero byte and the schema's id before the JSON; the ids of
+# Apicurio's older ones are longer.
+_ID_BYTES = 4
+_OLD_ID_BYTES = 8
 
 
 def decoded_format(options: SourceOptions) -> RecordFormat | None:
@@ -52,6 +60,42 @@ def decoded_format(options: SourceOptions) -> RecordFormat | None:
 def _with_milliseconds(schema: pa.Schema) -> pa.Schema:
     index = schema.get_field_index("timestamp")
     return schema.set(index, schema.field(index).with_type(TIMESTAMP_MS))
+
+
+def json_document(data: bytes) -> Any:
+    """
+    Return the JSON document in a key or value, without the id of a registered schema before it.
+
+    Raises :class:`ValueError` with the reason if it is not JSON, or if only JavaScript's NaN and
+    Infinity could show one of its numbers.
+    """
+    if data[:1] != b"\0":
+        return _parse_json(data)
+    try:
+        return _parse_json(data[1 + _ID_BYTES :])
+    except ValueError:
+        return _parse_json(data[1 + _OLD_ID_BYTES :])
+
+
+def _parse_json(data: bytes) -> Any:
+    try:
+        return json.loads(data.decode(), parse_float=_finite, parse_constant=_no_constant)
+    except RecursionError as cause:
+        msg = "it is nested too deeply"
+        raise ValueError(msg) from cause
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        msg = f"the number {text[:20]} is too large"
+        raise ValueError(msg)
+    return number
+
+
+def _no_constant(text: str) -> NoReturn:
+    msg = f"{text} is no JSON"
+    raise ValueError(msg)
 
 
 def json_values(column: pa.Array) -> list[Any]:

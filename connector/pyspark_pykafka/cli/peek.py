@@ -23,7 +23,13 @@ from pyspark_pykafka.cli.arguments import (
     whole_number,
 )
 from pyspark_pykafka.cli.command import Command
-from pyspark_pykafka.cli.decoded_records import DECODED_FORMATS, decoded_format, json_values
+from pyspark_pykafka.cli.decoded_records import (
+    DECODED_FORMATS,
+    JSON,
+    decoded_format,
+    json_document,
+    json_values,
+)
 from pyspark_pykafka.cli.output import bytes_to_json, printable
 from pyspark_pykafka.cli.record_counts import first_records, last_records
 from pyspark_pykafka.engines.metadata import MetadataClient
@@ -56,12 +62,15 @@ _SCHEMA = pa.schema([*{**SOURCE_TYPES, "timestamp": TIMESTAMP_MS}.items()])
 class _Topic(NamedTuple):
     """
     The selected partitions of a topic, and the settings and the format to read them with.
+
+    ``json_columns`` are those of key and value whose JSON documents are shown.
     """
 
     client: MetadataClient
     settings: FetchSettings
     tps: tuple[TopicPartition, ...]
     format: RecordFormat | None
+    json_columns: tuple[str, ...]
 
     def read(self, starts: Offsets, ends: Offsets) -> Iterator[Record]:
         """
@@ -77,12 +86,27 @@ class _Topic(NamedTuple):
         Yield the records of a range that is not empty.
         """
         for batch in self._batches(OffsetRange(tp, start, end)):
+            names = batch.schema.names
             columns = [
                 json_values(column) if name in {"key", "value"} else column.to_pylist()
-                for name, column in zip(batch.schema.names, batch.columns, strict=True)
+                for name, column in zip(names, batch.columns, strict=True)
             ]
             for row in zip(*columns, strict=True):
-                yield dict(zip(batch.schema.names, row, strict=True))
+                yield self._with_documents(dict(zip(names, row, strict=True)))
+
+    def _with_documents(self, record: Record) -> Record:
+        """
+        Return a record with its JSON documents in place of their bytes, or with notes why not.
+        """
+        notes = [record["_error"]] if record.get("_error") is not None else []
+        for name in self.json_columns:
+            if record[name] is None:
+                continue
+            try:
+                record[name] = json_document(record[name])
+            except ValueError as error:
+                notes.append(f"{name} is not JSON: {error}")
+        return {**record, "_error": "; ".join(notes) or None}
 
     def _batches(self, offset_range: OffsetRange) -> Iterator[pa.RecordBatch]:
         batches = fetch(offset_range, self.settings)
@@ -109,20 +133,35 @@ def _open(arguments: argparse.Namespace) -> _Topic:
         raise OptionsError((msg,))
     format_ = decoded_format(options)
     schema = _SCHEMA if format_ is None else format_.record_schema
-    return _Topic(client, fetch_settings(options, schema), partitions, format_)
+    json_columns = tuple(name for name, kind in _formats(arguments).items() if kind == JSON)
+    return _Topic(client, fetch_settings(options, schema), partitions, format_, json_columns)
+
+
+def _formats(arguments: argparse.Namespace) -> dict[str, str]:
+    """
+    Return the formats that the arguments name, by column.
+    """
+    formats = {"key": arguments.key_format, "value": arguments.value_format}
+    return {name: kind for name, kind in formats.items() if kind is not None}
 
 
 def _format_options(arguments: argparse.Namespace) -> dict[str, str]:
     """
     Return the options for decoding; they are those of a query.
     """
-    formats = {"valueFormat": arguments.value_format, "keyFormat": arguments.key_format}
-    format_options = {name: kind for name, kind in formats.items() if kind is not None}
+    formats = _formats(arguments)
+    format_options = {
+        f"{name}Format": kind for name, kind in formats.items() if kind in DECODED_FORMATS
+    }
     options = {**format_options, **dict(arguments.option)}
     if not format_options:
         if options:
-            msg = f"--option is {next(iter(options))}=...; set --value-format or --key-format, too"
-            raise OptionsError((msg,))
+            remedy = (
+                "leave it out: JSON is shown without a schema"
+                if formats
+                else "set --value-format or --key-format, too"
+            )
+            raise OptionsError((f"--option is {next(iter(options))}=...; {remedy}",))
         return {}
     if format_options.get("valueFormat") == "debezium-avro":
         # Each record is shown, whereas a query drops tombstones by default.
@@ -229,7 +268,9 @@ def _print(record: Record, arguments: argparse.Namespace) -> None:
             "headers": headers,
         }
         if record.get("_error") is not None:
-            document |= {"error": record["_error"], "raw": _convert_bytes(record["_raw"], to_json)}
+            document["error"] = record["_error"]
+        if record.get("_raw") is not None:
+            document["raw"] = _convert_bytes(record["_raw"], to_json)
         print(json.dumps(document, default=to_json), flush=True)
         return
     cells = [
@@ -239,7 +280,8 @@ def _print(record: Record, arguments: argparse.Namespace) -> None:
         _cell(record["value"], to_text),
     ]
     if record.get("_error") is not None:
-        cells.append(f"{printable(record['_error'].encode())}: {_cell(record['_raw'], to_text)}")
+        note = printable(record["_error"].encode())
+        cells.append(f"{note}: {_cell(raw, to_text)}" if (raw := record.get("_raw")) else note)
     cells += [
         f"{printable(header['key'].encode())}={_cell(header['value'], to_text)}"
         for header in islice(record["headers"] or [], _MAX_HEADERS)
@@ -266,7 +308,9 @@ def _cell(data: Any, convert: Callable[[bytes], str]) -> str:
     """
     if isinstance(data, bytes):
         return convert(data)
-    return printable(json.dumps(data, default=convert, ensure_ascii=False).encode())
+    text = json.dumps(data, default=convert, ensure_ascii=False)
+    # JSON may name half of a surrogate pair, which UTF-8 cannot encode.
+    return printable(text.encode(errors="backslashreplace"))
 
 
 def _add_peek_arguments(parser: argparse.ArgumentParser) -> None:
@@ -304,8 +348,8 @@ def _add_peek_arguments(parser: argparse.ArgumentParser) -> None:
     for column in ("value", "key"):
         parser.add_argument(
             f"--{column}-format",
-            choices=DECODED_FORMATS,
-            help=f"decode the {column}, as a query does",
+            choices=(JSON, *DECODED_FORMATS),
+            help=f"decode the {column}, as a query does; {JSON} needs no schema",
         )
     add_settings(
         parser,
