@@ -11,8 +11,11 @@ short-lived processes, and executors never need the auditor or the restart polic
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from pyspark_pykafka.log_level import apply_log_level
 
 if TYPE_CHECKING:
     from pyspark_pykafka.audit.observer import AuditListener, Auditor
@@ -56,6 +59,9 @@ _MODULES = {
     "register": "spark.datasource",
     "supervise": "failures.restarts",
 }
+
+# Every process of a query imports the package before it logs anything.
+apply_log_level(os.environ)
 
 
 def __getattr__(name: str) -> Any:

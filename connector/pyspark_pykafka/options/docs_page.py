@@ -96,7 +96,8 @@ def page() -> str:
         ),
         "### Rejected\n",
         _table(("Setting", "In", "Reason"), _rejected()),
-        f"### Ignored\n\nAccepted without effect; their names are logged once: {_list(IGNORED)}.\n",
+        "### Ignored\n",
+        f"Accepted without effect; their names are logged once, at `INFO`: {_list(IGNORED)}.\n",
     ]
     return "\n".join(parts)
 
