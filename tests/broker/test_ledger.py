@@ -113,8 +113,12 @@ class Stream:
 
     def seen(self) -> list[bytes]:
         """
-        Return the values that a read_committed reader returns.
+        Return the values that a read_committed reader returns, once decided transactions ended.
         """
+        with transaction_client(self.options.kafka) as transactions:
+            ids = transactions.list_ids(any_query_pattern(self.topic))
+            # The commit of a micro-batch does not wait for the transactions' markers.
+            transactions.wait_until_visible(ids)
         return sorted(r.value or b"" for r in self.cluster.consume(self.topic, COMMITTED))
 
     def lose_ledger(self) -> None:

@@ -23,9 +23,12 @@ from confluent_kafka.admin import (
 )
 from tests.broker.test_wire_connection import SCRAM_MODULE, create_scram_users, login
 
+from pyspark_pykafka.engines.selection import transaction_client
 from pyspark_pykafka.errors import AuthorizationError
 from pyspark_pykafka.options import parse_sink
+from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.sink.delivery import ExactlyOnceBatch, ExactlyOnceStream, SinkTask
+from pyspark_pykafka.sink.transactional_ids import prefix_pattern
 from pyspark_pykafka.testing import KafkaCluster
 from pyspark_pykafka.testing.ports import free_ports
 
@@ -111,8 +114,13 @@ class Guarded:
 
     def seen(self, topic: str) -> list[bytes | None]:
         """
-        Return the values that readers of committed records see.
+        Return the values that readers of committed records see, once decided transactions have
+        ended.
         """
+        everyone = KafkaSettings.of({"bootstrap.servers": self.kafka.bootstrap})
+        with transaction_client(everyone) as transactions:
+            # The commit of a micro-batch does not wait for the transactions' markers.
+            transactions.wait_until_visible(transactions.list_ids(prefix_pattern(topic)))
         return [r.value for r in self.kafka.consume(topic, COMMITTED)]
 
 
