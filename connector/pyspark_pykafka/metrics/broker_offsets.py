@@ -8,67 +8,32 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-
-from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.errors import PykafkaError
-from pyspark_pykafka.offsets import LATEST, OffsetRange, TopicPartition
+from pyspark_pykafka.metrics.unread_records import UnreadRecords
+from pyspark_pykafka.offsets import OffsetRange
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.schema import SOURCE_TYPES, TIMESTAMP_MS
-from pyspark_pykafka.source.factory import fetch_settings, metadata_client
+from pyspark_pykafka.source.factory import metadata_client
 from pyspark_pykafka.source.subscription import matches
-from pyspark_pykafka.timestamps import NO_TIMESTAMP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
-    from pyspark_pykafka.metrics.query_metrics import QueryMetrics
-    from pyspark_pykafka.options import SourceOptions
+    from pyspark_pykafka.metrics.query_metrics import QueryMetrics, QueryPartition
 
 logger = logging.getLogger("pyspark_pykafka")
-
-_POSITION_AND_TIME = pa.schema([("offset", SOURCE_TYPES["offset"]), ("timestamp", TIMESTAMP_MS)])
-
-
-class UnreadRecords:
-    """
-    Reads the timestamps of records that a query has not read yet.
-    """
-
-    def __init__(self, options: SourceOptions, now: Callable[[], float] = time.time) -> None:
-        # Retention may delete the record before it is read here; that is not an error.
-        self._settings = replace(
-            fetch_settings(options, _POSITION_AND_TIME), fail_on_data_loss=False
-        )
-        self._now = now
-
-    def first(self, tp: TopicPartition, position: int) -> tuple[int, float]:
-        """
-        Return the offset and the timestamp (in seconds) of the first record at or after a position.
-
-        If there is none any more, or it has no timestamp, the position and the current time are
-        returned.
-        """
-        for batch in fetch(OffsetRange(tp, position, LATEST), self._settings):
-            if batch.num_rows:
-                offset, milliseconds = (column[0].as_py() for column in batch.columns)
-                if milliseconds == NO_TIMESTAMP:
-                    break
-                return offset, milliseconds / 1000
-        return position, self._now()
 
 
 class BrokerOffsets:
     """
     Updates the lags of the partitions that the options subscribe to.
 
-    Each refresh sends one ListOffsets request to each leader. The first unread record of a
-    partition is read only if it is older than the known history of end offsets, which happens about
-    once per run with a backlog. The end offsets of a ``deadLetterTopic`` are read as well. Raises
+    Each refresh sends one Metadata request, and one ListOffsets request to each leader. The first
+    unread record of a partition is read only if it is older than the known history of end offsets,
+    which happens about once per run with a backlog. Topics of other clusters are left out: their
+    ids differ. The end offsets of a ``deadLetterTopic`` are read as well. Raises
     :class:`~pyspark_pykafka.errors.OptionsError` for wrong options.
     """
 
@@ -83,7 +48,7 @@ class BrokerOffsets:
         # Tasks write there, so the driver can count these records only by the topic.
         self._dead_letter_topic = source.formats.dead_letter_topic
         self._client = metadata_client(source)
-        self._unread = UnreadRecords(source, now)
+        self._unread = UnreadRecords(source)
         self._metrics = metrics
         self._now = now
 
@@ -98,10 +63,39 @@ class BrokerOffsets:
             self._metrics.observe_dead_letter_ends(self._client.end_offsets(tps))
 
     def _refresh_lags(self) -> None:
-        ends = self._client.end_offsets(self._metrics.partitions(self._is_subscribed))
+        partitions = self._existing(self._metrics.partitions(self._is_subscribed))
+        by_name = self._client.end_offsets({partition.tp for partition in partitions})
+        ends = {each: by_name[each.tp] for each in partitions if each.tp in by_name}
         self._metrics.observe_ends(ends, self._now())
-        positions = self._metrics.undated(self._is_subscribed)
-        self._metrics.date({tp: self._unread.first(tp, offset) for tp, offset in positions.items()})
+        unread = {
+            partition: OffsetRange(partition.tp, position, ends[partition])
+            for partition, position in self._metrics.undated(ends).items()
+            if position < ends[partition]
+        }
+        self._metrics.date(
+            {partition: self._arrival(offsets) for partition, offsets in unread.items()}
+        )
+
+    def _arrival(self, unread: OffsetRange) -> tuple[int, float]:
+        """
+        Return the offset and the time of the first record of a range; the start and the present if
+        there is none any more, or if it has no timestamp.
+        """
+        first = self._unread.first(unread)
+        if first is None or first.seconds is None:
+            return unread.start, self._now()
+        return first.offset, first.seconds
+
+    def _existing(self, partitions: Sequence[QueryPartition]) -> list[QueryPartition]:
+        """
+        Return the partitions whose topics have, as far as is known, the same ids on these brokers.
+        """
+        ids = self._client.existing({each.tp.topic for each in partitions}).topic_ids
+        return [
+            each
+            for each in partitions
+            if each.topic_id is None or ids.get(each.tp.topic, each.topic_id) == each.topic_id
+        ]
 
 
 class BrokerOffsetsThread:

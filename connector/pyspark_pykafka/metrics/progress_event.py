@@ -10,7 +10,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.errors import OffsetsError
-from pyspark_pykafka.offsets import INITIAL, Offsets, offset_document, offsets_from_json
+from pyspark_pykafka.offsets import (
+    INITIAL,
+    TOPIC_IDS,
+    Offsets,
+    offset_document,
+    offsets_from_json,
+)
 from pyspark_pykafka.source.micro_batch_stream import LOST
 
 if TYPE_CHECKING:
@@ -36,11 +42,13 @@ class SourceBatch:
 
     ``latest`` is None if Spark does not report the latest offsets: before Spark 4.2, and for a
     batch that an earlier run had planned. ``lost`` counts the offsets lost since the run began.
+    ``topic_ids`` are those of the end, without topics whose id is unknown.
     """
 
     index: int
     start: Offsets
     end: Offsets
+    topic_ids: Mapping[str, str]
     latest: Offsets | None
     lost: Offsets
     rows: int
@@ -103,6 +111,7 @@ def _source(index: int, fields: Mapping[str, Any]) -> SourceBatch | None:
         index=index,
         start=_offsets(start_document),
         end=end,
+        topic_ids=_topic_ids(end_document.get(TOPIC_IDS)),
         latest=_offsets(latest_document) or None,
         lost=_offsets((latest_document or {}).get(LOST)),
         rows=fields.get("numInputRows", 0),
@@ -132,6 +141,12 @@ def _offsets(document: object) -> Offsets:
         return offsets_from_json(document)
     except OffsetsError:
         return {}
+
+
+def _topic_ids(document: object) -> dict[str, str]:
+    if not isinstance(document, dict):
+        return {}
+    return {topic: text for topic, text in document.items() if isinstance(text, str)}
 
 
 def _rate(value: object) -> float:

@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import threading
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.metrics.end_offset_history import EndOffsetHistory
+from pyspark_pykafka.metrics.lag import lag_in_offsets
 from pyspark_pykafka.metrics.snapshot import (
     PartitionSnapshot,
     QuerySnapshot,
@@ -35,9 +36,24 @@ _OTHER_ERRORS = "other"
 _MAX_ERROR_LENGTH = 300
 
 
+class QueryPartition(NamedTuple):
+    """
+    A partition that a source of a query reads; ``topic_id`` is None if it is unknown.
+
+    Sources and queries may read partitions of one name from several clusters, each at its own
+    position.
+    """
+
+    query: str
+    source: int
+    tp: TopicPartition
+    topic_id: str | None
+
+
 @dataclass(slots=True)
 class _Partition:
     position: int
+    topic_id: str | None = None
     end: int | None = None
     read: int = 0
     lost: int = 0
@@ -48,6 +64,14 @@ class _Partition:
         if self.history.observe(end, time):
             self.end = end
             self.history.forget_before(self.position)
+
+    def identify(self, topic_id: str | None) -> None:
+        """
+        Set the id of the topic; the end offsets of another topic of the same name do not count.
+        """
+        if None not in {topic_id, self.topic_id} and topic_id != self.topic_id:
+            self.end, self.history = None, EndOffsetHistory()
+        self.topic_id = topic_id or self.topic_id
 
     def advance(self, start: int, end: int) -> None:
         self.read += max(end - start, 0)
@@ -61,7 +85,7 @@ class _Partition:
         self.lost_in_run = lost_in_run
 
     def snapshot(self, source: int, tp: TopicPartition, now: float) -> PartitionSnapshot:
-        lag = None if self.end is None else max(self.end - self.position, 0)
+        lag = None if self.end is None else lag_in_offsets(self.position, self.end)
         return PartitionSnapshot(
             source=source,
             topic=tp.topic,
@@ -96,6 +120,7 @@ class _Source:
             del self.partitions[tp]
         for tp, end in batch.end.items():
             partition = self.partitions.setdefault(tp, _Partition(end))
+            partition.identify(batch.topic_ids.get(tp.topic))
             # A partition that is new in this batch has no start in the report; its offsets before
             # the end are not counted as read.
             partition.advance(batch.start.get(tp, end), end)
@@ -266,42 +291,43 @@ class QueryMetrics:
         with self._lock:
             self._dead_letter_ends = ends
 
-    def observe_ends(self, ends: Mapping[TopicPartition, int], now: float) -> None:
+    def observe_ends(self, ends: Mapping[QueryPartition, int], now: float) -> None:
         """
         Record end offsets that the brokers have returned.
         """
         with self._lock:
-            for tp, partition in self._running_partitions():
-                if tp in ends:
-                    partition.observe_end(ends[tp], now)
+            for key, partition in self._running_partitions().items():
+                if key in ends:
+                    partition.observe_end(ends[key], now)
 
-    def partitions(self, matches: Callable[[TopicPartition], bool]) -> list[TopicPartition]:
+    def partitions(self, matches: Callable[[TopicPartition], bool]) -> list[QueryPartition]:
         """
         Return the matching partitions that running queries read.
         """
         with self._lock:
-            return sorted({tp for tp, _ in self._running_partitions() if matches(tp)})
+            return [key for key in self._running_partitions() if matches(key.tp)]
 
-    def undated(self, matches: Callable[[TopicPartition], bool]) -> dict[TopicPartition, int]:
+    def undated(self, keys: Iterable[QueryPartition]) -> dict[QueryPartition, int]:
         """
-        Return the positions of matching partitions whose first unread record is older than the
+        Return the positions of those partitions whose first unread record is older than the
         history of their end offsets, and whose timestamp is not known yet.
         """
         with self._lock:
+            running = self._running_partitions()
             return {
-                tp: partition.position
-                for tp, partition in self._running_partitions()
-                if matches(tp) and partition.history.needs_date(partition.position)
+                key: running[key].position
+                for key in keys
+                if key in running and running[key].history.needs_date(running[key].position)
             }
 
-    def date(self, times: Mapping[TopicPartition, tuple[int, float]]) -> None:
+    def date(self, times: Mapping[QueryPartition, tuple[int, float]]) -> None:
         """
         Extend the histories back to first unread records, given as (offset, time) by partition.
         """
         with self._lock:
-            for tp, partition in self._running_partitions():
-                if tp in times:
-                    partition.history.date(*times[tp])
+            for key, partition in self._running_partitions().items():
+                if key in times:
+                    partition.history.date(*times[key])
 
     def snapshot(self, now: float) -> Snapshot:
         """
@@ -319,11 +345,11 @@ class QueryMetrics:
         query.name = name or query.name
         return query
 
-    def _running_partitions(self) -> list[tuple[TopicPartition, _Partition]]:
-        return [
-            pair
+    def _running_partitions(self) -> dict[QueryPartition, _Partition]:
+        return {
+            QueryPartition(query.id, index, tp, partition.topic_id): partition
             for query in self._queries.values()
             if query.is_running
-            for source in query.sources.values()
-            for pair in source.partitions.items()
-        ]
+            for index, source in query.sources.items()
+            for tp, partition in source.partitions.items()
+        }

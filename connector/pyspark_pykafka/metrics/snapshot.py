@@ -7,6 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from pyspark_pykafka.metrics.lag import longest_lag, total_lag
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
@@ -82,14 +84,14 @@ class QuerySnapshot:
         """
         The sum of the partitions' lags; None if none is known.
         """
-        return _total(each.lag for each in self.partitions)
+        return total_lag(each.lag for each in self.partitions)
 
     @property
     def lag_seconds(self) -> float | None:
         """
         The longest lag of a partition; None if none is known.
         """
-        return _longest(each.lag_seconds for each in self.partitions)
+        return longest_lag(each.lag_seconds for each in self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,19 +159,10 @@ def _summed(
             partition=ALL,
             position=None,
             end=None,
-            lag=_total(each.lag for each in group),
-            lag_seconds=_longest(each.lag_seconds for each in group),
+            lag=total_lag(each.lag for each in group),
+            lag_seconds=longest_lag(each.lag_seconds for each in group),
             read=sum(each.read for each in group),
             lost=sum(each.lost for each in group),
         )
         for group in groups.values()
     )
-
-
-def _total(values: Iterable[int | None]) -> int | None:
-    numbers = [value for value in values if value is not None]
-    return sum(numbers) if numbers else None
-
-
-def _longest(values: Iterable[float | None]) -> float | None:
-    return max((value for value in values if value is not None), default=None)

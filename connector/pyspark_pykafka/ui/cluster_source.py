@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import metadata_backend
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.failures.dead_letters import dead_letter_fetch_settings, read_dead_letters
-from pyspark_pykafka.metrics.broker_offsets import UnreadRecords
-from pyspark_pykafka.metrics.end_offset_history import EndOffsetHistory
-from pyspark_pykafka.offsets import OffsetRange, TopicPartition
+from pyspark_pykafka.metrics.store_lag import LagReader, PartitionLag
+from pyspark_pykafka.metrics.unread_records import UnreadRecords
+from pyspark_pykafka.offsets import OffsetRange
 from pyspark_pykafka.options import Subscribe, ZooKeeperNodes, parse_stream_source
 from pyspark_pykafka.progress.factory import make_progress_store
 from pyspark_pykafka.progress.group_store import GroupStore
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.failures.dead_letters import DeadLetter
     from pyspark_pykafka.options import SourceOptions
-    from pyspark_pykafka.progress.record import FailedAttempts, Record
+    from pyspark_pykafka.progress.record import FailedAttempts
     from pyspark_pykafka.progress.store import Records
 
 #: A cluster with more groups is not searched, since each group costs a request.
@@ -49,12 +49,12 @@ _REDISCOVER_SECONDS = 60.0
 @dataclass(slots=True)
 class _Store:
     """
-    One progress store, and the history of the end offsets of its partitions.
+    One progress store, and the reader of its lag.
     """
 
     options: SourceOptions
+    lag_reader: LagReader
     topics: frozenset[str] | None = None
-    histories: dict[TopicPartition, EndOffsetHistory] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
@@ -83,16 +83,16 @@ class ClusterSource:
         self._options = {**options, "subscribePattern": "."}
         self._source = parse_stream_source(self._options)
         self._is_searching = not stores
-        self._stores = {store.name: store for store in (self._store(options) for options in stores)}
         self._dead_letters = tuple(dead_letters)
         self._letter_settings = dead_letter_fetch_settings(self._options)
         self._backend = metadata_backend(
             self._source.kafka, self._source.isolation_level, self._source.engine
         )
         self._metadata = MetadataClient(self._backend, self._source.fetch_offset_retry)
-        self._unread = UnreadRecords(self._source, now)
+        self._unread = UnreadRecords(self._source)
         self._now = now
         self._searched_at: float | None = None
+        self._stores = {store.name: store for store in (self._store(options) for options in stores)}
 
     def __call__(self) -> PageData:
         """
@@ -118,7 +118,8 @@ class ClusterSource:
         )
 
     def _store(self, options: Mapping[str, str]) -> _Store:
-        return _Store(parse_stream_source({**self._options, **options}))
+        source = parse_stream_source({**self._options, **options})
+        return _Store(source, LagReader(self._metadata, self._unread, self._now))
 
     def _search(self) -> None:
         """
@@ -170,42 +171,15 @@ class ClusterSource:
         return records, has_writer
 
     def _page_query(self, store: _Store, records: Records, has_writer: bool | None) -> PageQuery:
-        # End offsets are read after the positions, so that no lag is negative.
-        now = self._now()
-        ends = self._metadata.end_offsets(self._metadata.partitions_for(store.topics or ()))
         failing = _failing(records)
         batches = [record.batch for record in records.values() if record.batch is not None]
         return PageQuery(
             id=store.name,
             name=store.name,
             state=_state(has_writer, failing),
-            partitions=tuple(
-                self._page_partition(store, tp, records.get(tp), end, now)
-                for tp, end in sorted(ends.items())
-            ),
+            partitions=tuple(_page_partition(lag) for lag in store.lag_reader.read(records)),
             batch=max(batches, default=None),
             replays=0 if failing is None else failing.attempts,
-        )
-
-    def _page_partition(
-        self, store: _Store, tp: TopicPartition, record: Record | None, end: int, now: float
-    ) -> PagePartition:
-        if record is None:
-            return PagePartition(tp.topic, str(tp.partition), None, end, None, None)
-        position = record.offset
-        history = store.histories.setdefault(tp, EndOffsetHistory())
-        history.observe(end, now)
-        history.forget_before(position)
-        if history.needs_date(position):
-            history.date(*self._unread.first(tp, position))
-        arrival = history.arrival(position)
-        return PagePartition(
-            tp.topic,
-            str(tp.partition),
-            position,
-            end,
-            max(end - position, 0),
-            0.0 if arrival is None else max(now - arrival, 0.0),
         )
 
     def _dead_letters_of(self, topic: str) -> Iterable[PageDeadLetter]:
@@ -229,6 +203,10 @@ class ClusterSource:
     def _last_letter(self, offset_range: OffsetRange) -> str:
         letters = [*read_dead_letters([offset_range], self._letter_settings)]
         return f"the last: {_letter_text(letters[-1])}" if letters else "no dead letters of queries"
+
+
+def _page_partition(lag: PartitionLag) -> PagePartition:
+    return PagePartition(lag.topic, str(lag.partition), lag.offset, lag.end, lag.lag, lag.seconds)
 
 
 def _state(has_writer: bool | None, failing: FailedAttempts | None) -> str:

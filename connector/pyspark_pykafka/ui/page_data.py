@@ -7,6 +7,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from pyspark_pykafka.metrics.lag import longest_lag, total_lag
+
 
 @dataclass(frozen=True, slots=True)
 class PagePartition:
@@ -51,16 +53,14 @@ class PageQuery:
         """
         The sum of the known lags of the partitions.
         """
-        lags = [each.lag for each in self.partitions if each.lag is not None]
-        return sum(lags) if lags else None
+        return total_lag(each.lag for each in self.partitions)
 
     @property
     def lag_seconds(self) -> float | None:
         """
         The longest lag of a partition.
         """
-        lags = (each.lag_seconds for each in self.partitions)
-        return max((lag for lag in lags if lag is not None), default=None)
+        return longest_lag(each.lag_seconds for each in self.partitions)
 
 
 @dataclass(frozen=True, slots=True)

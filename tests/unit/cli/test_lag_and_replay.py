@@ -7,18 +7,15 @@ from __future__ import annotations
 import json
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.cli.exit_codes import ExitCode
-from pyspark_pykafka.cli.lag import PartitionLag, format_duration, watch_as_json, watch_on_screen
+from pyspark_pykafka.cli.lag import format_duration, watch_as_json, watch_on_screen
 from pyspark_pykafka.cli.replay import format_bytes
 from pyspark_pykafka.errors import OptionsError
-
-if TYPE_CHECKING:
-    from pyspark_pykafka.cli.lag import LagReader
+from pyspark_pykafka.metrics.store_lag import PartitionLag
 
 
 class ProgressingReader:
@@ -38,14 +35,6 @@ class ProgressingReader:
             PartitionLag("t", 0, offset, 9, 9 - offset, 61.0),
             PartitionLag("t", 1, None, 4, None, None),
         ]
-
-
-def as_reader(reader: Any) -> LagReader:
-    """
-    Return a stand-in as the type of the reader.
-    """
-    lag_reader: LagReader = reader
-    return lag_reader
 
 
 @pytest.mark.parametrize(
@@ -89,7 +78,7 @@ def test_watch_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     reader = ProgressingReader()
 
     with pytest.raises(StopIteration):
-        watch_as_json(as_reader(reader), 0)
+        watch_as_json(reader.read, 0)
 
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(line["lag"], line["seconds"]) for line in lines] == [(9, 61.0), (7, 61.0)]
@@ -102,7 +91,7 @@ def test_watch_on_a_screen(capsys: pytest.CaptureFixture[str]) -> None:
     """
     reader = ProgressingReader()
 
-    watch_on_screen(as_reader(reader), 0.01, reader.stop)
+    watch_on_screen(reader.read, 0.01, reader.stop)
 
     output = capsys.readouterr().out
     assert "1 min 1 s" in output
@@ -116,7 +105,7 @@ def test_watch_without_its_package(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rich.live", None)
 
     with pytest.raises(OptionsError, match="pip install 'pyspark-pykafka.cli.'"):
-        watch_on_screen(as_reader(ProgressingReader()), 1)
+        watch_on_screen(ProgressingReader().read, 1)
 
 
 @pytest.mark.parametrize(

@@ -1,28 +1,45 @@
 """
-`pykafka lag` for topics that were deleted and recreated, and for partitions without a record.
+`pykafka lag` and `pykafka ui` for topics that were deleted and recreated, for partitions without a
+record, and for logs without unread records.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-from typing import TYPE_CHECKING
+import time
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from tests.support.memory_store import MemoryStore, Server
+from tests.support.record_batches import marker
 from tests.support.stub_brokers import Behaviour, StubCluster, record_batch
 
-from pyspark_pykafka.cli import lag, main
+from pyspark_pykafka.cli import main
 from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.progress import factory
 from pyspark_pykafka.progress.record import Record
+from pyspark_pykafka.ui import cluster_source
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from pyspark_pykafka.progress.store import Records
 
+#: The timestamp of all records.
+TIMESTAMP_SECONDS = 1_700_000_000
 #: The number of records in each partition.
 COUNTS = {("a", 0): 40, ("b", 0): 5, ("b", 1): 3}
-A0, B0 = TopicPartition("a", 0), TopicPartition("b", 0)
+A0, B0, C0 = (TopicPartition(topic, 0) for topic in "abc")
+
+
+class Shown(NamedTuple):
+    """
+    The total lag, and the recorded offset, lag and seconds of each partition.
+    """
+
+    total: int | None
+    partitions: dict[tuple[str, int], tuple[Any, ...]]
 
 
 class ShortenedLog(Behaviour):
@@ -36,8 +53,11 @@ class ShortenedLog(Behaviour):
 
 
 BEHAVIOUR = ShortenedLog(
-    topics={"a": 1, "b": 2},
-    logs={tp: [record_batch(0, [b"v"] * count)] for tp, count in COUNTS.items()},
+    topics={"a": 1, "b": 2, "c": 1},
+    logs={
+        **{tp: [record_batch(0, [b"v"] * count)] for tp, count in COUNTS.items()},
+        ("c", 0): [record_batch(0, [b"v"] * 2), marker(2, 1, abort=False).encode()],
+    },
 )
 
 
@@ -57,6 +77,40 @@ def bootstrap() -> Iterator[str]:
         yield cluster.bootstrap
 
 
+@pytest.fixture(params=["lag", "ui"])
+def shown_lag(
+    request: pytest.FixtureRequest,
+    bootstrap: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Callable[[Records], Shown]:
+    """
+    Return a function that returns what one of the two commands prints of the lag, given the records
+    of the store.
+    """
+    command: str = request.param
+
+    def run(records: Records) -> Shown:
+        for module in (factory, cluster_source):
+            monkeypatch.setattr(
+                module, "make_progress_store", lambda _: MemoryStore(Server({**records}))
+            )
+        assert main([command, "--json", "--bootstrap-server", bootstrap, "--group", "g"]) == 0
+        document = json.loads(capsys.readouterr().out)
+        if command == "ui":
+            (document,) = document["queries"]
+            names = ("position", "lag", "lag_seconds")
+        else:
+            names = ("offset", "lag", "seconds")
+        partitions = {
+            (each["topic"], int(each["partition"])): tuple(each[name] for name in names)
+            for each in document["partitions"]
+        }
+        return Shown(document["lag"], partitions)
+
+    return run
+
+
 @pytest.mark.parametrize(
     ("record", "expected"),
     [
@@ -68,11 +122,7 @@ def bootstrap() -> Iterator[str]:
     ],
 )
 def test_lag_of_a_topic(
-    bootstrap: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
-    record: Record | None,
-    expected: int | None,
+    shown_lag: Callable[[Records], Shown], record: Record | None, expected: int | None
 ) -> None:
     """
     The lag of a recreated topic counts from its start. No partition's lag is below 0, which would
@@ -81,15 +131,32 @@ def test_lag_of_a_topic(
     records: Records = {A0: Record(30, topic_id=topic_id("a"))}
     if record is not None:
         records[B0] = record
-    monkeypatch.setattr(lag, "existing_records", lambda _: records)
 
-    assert main(["lag", "--json", "--bootstrap-server", bootstrap, "--group", "g"]) == 0
+    total, partitions = shown_lag(records)
 
-    report = json.loads(capsys.readouterr().out)
-    lags = {(each["topic"], each["partition"]): each["lag"] for each in report["partitions"]}
-    assert lags[A0] == 10
-    assert lags.get(B0) == expected
-    assert lags.get(TopicPartition("b", 1)) is None
-    assert report["lag"] == 10 + (expected or 0)
-    offset = next((each["offset"] for each in report["partitions"] if each["topic"] == "b"), None)
-    assert offset == (record and record.offset)
+    assert partitions[A0][1] == 10
+    assert (B0 in partitions) == (record is not None)
+    offset, lag, seconds = partitions.get(B0, (None, None, None))
+    assert (offset, lag) == (record and record.offset, expected)
+    assert partitions.get(TopicPartition("b", 1), (None,) * 3) == (None,) * 3
+    assert total == 10 + (expected or 0)
+    assert seconds == (expected and pytest.approx(time.time() - TIMESTAMP_SECONDS, abs=600))
+
+
+def test_lag_without_known_offsets(shown_lag: Callable[[Records], Shown]) -> None:
+    """
+    If no partition that exists has a record, the total is unknown, and not 0.
+    """
+    total, partitions = shown_lag({TopicPartition("b", 7): Record(5)})
+
+    assert total is None
+    assert {lag for _, lag, _ in partitions.values()} == {None}
+
+
+def test_lag_of_control_records(shown_lag: Callable[[Records], Shown]) -> None:
+    """
+    A query that has only control records before it is no time behind.
+    """
+    _, partitions = shown_lag({C0: Record(2)})
+
+    assert partitions[C0] == (2, 1, 0)

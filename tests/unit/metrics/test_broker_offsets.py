@@ -10,22 +10,22 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from tests.support.memory_cluster import Cluster
+from tests.support.progress_events import progress
 
-from pyspark_pykafka.cli import lag
-from pyspark_pykafka.metrics import broker_offsets
-from pyspark_pykafka.metrics.broker_offsets import (
-    BrokerOffsets,
-    BrokerOffsetsThread,
-    UnreadRecords,
-)
+from pyspark_pykafka.metrics import broker_offsets, unread_records
+from pyspark_pykafka.metrics.broker_offsets import BrokerOffsets, BrokerOffsetsThread
+from pyspark_pykafka.metrics.progress_event import parse_batch
 from pyspark_pykafka.metrics.query_metrics import QueryMetrics
-from pyspark_pykafka.offsets import Assignment, TopicPartition
+from pyspark_pykafka.metrics.store_lag import LagReader
+from pyspark_pykafka.metrics.unread_records import FirstRecord, UnreadRecords
+from pyspark_pykafka.offsets import Assignment, OffsetRange, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.progress.record import Record
 from pyspark_pykafka.timestamps import NO_TIMESTAMP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 TP = TopicPartition("t", 0)
 OPTIONS = parse_stream_source({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
@@ -45,8 +45,7 @@ def unread(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
         columns = [pa.array(values[field.name], field.type) for field in settings.schema]
         yield pa.record_batch(columns, schema=settings.schema)
 
-    for module in (broker_offsets, lag):
-        monkeypatch.setattr(module, "fetch", fetch)
+    monkeypatch.setattr(unread_records, "fetch", fetch)
 
 
 @pytest.mark.usefixtures("unread")
@@ -54,16 +53,18 @@ def test_unread_record_with_a_timestamp_that_is_no_date() -> None:
     """
     The first unread record may have any timestamp.
     """
-    assert UnreadRecords(OPTIONS).first(TP, 5) == (7, NO_DATE_MS / 1000)
+    first = UnreadRecords(OPTIONS).first(OffsetRange(TP, 5, 9))
+
+    assert first == FirstRecord(7, NO_DATE_MS / 1000)
 
 
 @pytest.mark.usefixtures("unread")
 @pytest.mark.parametrize("unread", [NO_TIMESTAMP], indirect=True)
 def test_unread_record_without_a_timestamp() -> None:
     """
-    Its age is unknown, so nothing is said about the time before the present.
+    Its age is unknown.
     """
-    assert UnreadRecords(OPTIONS, lambda: 9.0).first(TP, 5) == (5, 9.0)
+    assert UnreadRecords(OPTIONS).first(OffsetRange(TP, 5, 9)) == FirstRecord(7, None)
 
 
 @pytest.mark.usefixtures("unread")
@@ -76,29 +77,103 @@ def test_unread_record_without_a_timestamp() -> None:
     ],
     indirect=["unread"],
 )
-def test_lag_with_a_timestamp_that_is_no_date(
-    monkeypatch: pytest.MonkeyPatch, now: float, age: float | None
-) -> None:
+def test_lag_with_a_timestamp_that_is_no_date(now: float, age: float | None) -> None:
     """
-    `pykafka lag` shows an age of 0 for records from the future, and none for those without a
+    The lag by a store has an age of 0 for records from the future, and none for those without a
     timestamp.
     """
+    cluster = Cluster()
+    cluster.create_topic("t", 9)
 
-    class Brokers:
-        def existing(self, _: object) -> Assignment:
-            return Assignment((TP,), {})
+    reader = LagReader(cluster, UnreadRecords(OPTIONS), lambda: now)
 
-        def end_offsets(self, _: object) -> dict[TopicPartition, int]:
-            return {TP: 9}
+    assert [(each.lag, each.seconds) for each in reader.read({TP: Record(5)})] == [(4, age)]
 
-        def log_start_offsets(self, _: object) -> dict[TopicPartition, int]:
-            return {TP: 0}
 
-    monkeypatch.setattr(lag, "metadata_client", lambda _: Brokers())
-    monkeypatch.setattr(lag, "existing_records", lambda _: {TP: Record(5)})
+class DatedLog:
+    """
+    A log in which each record has its offset as timestamp, in seconds; it keeps what was read.
+    """
 
-    reader = lag.LagReader(OPTIONS, lambda: now)
-    assert [(each.lag, each.seconds) for each in reader.read()] == [(4, age)]
+    def __init__(self) -> None:
+        self.read: list[OffsetRange] = []
+
+    def first(self, unread: OffsetRange) -> FirstRecord:
+        self.read.append(unread)
+        return FirstRecord(unread.start, float(unread.start))
+
+
+def running(**queries: dict[str, Any]) -> QueryMetrics:
+    """
+    Return the metrics of queries that have read up to these offsets.
+    """
+    metrics = QueryMetrics(10)
+    for query, end in queries.items():
+        metrics.start(query, query, 0.0)
+        metrics.add(parse_batch(progress(end, query_id=query)), 0.0)
+    return metrics
+
+
+@pytest.fixture
+def refreshed(monkeypatch: pytest.MonkeyPatch) -> Callable[[Cluster, QueryMetrics], DatedLog]:
+    """
+    Return a function that updates metrics once from a cluster with the topic t, at 1000 s.
+    """
+
+    def refresh(cluster: Cluster, metrics: QueryMetrics) -> DatedLog:
+        log = DatedLog()
+        monkeypatch.setattr(broker_offsets, "metadata_client", lambda _: cluster)
+        monkeypatch.setattr(broker_offsets, "UnreadRecords", lambda _: log)
+        options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
+        BrokerOffsets(options, metrics, lambda: 1000.0).refresh()
+        return log
+
+    return refresh
+
+
+def lags(metrics: QueryMetrics) -> dict[str, tuple[int | None, float | None]]:
+    """
+    Return the lags of the queries at 1000 s, in offsets and seconds.
+    """
+    return {each.id: (each.lag, each.lag_seconds) for each in metrics.snapshot(1000.0).queries}
+
+
+def test_topics_of_other_clusters_are_left_out(
+    refreshed: Callable[[Cluster, QueryMetrics], DatedLog],
+) -> None:
+    """
+    Of queries that read topics of one name from several clusters, only those get the end offsets of
+    a cluster whose topic has its id, or an unknown one.
+    """
+    cluster = Cluster()
+    cluster.create_topic("t", 100)
+    cluster.ids["t"] = "here"
+    ends = {name: {"t": {"0": 7}, "@topicIds": {"t": name}} for name in ("here", "elsewhere")}
+    metrics = running(**ends, unknown={"t": {"0": 9}})
+
+    refreshed(cluster, metrics)
+
+    assert lags(metrics) == {
+        "here": (93, 993.0),
+        "elsewhere": (None, None),
+        "unknown": (91, 991.0),
+    }
+
+
+def test_each_query_has_the_age_of_its_own_first_record(
+    refreshed: Callable[[Cluster, QueryMetrics], DatedLog],
+) -> None:
+    """
+    Two queries that read one partition at different positions have different lags in seconds.
+    """
+    cluster = Cluster()
+    cluster.create_topic("t", 100)
+    metrics = running(slow={"t": {"0": 10}}, fast={"t": {"0": 90}})
+
+    log = refreshed(cluster, metrics)
+
+    assert sorted(each.start for each in log.read) == [10, 90]
+    assert lags(metrics) == {"slow": (90, 990.0), "fast": (10, 910.0)}
 
 
 class FailingOnce:
@@ -137,6 +212,9 @@ class Brokers:
 
     def __init__(self, ends: dict[TopicPartition, int]) -> None:
         self.ends = ends
+
+    def existing(self, topics: Iterable[str]) -> Assignment:
+        return Assignment((*self.partitions_for(topics),), {})
 
     def partitions_for(self, topics: Iterable[str]) -> list[TopicPartition]:
         names = set(topics)

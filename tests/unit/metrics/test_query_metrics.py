@@ -8,10 +8,11 @@ import pytest
 from tests.support.progress_events import REPLAYED_BATCH, progress
 
 from pyspark_pykafka.metrics.progress_event import parse_batch
-from pyspark_pykafka.metrics.query_metrics import MAX_ENDED, QueryMetrics
+from pyspark_pykafka.metrics.query_metrics import MAX_ENDED, QueryMetrics, QueryPartition
 from pyspark_pykafka.offsets import TopicPartition
 
 TP = TopicPartition("t", 0)
+READ = QueryPartition("q", 0, TP, None)
 
 
 def metrics_of(*texts: str, max_partitions: int = 100) -> QueryMetrics:
@@ -73,7 +74,7 @@ def test_ends_from_brokers_replace_those_of_the_progress() -> None:
     End offsets that the brokers returned after the last planning replace those of the progress.
     """
     metrics = metrics_of(progress({"t": {"0": 7}}, latest={"t": {"0": 7}}))
-    metrics.observe_ends({TP: 17}, 30.0)
+    metrics.observe_ends({READ: 17}, 30.0)
 
     (query,) = metrics.snapshot(30.0).queries
     assert query.lag == 10
@@ -168,11 +169,32 @@ def test_old_backlog_is_dated_once() -> None:
     """
     metrics = metrics_of(progress({"t": {"0": 7}}, latest={"t": {"0": 107}}))
 
-    assert metrics.undated(lambda tp: tp == TP) == {TP: 7}
-    assert metrics.undated(lambda tp: tp != TP) == {}
-    metrics.date({TP: (7, -3600.0)})
-    assert metrics.undated(lambda tp: tp == TP) == {}
+    assert metrics.partitions(lambda tp: tp == TP) == [READ]
+    assert metrics.partitions(lambda tp: tp != TP) == []
+    assert metrics.undated([READ]) == {READ: 7}
+    assert metrics.undated([READ._replace(source=1)]) == {}
+    metrics.date({READ: (7, -3600.0)})
+    assert metrics.undated([READ]) == {}
     assert metrics.snapshot(0.0).queries[0].lag_seconds == pytest.approx(3600.0)
+
+
+def test_end_offsets_of_a_recreated_topic_start_a_new_history() -> None:
+    """
+    When a query reads a topic that was recreated, its lag is that of the new topic, however long
+    the log of the old one was.
+    """
+    old, new = ({"@topicIds": {"t": topic_id}} for topic_id in ("old", "new"))
+    metrics = metrics_of(
+        progress({"t": {"0": 7}, **old}, latest={"t": {"0": 9}}),
+        progress({"t": {"0": 3}, **new}, batch_id=1),
+    )
+
+    (query,) = metrics.snapshot(30.0).queries
+    assert (query.partitions[0].position, query.lag) == (3, None)
+    metrics.observe_ends({READ._replace(topic_id="old"): 90}, 30.0)
+    metrics.observe_ends({READ._replace(topic_id="new"): 10}, 40.0)
+    (query,) = metrics.snapshot(100.0).queries
+    assert (query.lag, query.lag_seconds) == (7, 60.0)
 
 
 def test_idle_query_is_alive() -> None:
