@@ -17,9 +17,9 @@ from pyspark_pykafka.failures.dead_letters import (
     dead_letter_fetch_settings,
     read_dead_letters,
     replay_dead_letters,
+    unreplayed_ranges,
 )
-from pyspark_pykafka.offsets import OffsetRange
-from pyspark_pykafka.options import Subscribe, parse_stream_source
+from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.progress.factory import process_name
 from pyspark_pykafka.progress.group_store import GroupStore
 from pyspark_pykafka.progress.record import Owner, Record
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark_pykafka.failures.dead_letters import DeadLetter
+    from pyspark_pykafka.offsets import OffsetRange
 
 _MAX_ERROR_LENGTH = 120
 
@@ -48,14 +49,8 @@ class _DeadLetterTopic:
         self.replay_store = GroupStore(source.kafka, group, self._client)
 
     def ranges(self, *, include_replayed: bool) -> list[OffsetRange]:
-        tps = self._client.assignment(Subscribe((self.topic,))).partitions
-        log_start, end = self._client.log_start_offsets(tps), self._client.end_offsets(tps)
-        replayed = {} if include_replayed else self.replay_store.read()
-        start = {
-            tp: max(offset, replayed[tp].offset) if tp in replayed else offset
-            for tp, offset in log_start.items()
-        }
-        return [OffsetRange(tp, start[tp], end[tp]) for tp in tps if start[tp] < end[tp]]
+        replayed = {} if include_replayed else self.replay_store.read([self.topic])
+        return unreplayed_ranges(self._client, self.topic, replayed)
 
     def read(self, ranges: list[OffsetRange]) -> Iterator[DeadLetter]:
         return read_dead_letters(ranges, dead_letter_fetch_settings(self.options))
@@ -109,7 +104,7 @@ def _replay(arguments: argparse.Namespace) -> int:
             print_table(("TO-TOPIC", "RECORDS"), sorted(counts.items()))
         if claim is not None:
             replay_dead_letters(dead_letters, topic.options, arguments.to)
-            store.write({r.tp: Record(r.end, claim.owner) for r in ranges})
+            store.write({r.tp: Record(r.end, claim.owner, topic_id=r.topic_id) for r in ranges})
     if arguments.json:
         print_json({"recordsByTopic": dict(counts), "executed": arguments.execute})
     elif arguments.execute:

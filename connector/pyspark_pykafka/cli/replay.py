@@ -25,6 +25,7 @@ from pyspark_pykafka.offsets import TopicPartition, offsets_to_json
 from pyspark_pykafka.options import Subscribe
 from pyspark_pykafka.progress.factory import make_progress_store, process_name
 from pyspark_pykafka.progress.record import Owner, Record
+from pyspark_pykafka.progress.store import position_in_log
 from pyspark_pykafka.schema import SOURCE_TYPES
 from pyspark_pykafka.source.factory import fetch_settings, metadata_client
 from pyspark_pykafka.source.offset_limits import offsets_at
@@ -45,7 +46,8 @@ class Replay(NamedTuple):
     """
     The offsets to read again, [start, end) of each partition, and the recorded offsets.
 
-    Without a store ``recorded`` is None, and the end is the end of the log.
+    The end is the recorded offset, as far as it is one of the present log. Without a store
+    ``recorded`` is None, and the end is the end of the log.
     """
 
     starts: Offsets
@@ -90,11 +92,8 @@ def _replay(arguments: argparse.Namespace) -> int:
 
 def _plan(arguments: argparse.Namespace, options: SourceOptions, *, has_store: bool) -> Replay:
     client = metadata_client(options)
-    recorded = None
-    topics = set(arguments.topic)
-    if has_store:
-        recorded = {tp: record.offset for tp, record in existing_records(options).items()}
-        topics = topics or {tp.topic for tp in recorded}
+    records = existing_records(options) if has_store else None
+    topics = set(arguments.topic) or {tp.topic for tp in records or ()}
     assignment = client.assignment(Subscribe(tuple(sorted(topics))))
     tps = assignment.partitions
     starts = offsets_at(dict.fromkeys(tps, arguments.start), client)
@@ -104,8 +103,15 @@ def _plan(arguments: argparse.Namespace, options: SourceOptions, *, has_store: b
         for tp, start in starts.items()
         if tp in log_starts and tp in log_ends
     }
-    ends = log_ends if recorded is None else recorded
-    ends = {tp: ends.get(tp, start) for tp, start in starts.items()}
+    if records is None:
+        return Replay(starts, {tp: log_ends[tp] for tp in starts}, None, assignment.topic_ids)
+    positions = {
+        tp: position_in_log(record, assignment.topic_ids.get(tp.topic), log_starts[tp])
+        for tp, record in records.items()
+        if tp in starts
+    }
+    ends = {tp: min(positions.get(tp, start), log_ends[tp]) for tp, start in starts.items()}
+    recorded = {tp: record.offset for tp, record in records.items()}
     return Replay(starts, ends, recorded, assignment.topic_ids)
 
 

@@ -12,7 +12,8 @@ import pyarrow as pa
 from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.errors import DataLossError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
-from pyspark_pykafka.options import parse_sink, parse_stream_source
+from pyspark_pykafka.options import Subscribe, parse_sink, parse_stream_source
+from pyspark_pykafka.progress.store import position_in_log
 from pyspark_pykafka.schema import HEADERS, SOURCE_TYPES, TIMESTAMP_MS
 from pyspark_pykafka.sink.dead_letter_headers import HEADER_PREFIX, provenance_headers
 from pyspark_pykafka.source.factory import fetch_settings
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.contract import FetchSettings
     from pyspark_pykafka.failures.bisection import FailedRecord
+    from pyspark_pykafka.progress.store import Records
+    from pyspark_pykafka.source.end_offsets import PartitionLookup
 
 _TOPIC_OPTIONS = frozenset({"assign", "subscribe", "subscribepattern"})
 
@@ -142,6 +145,27 @@ def read_dead_letters(
                 letter = _from_row(row)
                 if letter is not None:
                     yield letter
+
+
+def unreplayed_ranges(lookup: PartitionLookup, topic: str, replayed: Records) -> list[OffsetRange]:
+    """
+    Return the ranges of a dead-letter topic whose records were not replayed, in order.
+
+    ``replayed`` has the offsets up to which they were. If the topic was recreated since, all of its
+    records count.
+    """
+    assigned = lookup.assignment(Subscribe((topic,)))
+    topic_id = assigned.topic_ids.get(topic)
+    log_starts = lookup.log_start_offsets(assigned.partitions)
+    ends = lookup.end_offsets(assigned.partitions)
+    ranges = []
+    for tp, end in sorted(ends.items()):
+        start = log_starts.get(tp, end)
+        if tp in replayed:
+            start = max(start, position_in_log(replayed[tp], topic_id, start))
+        if start < end:
+            ranges.append(OffsetRange(tp, start, end, topic_id))
+    return ranges
 
 
 def dead_letter_fetch_settings(options: Mapping[str, str]) -> FetchSettings:

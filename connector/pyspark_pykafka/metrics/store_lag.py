@@ -13,7 +13,7 @@ from pyspark_pykafka.errors import AuthorizationError
 from pyspark_pykafka.metrics.end_offset_history import EndOffsetHistory
 from pyspark_pykafka.metrics.lag import lag_in_offsets
 from pyspark_pykafka.offsets import OffsetRange
-from pyspark_pykafka.progress.store import is_recreated
+from pyspark_pykafka.progress.store import position_in_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -146,8 +146,7 @@ class LagReader:
         if record is None or log_start is None:
             return PartitionLag(*tp, None if record is None else record.offset, end, None, None)
         log = self._logs[tp]
-        # A recorded offset is not an offset of the topic that took the name later.
-        position = log_start if is_recreated(record, log.topic_id) else record.offset
+        position = position_in_log(record, log.topic_id, log_start)
         unread = OffsetRange(tp, max(position, log_start), end)
         lag = lag_in_offsets(position, end)
         return PartitionLag(*tp, record.offset, end, lag, self._seconds(log, unread, now))

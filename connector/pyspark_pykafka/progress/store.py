@@ -226,6 +226,15 @@ def is_recreated(record: Record, topic_id: str | None) -> bool:
     return record.topic_id is not None and topic_id is not None and record.topic_id != topic_id
 
 
+def position_in_log(record: Record, topic_id: str | None, log_start: int) -> int:
+    """
+    Return the record's offset; or the log's start, if its topic was recreated since.
+
+    A recorded offset is not an offset of the topic that took the name later.
+    """
+    return log_start if is_recreated(record, topic_id) else record.offset
+
+
 def format_topics(topics: Iterable[str]) -> str:
     """
     Return topics as text for a message: at most 20 names, in quotes.

@@ -7,17 +7,20 @@ from __future__ import annotations
 
 import time
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import metadata_backend
 from pyspark_pykafka.errors import OptionsError
-from pyspark_pykafka.failures.dead_letters import dead_letter_fetch_settings, read_dead_letters
+from pyspark_pykafka.failures.dead_letters import (
+    dead_letter_fetch_settings,
+    read_dead_letters,
+    unreplayed_ranges,
+)
 from pyspark_pykafka.metrics.store_lag import LagReader, PartitionLag
 from pyspark_pykafka.metrics.unread_records import UnreadRecords
-from pyspark_pykafka.offsets import OffsetRange
-from pyspark_pykafka.options import Subscribe, ZooKeeperNodes, parse_stream_source
+from pyspark_pykafka.options import ZooKeeperNodes, parse_stream_source
 from pyspark_pykafka.progress.factory import make_progress_store
 from pyspark_pykafka.progress.group_store import GroupStore
 from pyspark_pykafka.ui.page_data import (
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark_pykafka.failures.dead_letters import DeadLetter
+    from pyspark_pykafka.offsets import OffsetRange
     from pyspark_pykafka.options import SourceOptions
     from pyspark_pykafka.progress.record import FailedAttempts
     from pyspark_pykafka.progress.store import Records
@@ -89,6 +93,11 @@ class ClusterSource:
             self._source.kafka, self._source.isolation_level, self._source.engine
         )
         self._metadata = MetadataClient(self._backend, self._source.fetch_offset_retry)
+        # As `pykafka deadletter`: a letter of an open transaction does not count.
+        self._letter_lookup = MetadataClient(
+            metadata_backend(self._source.kafka, "read_committed", self._source.engine),
+            self._source.fetch_offset_retry,
+        )
         self._unread = UnreadRecords(self._source)
         self._now = now
         self._searched_at: float | None = None
@@ -186,14 +195,11 @@ class ClusterSource:
         """
         Yield, for each partition, the number of dead letters not yet replayed and the last of them.
         """
-        tps = self._metadata.assignment(Subscribe((topic,))).partitions
-        log_starts, ends = self._metadata.log_start_offsets(tps), self._metadata.end_offsets(tps)
         replayed = self._replay_positions(topic)
-        for tp, end in sorted(ends.items()):
-            start = max(log_starts[tp], replayed[tp].offset if tp in replayed else 0)
-            if start < end:
-                last = self._last_letter(OffsetRange(tp, max(start, end - _LAST_LETTERS), end))
-                yield PageDeadLetter(topic, str(tp.partition), end - start, last)
+        for unread in unreplayed_ranges(self._letter_lookup, topic, replayed):
+            start = max(unread.start, unread.end - _LAST_LETTERS)
+            last = self._last_letter(replace(unread, start=start))
+            yield PageDeadLetter(topic, str(unread.tp.partition), unread.size, last)
 
     def _replay_positions(self, topic: str) -> Records:
         replay_store = {"progressStore": "consumerGroup", "kafka.group.id": f"{topic}-replay"}

@@ -1,6 +1,6 @@
 """
-`pykafka lag` and `pykafka ui` for topics that were deleted and recreated, for partitions without a
-record, and for logs without unread records.
+`pykafka lag`, `pykafka ui` and `pykafka replay` for topics that were deleted and recreated, for
+partitions without a record, and for logs without unread records.
 """
 
 from __future__ import annotations
@@ -160,3 +160,33 @@ def test_lag_of_control_records(shown_lag: Callable[[Records], Shown]) -> None:
     _, partitions = shown_lag({C0: Record(2)})
 
     assert partitions[C0] == (2, 1, 0)
+
+
+@pytest.mark.parametrize(
+    ("record", "end"),
+    [
+        pytest.param(Record(4, topic_id=topic_id("b")), 4, id="the same topic"),
+        pytest.param(Record(1000, topic_id=topic_id("b")), 5, id="truncated"),
+        pytest.param(Record(4, topic_id="another"), 1, id="recreated"),
+    ],
+)
+def test_replay_ends_at_the_position_in_the_log(
+    bootstrap: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    record: Record,
+    end: int,
+) -> None:
+    """
+    A replay reads no offsets beyond the log, and none of a topic that was recreated since: nothing
+    of that was read before.
+    """
+    server = Server({B0: record})
+    monkeypatch.setattr(factory, "make_progress_store", lambda _: MemoryStore(server))
+    command = ["replay", "--json", "--bootstrap-server", bootstrap, "--group", "g"]
+
+    assert main([*command, "--topic", "b", "--from", "earliest"]) == 0
+
+    report = json.loads(capsys.readouterr().out)
+    assert report["startingOffsets"]["b"]["0"] == 1
+    assert (report["endingOffsets"]["b"]["0"], report["offsets"]) == (end, end - 1)

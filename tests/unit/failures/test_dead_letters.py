@@ -1,10 +1,12 @@
 """
-The options of dead-letter topics, and dead letters of records with any timestamp.
+The options of dead-letter topics, dead letters of records with any timestamp, and which of them are
+still to be replayed.
 """
 
 from __future__ import annotations
 
 import pytest
+from tests.support.memory_cluster import Cluster
 from tests.support.record_batches import Record, batch_of
 from tests.support.stub_brokers import Behaviour, StubCluster
 
@@ -14,8 +16,10 @@ from pyspark_pykafka.failures.dead_letters import (
     DeadLetterTopic,
     dead_letter_fetch_settings,
     read_dead_letters,
+    unreplayed_ranges,
 )
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
+from pyspark_pykafka.progress.record import Record as Replayed
 
 BROKERS = {"kafka.bootstrap.servers": "b:1"}
 
@@ -72,3 +76,29 @@ def _headers() -> tuple[tuple[bytes, bytes], ...]:
     return tuple(
         (f"pykafka.deadletter.{name}".encode(), text.encode()) for name, text in reason.items()
     )
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        (None, (2, 9)),
+        (Replayed(5, topic_id="id"), (5, 9)),
+        (Replayed(1, topic_id="id"), (2, 9)),
+        (Replayed(9, topic_id="id"), None),
+        (Replayed(5), (5, 9)),
+        (Replayed(5, topic_id="old"), (2, 9)),
+        (Replayed(50, topic_id="old"), (2, 9)),
+    ],
+)
+def test_unreplayed_ranges(record: Replayed | None, expected: tuple[int, int] | None) -> None:
+    """
+    What follows the replayed offset is to be replayed; of a topic that was recreated since, all.
+    """
+    cluster = Cluster()
+    cluster.create_topic("dead", 9, log_start=2)
+    cluster.ids["dead"] = "id"
+    tp = TopicPartition("dead", 0)
+
+    ranges = unreplayed_ranges(cluster, "dead", {} if record is None else {tp: record})
+
+    assert ranges == ([OffsetRange(tp, *expected, "id")] if expected else [])
