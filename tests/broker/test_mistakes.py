@@ -4,13 +4,20 @@ Mistakes of new users are reported early, and named, in every way to use the for
 
 from __future__ import annotations
 
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.functions import udf
 from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster
 
+from pyspark_pykafka.spark.compat import SPARK_VERSION
+from pyspark_pykafka.spark.error_report import HIDE_TRACEBACK
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
@@ -21,15 +28,102 @@ READ = {**BROKERS, "subscribe": "t"}
 MISSPELT = {**READ, "startingOffset": "earliest"}
 TEXT = "'startingoffset' is not an option; did you mean 'startingOffsets'?"
 
+#: Spark's own lines around an error: the exception's class, and the SQLSTATE.
+SPARK_LINES = 2
+#: Where Spark describes the query whose error it reports, and the most lines that it takes.
+DESCRIPTION, DESCRIPTION_LINES = "=== Streaming Query ===", 16
+JAVA_STACK = re.compile(r"^\s+at |^Driver stacktrace:|^\s*$")
 
-def test_a_misspelt_option_is_found_at_load(spark: SparkSession) -> None:
+CREATE_VIEW = "CREATE TEMPORARY VIEW misspelt {columns} USING pykafka OPTIONS ({options})"
+CREATE_TABLE = "CREATE TABLE misspelt (value BINARY) USING pykafka"
+
+
+def sql_options(options: dict[str, str]) -> str:
     """
-    A misspelt option is reported by load(), before a query runs, in a batch and in a stream.
+    Return options as the list of a SQL statement.
     """
-    for reader in (spark.read, spark.readStream):
-        with pytest.raises(Exception, match="did you mean 'startingOffsets'") as raised:
-            reader.format("pykafka").options(**MISSPELT).load()
-        assert TEXT in str(raised.value)
+    return ", ".join(f"`{name}` '{value}'" for name, value in options.items())
+
+
+def report_of(error: Exception) -> list[str]:
+    """
+    Return the lines of an error's text without those in which Spark describes the streaming query.
+    """
+    report, _, description = str(error).strip().partition(DESCRIPTION)
+    assert len(description.splitlines()) <= DESCRIPTION_LINES
+    return report.splitlines()
+
+
+@pytest.fixture
+def no_names(spark: SparkSession) -> Iterator[None]:
+    """
+    Drop the view and the table of a test.
+    """
+    yield
+    spark.catalog.dropTempView("misspelt")
+    spark.sql("DROP TABLE IF EXISTS misspelt")
+
+
+@pytest.mark.parametrize("use", ["batch", "stream", "view"])
+@pytest.mark.usefixtures("no_names")
+def test_a_misspelt_option_is_found_at_load(spark: SparkSession, use: str) -> None:
+    """
+    A misspelt option is reported before a query runs: by load() of a batch or a stream, and when a
+    view is created. The report is one line of ours.
+    """
+
+    def create_view() -> None:
+        spark.sql(CREATE_VIEW.format(columns="", options=sql_options(MISSPELT)))
+
+    load: dict[str, Callable[[], object]] = {
+        "batch": spark.read.format("pykafka").options(**MISSPELT).load,
+        "stream": spark.readStream.format("pykafka").options(**MISSPELT).load,
+        "view": create_view,
+    }
+
+    with pytest.raises(Exception, match="did you mean 'startingOffsets'") as raised:
+        load[use]()
+    report = report_of(raised.value)
+    assert len([line for line in report if TEXT in line]) == 1
+    assert len(report) <= 1 + SPARK_LINES
+
+
+@pytest.mark.parametrize("use", ["batch", "stream", "view", "table"])
+@pytest.mark.usefixtures("no_names")
+def test_with_columns_a_misspelt_option_is_found_when_a_query_runs(
+    spark: SparkSession, checkpoint: str, use: str
+) -> None:
+    """
+    With the user's columns, a misspelt option is reported when the query runs, and as briefly.
+
+    Spark has the schema then, and starts no Python process that gets the options before it plans
+    the query: neither at load() nor when a view or a table is created.
+    """
+
+    def stream() -> None:
+        rows = spark.readStream.format("pykafka").schema("value BINARY").options(**MISSPELT).load()
+        writer = rows.writeStream.format("noop").option("checkpointLocation", checkpoint)
+        writer.start().awaitTermination(120)
+
+    def prepare() -> Callable[[], object]:
+        if use == "stream":
+            return stream
+        if use == "batch":
+            reader = spark.read.format("pykafka").schema("value BINARY")
+            return reader.options(**MISSPELT).load().collect
+        if use == "view":
+            options = sql_options(MISSPELT)
+            spark.sql(CREATE_VIEW.format(columns="(value BINARY)", options=options))
+            return spark.table("misspelt").collect
+        spark.sql(CREATE_TABLE)
+        return spark.read.options(**MISSPELT).table("misspelt").collect
+
+    run = prepare()
+    with pytest.raises(Exception, match="did you mean 'startingOffsets'") as raised:
+        run()
+    report = report_of(raised.value)
+    assert len([line for line in report if TEXT in line]) == 1
+    assert len(report) <= 1 + SPARK_LINES
 
 
 def test_a_write_needs_no_options_of_a_read(spark: SparkSession) -> None:
@@ -56,6 +150,7 @@ def test_a_mistake_of_a_stream_is_named(spark: SparkSession, tmp_path: Path) -> 
     with pytest.raises(Exception, match="minOffsetsPerTrigger is '9'; it must be") as raised:
         query.awaitTermination(60)
     assert "UnboundLocalError" not in str(raised.value)
+    assert len(report_of(raised.value)) <= 1 + SPARK_LINES
 
 
 def test_expected_errors_are_one_line(spark: SparkSession) -> None:
@@ -78,7 +173,7 @@ def test_expected_errors_are_one_line(spark: SparkSession) -> None:
         with pytest.raises(Exception, match=r"OptionsError: \[INVALID_OPTIONS\]") as raised:
             act()
         assert "Traceback" not in str(raised.value)
-        assert len(str(raised.value).strip().splitlines()) <= 3
+        assert len(report_of(raised.value)) <= 1 + SPARK_LINES
 
 
 class Refusing(Behaviour):
@@ -95,49 +190,101 @@ class Refusing(Behaviour):
         return response
 
 
-@pytest.mark.parametrize("use", ["batch", "stream", "write"])
+@pytest.mark.parametrize("use", ["batch", "stream", "write", "stream write"])
 def test_an_error_in_a_task_has_no_traceback(
     spark: SparkSession, checkpoint: str, use: str
 ) -> None:
     """
     An expected error on an executor is one line in Spark's report, in a batch, a stream and a
-    write; the Java lines around it are Spark's.
+    write. Only for streams before Spark 4.2, Spark adds the stack trace of its Java process.
     """
-    with StubCluster(Refusing(high_watermark=10_000)) as cluster:
-        options = {"kafka.bootstrap.servers": cluster.bootstrap}
-        read = {**options, "subscribe": "t", "startingOffsets": "earliest"}
+    with (
+        StubCluster(Refusing(high_watermark=10_000)) as cluster,
+        pytest.raises(Exception, match="TOPIC_AUTHORIZATION_FAILED") as raised,
+    ):
+        run_refused(spark, cluster, use, checkpoint)
 
-        def batch() -> object:
-            return spark.read.format("pykafka").options(**read).load().collect()
-
-        def stream() -> None:
-            rows = spark.readStream.format("pykafka").options(**read).load()
-            writer = rows.writeStream.format("noop").option("checkpointLocation", checkpoint)
-            writer.trigger(availableNow=True).start().awaitTermination(120)
-
-        def write() -> None:
-            rows = spark.range(1).selectExpr("'a' AS value").write.format("pykafka")
-            rows.options(**options, topic="t").mode("append").save()
-
-        with pytest.raises(Exception, match="TOPIC_AUTHORIZATION_FAILED") as raised:
-            {"batch": batch, "stream": stream, "write": write}[use]()
-
-    (line,) = {line for line in str(raised.value).splitlines() if "grant the permission" in line}
+    report = report_of(raised.value)
+    (line,) = (line for line in report if "grant the permission" in line)
     assert "AuthorizationError: [" in line
     assert "Traceback" not in str(raised.value)
+    if "stream" in use and SPARK_VERSION < (4, 2):
+        report = [line for line in report if not JAVA_STACK.match(line)]
+    assert len(report) <= 1 + SPARK_LINES
 
 
-def test_errors_of_users_keep_their_traceback(spark: SparkSession) -> None:
+def run_refused(spark: SparkSession, cluster: StubCluster, use: str, checkpoint: str) -> None:
     """
-    The connector's short reports do not affect the code around them.
+    Run a query whose tasks the brokers reject.
     """
-    with pytest.raises(Exception, match="did you mean"):
-        spark.read.format("pykafka").options(**MISSPELT).load()
-    frame = spark.range(1).select(udf(lambda _: 1 // 0, "int")("id"))
+    options = {"kafka.bootstrap.servers": cluster.bootstrap}
+    read = {**options, "subscribe": "t", "startingOffsets": "earliest"}
+    texts = spark.range(1).selectExpr("'a' AS value")
+    rate = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+    if use == "batch":
+        spark.read.format("pykafka").options(**read).load().collect()
+    elif use == "write":
+        texts.write.format("pykafka").options(**options, topic="t").mode("append").save()
+    else:
+        writer = (
+            spark.readStream.format("pykafka").options(**read).load().writeStream.format("noop")
+            if use == "stream"
+            else rate.selectExpr("'a' AS value")
+            .writeStream.format("pykafka")
+            .options(**options, topic="t")
+        )
+        writer = writer.option("checkpointLocation", checkpoint).trigger(availableNow=True)
+        writer.start().awaitTermination(120)
+
+
+def division_fails(spark: SparkSession) -> str:
+    """
+    Return the report of an error in a user's function that runs in many tasks.
+    """
+    rows = spark.range(0, 8, 1, numPartitions=8)
     with pytest.raises(Exception, match="ZeroDivisionError") as raised:
-        frame.collect()
-    assert "Traceback" in str(raised.value)
-    assert "in <lambda>" in str(raised.value)
+        rows.select(udf(lambda _: 1 // 0, "int")("id")).collect()
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("use", ["load", "batch", "write"])
+def test_errors_of_users_keep_their_traceback(
+    spark: SparkSession, checkpoint: str, use: str
+) -> None:
+    """
+    The connector's short reports do not affect the code around them: errors of users keep their
+    traceback, in the processes that Spark reuses for later tasks, too.
+    """
+    if use == "load":
+        with pytest.raises(Exception, match="did you mean"):
+            spark.read.format("pykafka").options(**MISSPELT).load()
+    else:
+        with (
+            StubCluster(Refusing(high_watermark=10_000)) as cluster,
+            pytest.raises(Exception, match="TOPIC_AUTHORIZATION_FAILED"),
+        ):
+            run_refused(spark, cluster, use, checkpoint)
+
+    variable = udf(lambda _: os.environ.get(HIDE_TRACEBACK))
+    rows = spark.range(0, 8, 1, numPartitions=8).select(variable("id")).distinct().collect()
+    assert [row[0] for row in rows] == [None]
+    report = division_fails(spark)
+    assert "Traceback" in report
+    assert "in <lambda>" in report
+
+
+def test_a_write_from_another_thread_needs_register(spark: SparkSession) -> None:
+    """
+    Spark finds no data source for a write in a thread that has not called register, and says
+    DATA_SOURCE_NOT_FOUND, as the page on operations does.
+    """
+
+    def save() -> None:
+        rows = spark.range(1).selectExpr("'a' AS value").write.format("pykafka")
+        rows.options(**BROKERS, topic="t").mode("append").save()
+
+    with ThreadPoolExecutor(1) as threads, pytest.raises(Exception, match="DATA_SOURCE_NOT_FOUND"):
+        threads.submit(save).result()
 
 
 @pytest.mark.parametrize(

@@ -103,6 +103,19 @@ def test_a_reported_error_begins_with_its_condition(error: PykafkaError, text: s
     assert str(pickle.loads(pickle.dumps(error))) == text  # noqa: S301 (our own bytes)
 
 
+def test_several_mistakes_have_a_line_each() -> None:
+    """
+    Wrong options are reported together: a heading with the condition, and a line for each mistake.
+    """
+    error = OptionsError(("a is 'b'; it must be: c", "'d' is not an option", "e is missing"))
+    with pytest.raises(OptionsError):
+        Adapter().fail(error)
+
+    heading, *lines = str(error).splitlines()
+    assert heading.startswith("[INVALID_OPTIONS] ")
+    assert lines == [f"- {mistake}" for mistake in error.mistakes]
+
+
 def test_the_text_of_an_error_is_bounded() -> None:
     """
     Neither its beginning nor the advice at its end is lost, and the attributes are complete.
