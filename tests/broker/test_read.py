@@ -11,9 +11,10 @@ import pytest
 from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import AdminClient
 from pyspark.sql.functions import spark_partition_id
-from tests.support.streams import recreate_topic
+from tests.support.streams import add_partitions, recreate_topic
 
 from pyspark_pykafka import register
+from pyspark_pykafka.spark.compat import KEEPS_BATCH_PLAN
 from pyspark_pykafka.testing import KafkaCluster, Record
 
 if TYPE_CHECKING:
@@ -150,6 +151,113 @@ def test_a_recreated_topic_is_not_read_by_an_old_plan(
                 frame.collect()
 
     assert [bytes(row.value) for row in load(**options).collect()] == [b"new"] * 9
+
+
+@pytest.mark.smoke
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"minPartitions": 3},
+        {"startingOffsets": "-9"},
+        {"latestPerKey": "true"},
+        {"engine": "librdkafka"},
+    ],
+    ids=["plain", "split", "last offsets", "latest per key", "librdkafka"],
+)
+def test_added_partitions(
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    load: Callable[..., DataFrame],
+    options: dict[str, Any],
+) -> None:
+    """
+    Each query on a DataFrame or view reads the partitions that the topic has then, as with the JVM
+    connector, although Spark 4.1 and later plan only the first one.
+    """
+    name = topic()
+    kafka_cluster.produce(name, [Record(b"a", b"%d" % key) for key in range(6)])
+    frame = load(subscribe=name, **options)
+    frame.createOrReplaceTempView("grows")
+    view = frame.sparkSession.sql("SELECT partition FROM grows WHERE value = 'b'")
+    assert (frame.count(), view.count()) == (6, 0)
+
+    add_partitions(kafka_cluster, name, 3)
+    added = [(1, b"x"), (2, b"y"), (2, b"z")]
+    kafka_cluster.produce(name, [Record(b"b", key, partition) for partition, key in added])
+
+    assert frame.count() == 9
+    assert sorted(row.partition for row in view.collect()) == [1, 2, 2]
+    assert frame.union(frame).count() == 18
+
+
+@pytest.mark.skipif(not KEEPS_BATCH_PLAN, reason="Spark 4.0 resolves the options for each query")
+def test_relative_positions_of_a_frame_that_is_used_again(
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    load: Callable[..., DataFrame],
+    spark: SparkSession,
+) -> None:
+    """
+    A start or end relative to the present stays where the first query on a DataFrame found it. A
+    new load() moves it, and so does a query that pushes a filter down.
+    """
+    name = topic()
+    kafka_cluster.produce(name, [Record(b"a")] * 6)
+    options = {"subscribe": name, "startingOffsets": "-5"}
+    last, earlier = load(**options), load(subscribe=name, endingOffsets="-2 offsets")
+    assert (last.count(), earlier.count()) == (5, 4)
+
+    kafka_cluster.produce(name, [Record(b"b")] * 3)
+
+    assert (last.count(), earlier.count()) == (8, 4)
+    assert load(**options).count() == 5
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        assert last.where("offset >= 0").count() == 5
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+def test_topics_that_match_later(
+    topic: Callable[..., str], kafka_cluster: KafkaCluster, load: Callable[..., DataFrame]
+) -> None:
+    """
+    A DataFrame with subscribePattern reads topics created after its first query, even if no topic
+    matched then.
+    """
+    prefix = topic()
+    frame = load(subscribePattern=f"^{prefix}-")
+    assert frame.count() == 0
+
+    for name in (f"{prefix}-a", f"{prefix}-b"):
+        kafka_cluster.create_topic(name)
+        kafka_cluster.produce(name, [Record(b"x")] * 2)
+
+    assert sorted(row.topic[-1] for row in frame.collect()) == ["a", "a", "b", "b"]
+
+
+@pytest.mark.skipif(not KEEPS_BATCH_PLAN, reason="Spark 4.0 resolves the options for each query")
+def test_added_partitions_of_a_read_with_fixed_limits(
+    topic: Callable[..., str], kafka_cluster: KafkaCluster, load: Callable[..., DataFrame]
+) -> None:
+    """
+    A read whose options name its partitions or its end stays the same when partitions are added.
+    """
+    name = topic()
+    kafka_cluster.produce(name, [Record(b"a")] * 6)
+    first = json.dumps({name: {"0": 2}})
+    frames = [
+        load(subscribe=name, startingOffsets=first),
+        load(subscribe=name, endingOffsets=first),
+        load(assign=json.dumps({name: [0]})),
+    ]
+    assert [frame.count() for frame in frames] == [4, 2, 6]
+
+    add_partitions(kafka_cluster, name, 2)
+    kafka_cluster.produce(name, [Record(b"b", partition=1)])
+
+    assert [frame.count() for frame in frames] == [4, 2, 6]
 
 
 @pytest.mark.smoke

@@ -30,6 +30,17 @@ def metadata_client(options: SourceOptions) -> MetadataClient:
     return MetadataClient(backend, options.fetch_offset_retry, partial(committed_offsets, options))
 
 
+def task_metadata_client(options: SourceOptions) -> MetadataClient:
+    """
+    Return the metadata client of a task, which has no access to committed offsets.
+    """
+    # Imported here, since most tasks need no metadata besides that of their partition.
+    from pyspark_pykafka.engines.metadata import MetadataClient
+
+    backend = metadata_backend(options.kafka, options.isolation_level, options.engine)
+    return MetadataClient(backend, options.fetch_offset_retry)
+
+
 def fetch_settings(options: SourceOptions, schema: pa.Schema) -> FetchSettings:
     """
     Return the settings with which a task reads the columns of a schema, besides its offset range.

@@ -141,6 +141,31 @@ def may_start_at_latest(limit: OffsetLimit) -> bool:
     )
 
 
+def start_of_added(
+    limit: OffsetLimit, topic: str, fallback: int | None = None
+) -> int | Position | None:
+    """
+    Return where ``limit`` starts a partition that is added to a topic after the partitions were
+    resolved; ``fallback`` if it covers only the partitions that it names.
+    """
+    if isinstance(limit, Earliest | Latest):
+        return EARLIEST if isinstance(limit, Earliest) else LATEST
+    if isinstance(limit, GlobalTimestamp):
+        return AtTime(limit.timestamp_ms)
+    if isinstance(limit, SpecificOffsets):
+        return dict(limit.topics).get(topic, fallback)
+    return fallback if isinstance(limit, Committed | SpecificTimestamps) else limit
+
+
+def ends_at_latest(limit: OffsetLimit, topic: str) -> bool:
+    """
+    Whether ``limit`` is the log's end for any partition of a topic.
+    """
+    if isinstance(limit, SpecificOffsets):
+        return dict(limit.topics).get(topic) == LATEST
+    return isinstance(limit, Latest)
+
+
 def _positions(limit: OffsetLimit) -> list[object]:
     if isinstance(limit, SpecificOffsets):
         return [*dict(limit.offsets).values(), *dict(limit.topics).values()]

@@ -5,6 +5,8 @@ Spark's reader of a batch query: plans ranges on the driver, reads them on the e
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
@@ -13,13 +15,18 @@ from pyspark_pykafka.engines.selection import check_topic, fetch
 from pyspark_pykafka.formats.record_decoder import decode_records
 from pyspark_pykafka.formats.record_format import record_format
 from pyspark_pykafka.offsets import TopicPartition
-from pyspark_pykafka.source.factory import fetch_settings, metadata_client
+from pyspark_pykafka.source.added_partitions import ranges_of, with_last_range
+from pyspark_pykafka.source.factory import (
+    fetch_settings,
+    metadata_client,
+    task_metadata_client,
+)
 from pyspark_pykafka.source.filter_pushdown import FilterPushdown
 from pyspark_pykafka.source.latest_per_key import latest_records
 from pyspark_pykafka.source.offset_limits import resolve_end, resolve_sentinels, resolve_start
 from pyspark_pykafka.source.plan_log import log_plan
 from pyspark_pykafka.source.planner import SplitPolicy, plan_batch
-from pyspark_pykafka.spark.compat import supported_filters
+from pyspark_pykafka.spark.compat import KEEPS_BATCH_PLAN, supported_filters
 from pyspark_pykafka.spark.error_report import reports_errors
 from pyspark_pykafka.spark.worker import freeze_loaded_modules, micro_batch_id
 
@@ -30,8 +37,9 @@ if TYPE_CHECKING:
     from pyspark.sql.datasource import Filter
 
     from pyspark_pykafka.engines.contract import FetchSettings
+    from pyspark_pykafka.engines.metadata import MetadataClient
     from pyspark_pykafka.formats.record_format import RecordFormat
-    from pyspark_pykafka.offsets import OffsetRange
+    from pyspark_pykafka.offsets import Assignment, OffsetRange
     from pyspark_pykafka.options import SourceOptions
 
 
@@ -59,18 +67,19 @@ class KafkaBatchReader(DataSourceReader):
         Plan one input partition for each offset range, on the driver.
 
         Spark 4.0 calls this once per query. Later versions keep the plan for all queries on the
-        same DataFrame or view, unless they push filters down.
+        same DataFrame or view, and plan again only to push filters down.
         """
         check_dead_letter_topic(self._format, self._settings)
-        ranges = self._plan()
-        log_plan(ranges, str(self._filters))
-        return [InputPartition(r) for r in ranges]
-
-    def _plan(self) -> list[OffsetRange]:
-        options = self._options
-        client = metadata_client(options)
+        client = metadata_client(self._options)
         # The ids first: offsets of a topic that is recreated meanwhile are then not read.
-        assigned = client.assignment(options.strategy)
+        assigned = client.assignment(self._options.strategy)
+        ranges = self._plan(assigned, client)
+        log_plan(ranges, str(self._filters))
+        values = with_last_range(ranges, assigned, self._options) if KEEPS_BATCH_PLAN else ranges
+        return [InputPartition(value) for value in values]
+
+    def _plan(self, assigned: Assignment, client: MetadataClient) -> list[OffsetRange]:
+        options = self._options
         tps = assigned.partitions
         starts = resolve_start(
             options.starting_offsets, tps, client, options.starting_offsets_fallback
@@ -89,10 +98,15 @@ class KafkaBatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """
-        Yield the records of one offset range, on an executor.
+        Yield the records of one offset range, on an executor; the task of the last range also reads
+        partitions that were added since the plan.
         """
+        value = None if partition is None else partition.value
         read = latest_records if self._options.latest_per_key else fetch
-        return read_range(partition, self._settings, self._format, read)
+        ranges = ranges_of(value, self._options, partial(task_metadata_client, self._options))
+        return chain.from_iterable(
+            read_range(InputPartition(r), self._settings, self._format, read) for r in ranges
+        )
 
 
 @reports_errors

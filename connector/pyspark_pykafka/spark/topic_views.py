@@ -38,7 +38,9 @@ def mount(
     ``spark.read.schema``. Returns the names of the views, in order.
 
     The views belong to the session ``spark``: Spark does not pass the options of permanent tables
-    to data sources. Each query on a view resolves its offsets anew::
+    to data sources. Each query on a view reads the records and partitions that the topic has then.
+    From Spark 4.1 on a start or end other than ``earliest`` and ``latest`` stays where the view's
+    first query found it, and new topics have no view; call ``mount`` again for both::
 
         from pyspark_pykafka import mount
 

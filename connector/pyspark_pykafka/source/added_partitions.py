@@ -1,0 +1,146 @@
+"""
+Reads the partitions that were added after a batch read was planned.
+
+Spark 4.1 and later plan a DataFrame or view once, for all queries on it. Tasks resolve EARLIEST and
+LATEST, so each query sees new records. For the same reason the task of a plan's last range looks
+for partitions that the plan does not have. A plan whose end is fixed, or whose options name the
+partitions, stays as it is.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from pyspark_pykafka.offsets import LATEST, OffsetRange, format_partitions
+from pyspark_pykafka.options import Assign, SpecificOffsets, Subscribe
+from pyspark_pykafka.source.offset_limits import (
+    OffsetSource,
+    ends_at_latest,
+    resolve_start,
+    start_of_added,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+    from pyspark_pykafka.offsets import Assignment
+    from pyspark_pykafka.options import Position, SourceOptions, Strategy
+
+logger = logging.getLogger("pyspark_pykafka")
+
+# Stands for any topic that did not exist when the read was planned.
+_NEW_TOPIC = ""
+
+
+class TopicLookup(OffsetSource, Protocol):
+    """
+    An :class:`OffsetSource` that also knows which partitions exist: :class:`MetadataClient`.
+    """
+
+    def assignment(self, strategy: Strategy) -> Assignment:
+        """
+        Return the existing partitions that a strategy selects.
+        """
+
+    def existing(self, topics: Iterable[str]) -> Assignment:
+        """
+        Return the partitions of the topics, without topics that do not exist.
+        """
+
+
+@dataclass(frozen=True, slots=True)
+class LastRange:
+    """
+    The last range of a plan, None if the plan is empty; and the plan's number of partitions and id
+    of each topic.
+    """
+
+    range: OffsetRange | None
+    partition_counts: Mapping[str, int]
+    topic_ids: Mapping[str, str]
+
+
+def with_last_range(
+    ranges: Sequence[OffsetRange], assigned: Assignment, options: SourceOptions
+) -> list[OffsetRange | LastRange]:
+    """
+    Return the values of a plan's input partitions; the last one tells its task which partitions
+    the plan has, those of ``assigned``, if later ones belong to the read.
+    """
+    partition_counts = Counter(tp.topic for tp in assigned.partitions)
+    if not may_have_added(options, partition_counts):
+        return [*ranges]
+    last = ranges[-1] if ranges else None
+    topic_ids = dict(assigned.topic_ids)
+    return [*ranges[:-1], LastRange(last, dict(partition_counts), topic_ids)]
+
+
+def may_have_added(options: SourceOptions, topics: Iterable[str]) -> bool:
+    """
+    Whether the read includes partitions that are added to its ``topics`` later, or new topics.
+    """
+    # A plan that filters narrow is, as the user promises, for one query.
+    if isinstance(options.strategy, Assign) or options.push_down_filters:
+        return False
+    is_closed = isinstance(options.strategy, Subscribe)
+    candidates = {*topics} if is_closed else {*topics, _NEW_TOPIC}
+    return any(_start_of_added(options, topic) is not None for topic in candidates)
+
+
+def ranges_of(
+    value: OffsetRange | LastRange | None,
+    options: SourceOptions,
+    lookup: Callable[[], TopicLookup],
+) -> Iterator[OffsetRange]:
+    """
+    Yield the ranges that the task of an input partition reads; added partitions come last.
+
+    Metadata is requested once the range before has been read. Raises the errors of
+    :mod:`pyspark_pykafka.errors`.
+    """
+    own = value.range if isinstance(value, LastRange) else value
+    if own is not None:
+        yield own
+    if isinstance(value, LastRange):
+        yield from _added_ranges(value, options, lookup())
+
+
+def _added_ranges(
+    plan: LastRange, options: SourceOptions, lookup: TopicLookup
+) -> list[OffsetRange]:
+    existing = _existing(options.strategy, lookup)
+    ids = existing.topic_ids
+    starts = {
+        tp: start
+        for tp in existing.partitions
+        if tp.partition >= plan.partition_counts.get(tp.topic, 0)
+        # A topic that was recreated is reported by the tasks that read its ranges.
+        and plan.topic_ids.get(tp.topic) in {None, ids.get(tp.topic)}
+        and (start := _start_of_added(options, tp.topic)) is not None
+    }
+    if not starts:
+        return []
+    logger.info("reading partitions added since the plan, too: %s", format_partitions(starts))
+    # Unlike the options' own limit, this one never fails for a partition without a later record.
+    limit = SpecificOffsets(tuple(starts.items()))
+    offsets = resolve_start(limit, sorted(starts), lookup)
+    return [OffsetRange(tp, offsets[tp], LATEST, ids.get(tp.topic)) for tp in sorted(offsets)]
+
+
+def _existing(strategy: Strategy, lookup: TopicLookup) -> Assignment:
+    if isinstance(strategy, Subscribe):
+        # A topic that was deleted is reported by the tasks that read its ranges.
+        return lookup.existing(strategy.topics)
+    return lookup.assignment(strategy)
+
+
+def _start_of_added(options: SourceOptions, topic: str) -> int | Position | None:
+    """
+    Return where a partition added to a topic starts; None if the read does not include it.
+    """
+    if not ends_at_latest(options.ending_offsets, topic):
+        return None
+    return start_of_added(options.starting_offsets, topic, options.starting_offsets_fallback)
