@@ -307,6 +307,24 @@ def test_aged_out_start_is_data_loss(
         read(name, 10, 40)
 
 
+def test_a_range_before_the_log_start_is_data_loss(
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    read: Callable[..., list[dict[str, Any]]],
+) -> None:
+    """
+    A range from earliest to an offset before the log start is data loss, or empty.
+    """
+    name = topic()
+    kafka_cluster.produce(name, [Record(b"%d" % i) for i in range(50)])
+    age_out(kafka_cluster, name, 30)
+
+    assert read(name, EARLIEST, 20, fail_on_data_loss=False) == []
+    assert read(name, EARLIEST, 30) == []
+    with pytest.raises(DataLossError, match="the log starts at offset 30. Up to 20 records"):
+        read(name, EARLIEST, 20)
+
+
 def age_out(cluster: KafkaCluster, topic: str, before: int) -> None:
     """
     Delete the records before an offset.

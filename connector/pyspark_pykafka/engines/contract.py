@@ -103,26 +103,35 @@ class FetchSettings:
 
 
 def resolve_range(
-    requested: OffsetRange, watermarks: Watermarks, epoch: int = NO_EPOCH
+    requested: OffsetRange,
+    watermarks: Watermarks,
+    epoch: int = NO_EPOCH,
+    *,
+    fail_on_data_loss: bool,
 ) -> OffsetRange:
     """
     Return the range with EARLIEST and LATEST replaced by the log's offsets.
 
-    ``epoch`` is the leader epoch in which the leader returned the watermarks. Raises
-    :class:`OffsetsError` if the resolved range ends before it starts.
+    ``epoch`` is the leader epoch in which the leader returned the watermarks. A log that starts
+    after the end of a range from EARLIEST is data loss, reported as by :func:`report_data_loss`;
+    the range is empty then. Raises :class:`OffsetsError` for a start beyond the end of the log.
     """
-    visible_end = watermarks.visible_end
+    log_start, visible_end = watermarks
+    start = log_start if requested.start == EARLIEST else requested.start
     end = visible_end if requested.end == LATEST else requested.end
+    if requested.start == EARLIEST and 0 <= requested.end < log_start:
+        # The range existed when it was planned: the first part of a split, or the user's end.
+        reason = f"the log starts at offset {log_start}"
+        report_data_loss(requested, 0, end, reason, fail=fail_on_data_loss)
+        start = end
     resolved = replace(
-        requested,
-        start=watermarks.log_start if requested.start == EARLIEST else requested.start,
-        end=end,
-        end_epoch=epoch if end <= visible_end else NO_EPOCH,
+        requested, start=start, end=end, end_epoch=epoch if end <= visible_end else NO_EPOCH
     )
     if resolved.size < 0:
         msg = (
             f"{requested} starts at {resolved.start} and ends at {resolved.end}: the start offset "
-            "must not lie beyond the end; the topic holds fewer records than the options assume"
+            "must not lie beyond the end; the topic holds fewer records than the options assume, "
+            "or it was deleted and recreated since the read was planned"
         )
         raise OffsetsError("UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET", msg)
     return resolved

@@ -52,8 +52,7 @@ def range_in_log(requested: OffsetRange, settings: FetchSettings) -> OffsetRange
     which the log was seen up to the range's end.
 
     Returns ``requested`` if the partition does not exist, or if another topic has the name than the
-    planned one: the engine reports that. Raises :class:`OffsetsError` if the range ends before it
-    starts.
+    planned one: the engine reports that. Raises as :func:`resolve_range` does.
     """
     tp, client = requested.tp, _metadata_client(settings)
     try:
@@ -67,7 +66,8 @@ def range_in_log(requested: OffsetRange, settings: FetchSettings) -> OffsetRange
     if tp not in starts or tp not in ends.offsets:
         return requested
     watermarks = Watermarks(starts[tp], ends.offsets[tp])
-    resolved = resolve_range(requested, watermarks, ends.epochs.get(tp, NO_EPOCH))
+    epoch, fail = ends.epochs.get(tp, NO_EPOCH), settings.fail_on_data_loss
+    resolved = resolve_range(requested, watermarks, epoch, fail_on_data_loss=fail)
     return replace(resolved, topic_id=topic_id)
 
 

@@ -155,6 +155,9 @@ def _resolve(
 ) -> OffsetRange:
     if requested.resolved:
         return requested
-    if confirmed is not None:
-        return resolve_range(requested, confirmed.watermarks)
-    return resolve_range(requested, request_watermarks(client, requested, settings))
+    watermarks = (
+        request_watermarks(client, requested, settings)
+        if confirmed is None
+        else confirmed.watermarks
+    )
+    return resolve_range(requested, watermarks, fail_on_data_loss=settings.fail_on_data_loss)

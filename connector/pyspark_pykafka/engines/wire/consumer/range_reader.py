@@ -87,16 +87,17 @@ def fetch_from(
     topic_id = None if requested.topic_id is None else _uuid(requested.topic_id)
     partition = PartitionFetcher(cluster, requested.tp, settings.isolation_level, topic_id)
     fetcher = RetryingFetcher(partition, settings.poll_timeout_ms, settings.max_throttle_seconds)
-    resolved = requested if requested.resolved else _resolve(requested, fetcher)
+    fail = settings.fail_on_data_loss
+    resolved = requested if requested.resolved else _resolve(requested, fetcher, fail=fail)
     if resolved is None:
-        report_lost_topic(requested, fail=settings.fail_on_data_loss)
+        report_lost_topic(requested, fail=fail)
         return
     partition.log_check = LogCheck(resolved.tp, resolved.end, resolved.end_epoch)
     if resolved.size > 0:
         yield from _RangeReader(fetcher, settings, cluster.config, resolved).batches()
 
 
-def _resolve(requested: OffsetRange, fetcher: RetryingFetcher) -> OffsetRange | None:
+def _resolve(requested: OffsetRange, fetcher: RetryingFetcher, *, fail: bool) -> OffsetRange | None:
     """
     Return the range with offsets of the log, or None if the planned topic no longer exists.
     """
@@ -104,7 +105,8 @@ def _resolve(requested: OffsetRange, fetcher: RetryingFetcher) -> OffsetRange | 
     if watermarks is None:
         return None
     try:
-        resolved = resolve_range(requested, watermarks, fetcher.partition.epoch)
+        epoch = fetcher.partition.epoch
+        resolved = resolve_range(requested, watermarks, epoch, fail_on_data_loss=fail)
     except OffsetsError:
         if fetcher.has_one_topic():
             raise
