@@ -168,9 +168,8 @@ class Ledger:
         if any(counted == entry for _, counted in counting):
             return
         msg = (
-            f"the {command} has no effect: meanwhile a driver decided to commit a micro-batch, as "
-            f"the ledger {self.tp} shows; stop the query, and run pykafka transactions {command} "
-            "again"
+            f"pykafka transactions {command} had no effect: meanwhile a driver decided to commit a "
+            f"micro-batch, as the ledger {self.tp} shows; stop the query, and run the command again"
         )
         raise ConcurrentWriteError("EXACTLY_ONCE_CONCURRENT_WRITE", msg)
 

@@ -143,9 +143,11 @@ def test_a_command_that_was_overtaken_has_no_effect() -> None:
     """
     with empty_ledger() as (_, ledger):
         ledger.append(Intent("q", 7, "w", 1, 1))
-        with pytest.raises(ConcurrentWriteError, match="the release has no effect") as raised:
+        with pytest.raises(
+            ConcurrentWriteError, match="transactions release had no effect"
+        ) as raised:
             ledger.append_command(Release("q", 0, "a"), "release")
-        assert "stop the query, and run pykafka transactions release again" in str(raised.value)
+        assert "stop the query, and run the command again" in str(raised.value)
         ledger.append_command(Release("q", ledger.high_watermark(), "b"), "release")
 
 
