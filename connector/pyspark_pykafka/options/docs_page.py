@@ -79,7 +79,7 @@ def page() -> str:
     Return the whole page as Markdown.
     """
     reading = [option for option in OPTIONS if option.scope & Scope.READ]
-    writing = [option for option in OPTIONS if (option.scope | option.no_effect) & Scope.WRITE]
+    writing = [option for option in OPTIONS if option.scope & Scope.WRITE]
     parts = [
         _HEAD,
         f"## Reading\n\n{_READING}",

@@ -150,8 +150,8 @@ POLL_TIMEOUT = Option(
 FETCH_OFFSET_RETRIES = Option(
     "fetchOffset.numRetries",
     whole_number(0),
-    "How often the driver requests offsets before it fails, at least once; and how often a task"
-    " retries when the log ends before its range does.",
+    "Number of attempts of the driver to read offsets; 0 means 1. Also the number of retries of a "
+    "task whose offset range ends beyond the end of the log; the engine `wire` makes at least 2.",
     Scope.READ,
     default="3",
 )
@@ -181,9 +181,10 @@ MAX_OFFSETS_PER_PARTITION = Option(
 MAX_BYTES_PER_TRIGGER = Option(
     "maxBytesPerTrigger",
     byte_size(1 << 20, 1 << 50),
-    "Approximate maximum size of a micro-batch in bytes, compressed as in the log; estimated "
-    "from samples of the records of up to 64 partitions; those that cannot be sampled count as "
-    "average. Requires the engine `wire`.",
+    "Approximate maximum size of a micro-batch, in bytes as compressed in the log. The sizes of "
+    "records are estimated: the 64 partitions with the largest backlogs are sampled. Records of "
+    "other partitions, and of those that cannot be sampled, count as average. Requires the engine "
+    "`wire`.",
     Scope.STREAM_READ,
     no_effect=Scope.BATCH_READ,
 )
@@ -206,8 +207,9 @@ MAX_TRIGGER_DELAY = Option(
 MIN_PARTITIONS = Option(
     "minPartitions",
     whole_number(1),
-    "Minimum number of tasks, met approximately by splitting offset ranges. By default each Kafka "
-    "partition is one task.",
+    "Minimum number of tasks, met approximately by splitting offset ranges. By default there is "
+    "one task for each partition that has records to read. A micro-batch of up to 5,000 offsets in "
+    "up to 32 partitions is usually a single task.",
     Scope.READ,
 )
 MAX_RECORDS_PER_PARTITION = Option(
