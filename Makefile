@@ -65,7 +65,7 @@ proof: $(READY)  ## write docs/proof.md from soak.json, or from the results in t
 	@$(RUN) python -m tests.soak.report $(wildcard soak.json)
 
 browser: $(READY) docs  ## look at the page and the documentation in a headless Chromium, which must be installed
-	@$(RUN) python -m pytest --browser tests/browser $(ARGS)
+	@$(RUN) python -m pytest --browser --require-broker tests/browser $(ARGS)
 
 promtool: $(READY)  ## evaluate the alert rules and the dashboard's queries with promtool, which must be installed
 	@$(RUN) python -m pytest --promtool tests/promtool $(ARGS)

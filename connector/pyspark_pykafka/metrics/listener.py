@@ -15,7 +15,7 @@ from pyspark_pykafka.audit.report import Verdict
 from pyspark_pykafka.errors import OptionsError, check_values
 from pyspark_pykafka.metrics.broker_offsets import BrokerOffsets, BrokerOffsetsThread
 from pyspark_pykafka.metrics.log_line import log_line
-from pyspark_pykafka.metrics.progress_event import error_name, parse_batch
+from pyspark_pykafka.metrics.progress_event import error_line, error_name, parse_batch
 from pyspark_pykafka.metrics.query_metrics import QueryMetrics
 from pyspark_pykafka.ui.driver_source import page_of_driver
 from pyspark_pykafka.ui.server import Content, PageServer
@@ -177,7 +177,7 @@ class MetricsListener(StreamingQueryListener):
         error = None
         if text:
             name = error_name(text, getattr(event, "errorClassOnException", None))
-            error = (name, text.split("\n", 1)[0])
+            error = (name, error_line(text))
         self._metrics.end(str(event.id), error, time.time())
         self._logged.pop(str(event.id), None)
 

@@ -32,6 +32,8 @@ LATEST = "latestOffset"
 _PLANNING = frozenset({LATEST, "walCommit"})
 
 _PYKAFKA_ERROR = re.compile(r"pyspark_pykafka\.errors\.(\w+)")
+# An exception after a traceback: the first line that is not indented.
+_RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)")
 _ERROR_NAME = re.compile(r"\A(?:[\w$]+\.)*([\w$]*(?:Exception|Error))\b")
 
 
@@ -168,3 +170,14 @@ def error_name(text: str, condition: str | None) -> str:
         return condition
     match = _ERROR_NAME.match(text)
     return match[1] if match else "unknown"
+
+
+def error_line(text: str) -> str:
+    """
+    Return one line for an error that ended a query: the exception of the last Python traceback in
+    the text, or the first line if there is none.
+
+    The first line of an error in a function of ``foreachBatch`` only says that a proxy failed.
+    """
+    raised = _RAISED.findall(text)
+    return raised[-1] if raised else text.split("\n", 1)[0]

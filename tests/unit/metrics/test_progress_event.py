@@ -9,7 +9,7 @@ import json
 import pytest
 from tests.support.progress_events import NEW_BATCH, REPLAYED_BATCH, progress
 
-from pyspark_pykafka.metrics.progress_event import error_name, parse_batch
+from pyspark_pykafka.metrics.progress_event import error_line, error_name, parse_batch
 from pyspark_pykafka.offsets import TopicPartition
 
 TP = TopicPartition("t", 0)
@@ -111,3 +111,29 @@ def test_error_name(text: str, condition: str | None, name: str) -> None:
     An error is named by the connector's class, else by Spark's condition, else by its class.
     """
     assert error_name(text, condition) == name
+
+
+TRACEBACK = 'Traceback (most recent call last):\n  File "job.py", line 3, in f\n    g()\n    ~^^\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ("org.X: no\n\tat org.X.run(X.scala:1)", "org.X: no"),
+        (
+            f"py4j.Py4JException: Message: {TRACEBACK}RuntimeError: no flights\n\n\tat py4j.P",
+            "RuntimeError: no flights",
+        ),
+        (
+            f"X: {TRACEBACK}KeyError: 7\n\nThe above\n\n{TRACEBACK}ValueError: no flight\nnumber 7",
+            "ValueError: no flight",
+        ),
+        (f"org.X: failed: {TRACEBACK}", "org.X: failed: Traceback (most recent call last):"),
+    ],
+)
+def test_line_of_an_error(text: str, line: str) -> None:
+    """
+    An error is shown by the exception that Python raised, where there is a traceback, else by its
+    first line.
+    """
+    assert error_line(text) == line
