@@ -134,6 +134,27 @@ def test_failed_first_batch_keeps_its_start(
     assert query.drain() == texts(10, 15)
 
 
+def test_failed_first_batch_restarts_after_partitions_were_added(
+    stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    A failed first batch is read again from its start, although the partitions that the options name
+    are no longer all of the topic's.
+    """
+    name = topic()
+    kafka_cluster.produce(name, values(0, 10))
+    query = stream(subscribe=name, startingOffsets=json.dumps({name: {"0": 4}}))
+    query.fail = True
+    running = query.start(processingTime="100 milliseconds")
+    with pytest.raises(Exception, match="planted failure"):
+        running.awaitTermination(60)
+    query.fail = False
+    add_partitions(kafka_cluster, name, 2)
+    kafka_cluster.produce(name, [Record(b"0010", partition=1)])
+
+    assert query.drain() == texts(4, 11)
+
+
 @driver_and_tasks
 def test_lost_commit_log_entry_replays_the_batch(
     stream: Callable[..., Stream],

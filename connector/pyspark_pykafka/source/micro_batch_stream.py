@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.log_truncation import epochs_at
-from pyspark_pykafka.errors import OffsetsError
+from pyspark_pykafka.errors import OffsetsError, PykafkaError
 from pyspark_pykafka.offsets import (
     EARLIEST,
     LATEST,
@@ -93,6 +93,8 @@ class MicroBatchStream:
         self._admission = Admission(self._policy, bytes_per_offset, now)
         self._split = SplitPolicy(options.min_partitions, options.max_records_per_partition)
         self._initial: StreamOffset | None = None
+        #: Why the start of a new query cannot be resolved; a restarted query does not need it.
+        self._start_error: PykafkaError | None = None
         self._fixed_end: StreamOffset | None = None
         self._identity: QueryIdentity | None = None
         self._latest: StreamOffset | None = None
@@ -130,10 +132,17 @@ class MicroBatchStream:
     def initial_offset(self) -> Document:
         """
         Return the start of a new query; Spark calls this again after a failed first batch.
+
+        That batch has its start in the checkpoint, and the options may no longer match the
+        partitions. So an error that concerns the start is raised once it turns out to be needed.
         """
         if self._initial is None:
-            fixed = self._fixed_end
-            self._initial = self._start() if fixed is None else self._start_limited_to(fixed)
+            try:
+                self._initial = self._resolve_start()
+            except PykafkaError as error:
+                if error.retriable:
+                    raise
+                self._initial, self._start_error = StreamOffset({}), error
         return self._initial.to_json()
 
     def is_initial(self, start: Document) -> bool:
@@ -142,6 +151,10 @@ class MicroBatchStream:
         """
         # No batch ends with this document: the end of the first batch also contains its start.
         return self._initial is not None and start == self._initial.to_json()
+
+    def _resolve_start(self) -> StreamOffset:
+        fixed = self._fixed_end
+        return self._start() if fixed is None else self._start_limited_to(fixed)
 
     def prepare_for_available_now(self) -> None:
         """
@@ -174,13 +187,10 @@ class MicroBatchStream:
 
     def _start_if_new(self) -> StreamOffset | None:
         """
-        Return the start of the query in case it is new; None if the options' start is invalid.
+        Return the start of the query in case it is new; None if it cannot be resolved.
         """
-        try:
-            return StreamOffset.from_json(self.initial_offset())
-        except OffsetsError:
-            # A new query gets the error when Spark calls initialOffset; others do not need a start.
-            return None
+        initial = StreamOffset.from_json(self.initial_offset())
+        return initial if self._start_error is None else None
 
     def latest_offset(self, start: Document, *, limited: bool = True) -> Document:
         """
@@ -190,7 +200,9 @@ class MicroBatchStream:
         """
         start_offset = self._with_identity(StreamOffset.from_json(start))
         is_initial = self.is_initial(start)
-        if not is_initial:
+        if is_initial:
+            self._check_start()
+        else:
             # A failed batch ends this process, so the previous batch has succeeded.
             self._progress.record_completed(start_offset)
         self._latest = self._latest_after(start_offset)
@@ -274,6 +286,8 @@ class MicroBatchStream:
         start_offset = StreamOffset.from_json(start)
         if self.is_initial(start):
             _check_has_start(end_offset)
+            if end_offset.initial is None:
+                self._check_start()
             start_offset = end_offset.initial or start_offset
         # The batch of an earlier run had another end: its tasks report what no longer exists.
         if self._fixed_end is not None and self._has_planned_end:
@@ -335,6 +349,13 @@ class MicroBatchStream:
         # A partition deleted meanwhile has no start: EARLIEST or LATEST in the checkpoint would
         # resolve to another offset each time that it is read.
         return {tp: start for tp, start in resolved.items() if start not in {EARLIEST, LATEST}}
+
+    def _check_start(self) -> None:
+        """
+        Raise the error of a start that could not be resolved.
+        """
+        if self._start_error is not None:
+            raise self._start_error
 
     def _admit(self, start: StreamOffset, latest: StreamOffset) -> Offsets | None:
         sentinel = self._options.new_partition_offsets

@@ -145,6 +145,33 @@ def test_first_batch_keeps_its_start(cluster: Cluster) -> None:
     assert [(r.start, r.end) for r in plan.ranges] == [(3, 4)]
 
 
+@pytest.mark.parametrize("option", ["startingOffsets", "startingOffsetsByTimestamp"])
+def test_unfinished_first_batch_whose_start_no_longer_resolves(
+    cluster: Cluster, option: str
+) -> None:
+    """
+    A first batch that failed keeps its start, even if the options no longer match the partitions; a
+    new query with such options fails before it plans anything.
+    """
+    process = query(cluster, **{option: '{"t": {"0": 1, "1": 1}}'})
+    end = _stored(process.stream.latest_offset(process.stream.initial_offset()))
+    cluster.topics["t"].append((0, 2))
+    process.restart()
+    start = _stored(process.stream.initial_offset())
+
+    plan = process.stream.plan(start, end)
+    assert [str(r) for r in plan.ranges] == ["t-0[1, 3)", "t-1[1, 5)"]
+    process.position = end
+    assert process.step() == [("t-2", 0, 2)]
+
+    process.restart()
+    start = _stored(process.stream.initial_offset())
+    with pytest.raises(OffsetsError, match=r"DOES_NOT_MATCH_ASSIGNED.*missing: t-2"):
+        process.stream.latest_offset(start)
+    with pytest.raises(OffsetsError, match=r"DOES_NOT_MATCH_ASSIGNED.*missing: t-2"):
+        process.stream.plan(start, {key: end[key] for key in end if key != "@initial"})
+
+
 def test_unfinished_first_batch_of_the_jvm_connector(cluster: Cluster) -> None:
     """
     The start of a first batch that the JVM connector has planned is unknown: the query does not

@@ -129,13 +129,17 @@ def test_end_of_a_first_batch_has_its_start(cluster: Cluster) -> None:
 
 def test_wrong_start_fails_only_a_new_query(cluster: Cluster) -> None:
     """
-    Wrong starting offsets raise OffsetsError in initialOffset, which only a new query calls.
+    Wrong starting offsets raise OffsetsError when the first batch of a new query is planned; a
+    query that continues does not need them.
     """
     stream_reader = reader(cluster, startingOffsets='{"t": {"7": 1}}')
 
-    assert "@initial" not in stream_reader.latestOffset()
+    end = stream_reader.latestOffset()
+    assert "@initial" not in end
     with pytest.raises(OffsetsError, match="not assigned: t-7"):
-        stream_reader.initialOffset()
+        stream_reader.partitions(stream_reader.initialOffset(), end)
+    continued = reader(cluster, startingOffsets='{"t": {"7": 1}}')
+    assert planned(continued, {"t": {"0": 15}}, end) == [(15, 30)]
 
 
 @pytest.mark.parametrize("starting", ['{"t": {"0": 25}}', "earliest"], ids=["offset", "log-start"])
