@@ -21,7 +21,8 @@ def main() -> None:
         "startingOffsets": "earliest",
     }
     spark = SparkSession.builder.getOrCreate()
-    spark.read.format("pykafka").options(**options).load().where("offset >= 3").collect()
+    batch = spark.read.format("pykafka").options(**options, pushDownFilters="true").load()
+    batch.where("offset >= 3").collect()
     stream = spark.readStream.format("pykafka").options(**options).load()
     with TemporaryDirectory() as checkpoint:
         writer = stream.writeStream.format("noop").option("checkpointLocation", checkpoint)
