@@ -12,13 +12,19 @@ from pyspark_pykafka.cli.client_config import client_settings, require_brokers
 from pyspark_pykafka.options.json_offsets import parse_position
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pyspark_pykafka.options import Position
 
 MIN_SECONDS, MAX_SECONDS = 1, 86_400
 _REGISTRY = "schema.registry."
-_TIMEOUTS = ("default.api.timeout.ms", "max.block.ms", "delivery.timeout.ms")
+_TIMEOUTS = ("kafka.default.api.timeout.ms", "kafka.max.block.ms", "kafka.delivery.timeout.ms")
+#: A request must not take longer than the whole; but a fetch without records needs half a second,
+#: and librdkafka one more.
+_REQUEST_TIMEOUT = "kafka.request.timeout.ms"
+_MIN_REQUEST_MS, _MAX_REQUEST_MS = 2_000, 30_000
+#: How long a command waits for records without --timeout; a task's default is longer.
+_RECORDS_MS = 60_000
 
 
 def add_brokers(parser: argparse.ArgumentParser) -> None:
@@ -70,7 +76,15 @@ def broker_options(arguments: argparse.Namespace) -> dict[str, str]:
         for name, setting in settings.items()
         if not name.startswith(_REGISTRY)
     }
-    return {**options, **timeout_options(arguments)}
+    return with_timeout(options, arguments)
+
+
+def read_options(arguments: argparse.Namespace) -> dict[str, str]:
+    """
+    Return the options of :func:`broker_options` and the time limit of a reader of records.
+    """
+    milliseconds = _RECORDS_MS if arguments.timeout is None else round(arguments.timeout * 1000)
+    return {**broker_options(arguments), "kafkaConsumer.pollTimeoutMs": str(milliseconds)}
 
 
 def registry_options(arguments: argparse.Namespace) -> dict[str, str]:
@@ -81,14 +95,20 @@ def registry_options(arguments: argparse.Namespace) -> dict[str, str]:
     return {name: setting.value for name, setting in settings.items() if name.startswith(_REGISTRY)}
 
 
-def timeout_options(arguments: argparse.Namespace) -> dict[str, str]:
+def with_timeout(options: Mapping[str, str], arguments: argparse.Namespace) -> dict[str, str]:
     """
-    Return the time limit as options of a reader; none without `--timeout`.
+    Return options with the time limit of `--timeout`; without it they are returned as they are.
+
+    A shorter timeout of requests, given as a setting, remains.
     """
     if arguments.timeout is None:
-        return {}
-    milliseconds = str(round(arguments.timeout * 1000))
-    return {f"kafka.{name}": milliseconds for name in _TIMEOUTS}
+        return {**options}
+    milliseconds = round(arguments.timeout * 1000)
+    own = options.get(_REQUEST_TIMEOUT, "")
+    max_ms = int(own) if own.isdecimal() else _MAX_REQUEST_MS
+    request_ms = min(max(milliseconds, _MIN_REQUEST_MS), max_ms)
+    timeouts = {**dict.fromkeys(_TIMEOUTS, milliseconds), _REQUEST_TIMEOUT: request_ms}
+    return {**options, **{name: str(limit) for name, limit in timeouts.items()}}
 
 
 def seconds(text: str) -> float:

@@ -8,7 +8,7 @@ from collections import Counter
 from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
-from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, broker_options
+from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, read_options
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import bytes_to_json, print_json, print_table
 from pyspark_pykafka.engines.metadata import MetadataClient
@@ -40,11 +40,13 @@ class _DeadLetterTopic:
     """
 
     def __init__(self, arguments: argparse.Namespace) -> None:
-        self.options = {**broker_options(arguments), "subscribe": arguments.topic}
+        self.options = {**read_options(arguments), "subscribe": arguments.topic}
         source = parse_stream_source(self.options)
         self.topic = arguments.topic
         backend = metadata_backend(source.kafka, "read_committed", source.engine)
         self._client = MetadataClient(backend, source.fetch_offset_retry)
+        # Raises an error for a missing topic, whose offsets would be waited for.
+        self._tps = self._client.assignment(Subscribe((self.topic,))).partitions
         group = arguments.group or f"{arguments.topic}-replay"
         self.replay_store = GroupStore(source.kafka, group, self._client)
 

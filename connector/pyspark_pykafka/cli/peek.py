@@ -17,8 +17,8 @@ import pyarrow as pa
 from pyspark_pykafka.cli.arguments import (
     add_brokers,
     add_settings,
-    broker_options,
     position,
+    read_options,
     registry_options,
     whole_number,
 )
@@ -118,7 +118,7 @@ class _Topic(NamedTuple):
 def _open(arguments: argparse.Namespace) -> _Topic:
     options = parse_stream_source(
         {
-            **broker_options(arguments),
+            **read_options(arguments),
             "subscribe": arguments.topic,
             "includeHeaders": "true",
             **_format_options(arguments),

@@ -107,6 +107,7 @@ def _export(arguments: argparse.Namespace) -> int:
 
 
 def _move(arguments: argparse.Namespace, options: SourceOptions, requested: Offsets) -> int:
+    ids = _existing_partitions(options, requested).topic_ids
     with closing(make_progress_store(options)) as store:
         stored = store.read()
         rows = [
@@ -117,7 +118,6 @@ def _move(arguments: argparse.Namespace, options: SourceOptions, requested: Offs
             print_table(("TOPIC", "PARTITION", "OFFSET", "NEW-OFFSET"), rows)
         if arguments.execute:
             topics = {tp.topic for tp in requested}
-            ids = _existing_partitions(options, requested).topic_ids
             owner = store.claim(Owner("pykafka progress", process_name(), 0), topics).owner
             store.write(
                 {
@@ -174,8 +174,8 @@ def _parse_positions(options: SourceOptions, positions: Sequence[str]) -> Offset
             position = parse_position(match["position"])
         except ValueError as cause:
             raise OptionsError((f"'{text}' is not a valid position; {cause}",)) from cause
-        tps = (
-            client.partitions_for([topic])
+        tps: Sequence[TopicPartition] = (
+            client.assignment(Subscribe((topic,))).partitions
             if partition is None
             else [TopicPartition(topic, int(partition))]
         )

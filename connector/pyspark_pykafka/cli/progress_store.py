@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.cli.arguments import add_brokers, add_json, broker_options
+from pyspark_pykafka.cli.arguments import add_brokers, add_json, read_options
 from pyspark_pykafka.errors import ProgressError
 from pyspark_pykafka.options import ZooKeeperNodes, parse_stream_source
 from pyspark_pykafka.progress.factory import read_progress_records
@@ -42,7 +42,7 @@ def store_options(arguments: argparse.Namespace) -> SourceOptions:
     """
     Return the options of a query with the store that the arguments name.
     """
-    options = {**broker_options(arguments), "subscribePattern": "."}
+    options = {**read_options(arguments), "subscribePattern": "."}
     if arguments.group is not None:
         options |= {"progressStore": "consumerGroup", "kafka.group.id": arguments.group}
     elif arguments.zookeeper is not None:

@@ -14,8 +14,8 @@ import pyarrow as pa
 from pyspark_pykafka.cli.arguments import (
     add_brokers,
     add_json,
-    broker_options,
     position,
+    read_options,
     whole_number,
 )
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
@@ -91,7 +91,7 @@ def _infer(arguments: argparse.Namespace) -> int:
 
 
 def _records(arguments: argparse.Namespace) -> Iterator[tuple[TopicPartition, int, bytes | None]]:
-    options = parse_stream_source({**broker_options(arguments), "subscribe": arguments.topic})
+    options = parse_stream_source({**read_options(arguments), "subscribe": arguments.topic})
     backend = metadata_backend(options.kafka, options.isolation_level, options.engine)
     client = MetadataClient(backend, options.fetch_offset_retry)
     tps = client.assignment(Subscribe((arguments.topic,))).partitions

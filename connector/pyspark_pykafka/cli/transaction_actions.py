@@ -195,6 +195,9 @@ def _last_batch(
     Return the marker and the state of a prefix's last batch, or None if no query has the prefix.
     """
     with transaction_client(_settings(arguments)) as transactions:
+        # A ledger that does not exist would be waited for, as one that has just been created.
+        if not ledger_exists(transactions, ledger_topic(arguments.prefix)):
+            return None
         owner = read_prefix_owner(transactions, arguments.prefix)
         if owner is None:
             return None

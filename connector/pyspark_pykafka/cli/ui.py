@@ -9,7 +9,7 @@ import os
 import threading
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.cli.arguments import add_brokers, add_json, broker_options, seconds
+from pyspark_pykafka.cli.arguments import add_brokers, add_json, read_options, seconds
 from pyspark_pykafka.cli.command import Command
 from pyspark_pykafka.cli.progress_store import DIGEST_VARIABLE
 from pyspark_pykafka.errors import OptionsError, ProgressError
@@ -68,7 +68,7 @@ def _ui(arguments: argparse.Namespace) -> int:
     if bool(arguments.zookeeper) != bool(arguments.id):
         msg = "--zookeeper and --id belong together; give both, or neither"
         raise OptionsError((msg,))
-    source = ClusterSource(broker_options(arguments), [*_stores(arguments)], arguments.dead_letters)
+    source = ClusterSource(read_options(arguments), [*_stores(arguments)], arguments.dead_letters)
     # Read once before serving, so that wrong addresses and names end the command with an error.
     data = source()
     without_offsets = [query.name for query in data.queries if not query.partitions]

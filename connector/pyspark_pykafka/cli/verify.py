@@ -18,8 +18,8 @@ from pyspark_pykafka.cli.arguments import (
     add_client_settings,
     add_json,
     broker_options,
-    timeout_options,
     whole_number,
+    with_timeout,
 )
 from pyspark_pykafka.cli.client_config import file_settings
 from pyspark_pykafka.cli.command import Command
@@ -78,8 +78,8 @@ def _run(arguments: argparse.Namespace) -> Report:
         # cluster.
         settings = file_settings(arguments.command_config)
         options = {f"kafka.{name}": setting.value for name, setting in settings.items()}
-        options |= {"kafka.bootstrap.servers": cluster.bootstrap, **timeout_options(arguments)}
-        return _make_run(_plan(arguments, options), cluster)
+        options["kafka.bootstrap.servers"] = cluster.bootstrap
+        return _make_run(_plan(arguments, with_timeout(options, arguments)), cluster)
 
 
 def _make_run(plan: Plan, cluster: KafkaCluster | None) -> Report:

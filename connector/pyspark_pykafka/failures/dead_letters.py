@@ -4,6 +4,7 @@ Dead-letter topics: failed records with their key, value and headers, and the re
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from pyspark_pykafka.failures.bisection import FailedRecord
     from pyspark_pykafka.progress.store import Records
     from pyspark_pykafka.source.end_offsets import PartitionLookup
+
+#: The headers that are numbers, and fit into 32 and 64 bits. Any producer may write others.
+_POSITION = {"partition": re.compile("[0-9]{1,9}"), "offset": re.compile("[0-9]{1,18}")}
 
 _TOPIC_OPTIONS = frozenset({"assign", "subscribe", "subscribepattern"})
 
@@ -187,7 +191,8 @@ def _from_row(row: Row) -> DeadLetter | None:
         for name, value in headers
         if name.startswith(HEADER_PREFIX)
     }
-    if not {"topic", "partition", "offset"} <= reason.keys():
+    is_placed = all(form.fullmatch(reason.get(name, "")) for name, form in _POSITION.items())
+    if "topic" not in reason or not is_placed:
         return None
     own = tuple((name, value) for name, value in headers if not name.startswith(HEADER_PREFIX))
     return DeadLetter(

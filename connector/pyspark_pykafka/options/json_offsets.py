@@ -64,7 +64,7 @@ def parse_position(text: str) -> int | Position:
     """
     word = text.strip()
     try:
-        return int(word) if word.isdecimal() and word.isascii() else _word(word)
+        return _long(int(word)) if word.isdecimal() and word.isascii() else _word(word)
     except InvalidOptionError:
         raise
     except ValueError as cause:

@@ -18,7 +18,7 @@ from pyspark_pykafka.engines.error_mapping import FatalErrors, map_kafka_error, 
 from pyspark_pykafka.errors import ProgressError, TimeoutExceededError
 from pyspark_pykafka.offsets import TopicPartition, format_partitions
 from pyspark_pykafka.progress.record import to_metadata
-from pyspark_pykafka.progress.store import ClaimLostError, format_topics
+from pyspark_pykafka.progress.store import ClaimLostError, UnansweredError, format_topics
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings.librdkafka_config import consumer_config
 
@@ -238,9 +238,8 @@ class GroupMember:
         deadline = Deadline.after(self._timeout_seconds, self._now)
         while self._commit_result is None:
             if deadline.expired:
-                # The commit may still arrive: a new claim makes sure that later commits follow it.
                 msg = f"{action}: no response within {self._timeout_seconds} s"
-                raise ClaimLostError(msg)
+                raise UnansweredError(msg)
             self._poll(_POLL_SECONDS, action)
         return self._commit_result
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from pyspark_pykafka.errors import ProgressError, PykafkaError
+from pyspark_pykafka.errors import ProgressError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.offsets import format_partitions
 from pyspark_pykafka.progress.record import Owner, Record
 
@@ -32,6 +32,15 @@ class ClaimLostError(PykafkaError):
 
     The recorder handles this error, so it is not retriable and never reaches the query.
     """
+
+
+class UnansweredError(ClaimLostError, TimeoutExceededError):
+    """
+    A write got no response in time. It may still be carried out: a new claim makes sure that later
+    writes follow it.
+    """
+
+    retriable = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ The brokers and the login of a command, without anything secret on the command l
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import pytest
 from tests.support.stub_brokers import Behaviour, StubCluster
 
 from pyspark_pykafka.cli import main
+from pyspark_pykafka.cli.arguments import with_timeout
 from pyspark_pykafka.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -99,6 +101,32 @@ def test_precedence_of_the_sources(
     assert (
         settings_of(capsys, *arguments, "--bootstrap-server", "b:1")["bootstrap.servers"] == "b:1"
     )
+
+
+@pytest.mark.parametrize(
+    ("seconds", "own", "request_ms"),
+    [
+        (None, {}, None),
+        (10, {}, "10000"),
+        (90, {}, "30000"),
+        (1, {}, "2000"),
+        (10, {"request.timeout.ms": "5000"}, "5000"),
+        (10, {"request.timeout.ms": "60000"}, "10000"),
+    ],
+)
+def test_timeout_limits_single_requests_too(
+    seconds: float | None, own: dict[str, str], request_ms: str | None
+) -> None:
+    """
+    A request without a response must not outlast --timeout; a shorter setting remains.
+    """
+    options = {f"kafka.{name}": value for name, value in own.items()}
+
+    limited = with_timeout(options, argparse.Namespace(timeout=seconds))
+
+    assert limited.get("kafka.request.timeout.ms") == request_ms
+    total_ms = None if seconds is None else str(seconds * 1000)
+    assert limited.get("kafka.default.api.timeout.ms") == total_ms
 
 
 def test_sources_are_named(capsys: pytest.CaptureFixture[str], written_config: Path) -> None:

@@ -71,8 +71,31 @@ def test_records_with_any_timestamp_are_set_aside(engine: str) -> None:
     assert [letter.source_offset for letter in again] == [7, 7]
 
 
-def _headers() -> tuple[tuple[bytes, bytes], ...]:
-    reason = {"topic": "t", "partition": "0", "offset": "7"}
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"partition": "none"},
+        {"offset": "-1"},
+        {"offset": "9" * 30},
+        {"partition": "²"},
+        {"partition": "9" * 10},
+    ],
+)
+def test_records_with_headers_of_others_are_no_dead_letters(changed: dict[str, str]) -> None:
+    """
+    A record whose headers name no position is ignored; any producer may write it.
+    """
+    foreign = batch_of(Record(0, headers=_headers(**changed)), Record(1, headers=_headers()))
+    behaviour = Behaviour(topics={"dead": 1}, logs={("dead", 0): [foreign.encode()]})
+    with StubCluster(behaviour) as cluster:
+        settings = dead_letter_fetch_settings({"kafka.bootstrap.servers": cluster.bootstrap})
+        letters = [*read_dead_letters([OffsetRange(TopicPartition("dead", 0), 0, 2)], settings)]
+
+    assert [letter.offset for letter in letters] == [1]
+
+
+def _headers(**changed: str) -> tuple[tuple[bytes, bytes], ...]:
+    reason = {"topic": "t", "partition": "0", "offset": "7", **changed}
     return tuple(
         (f"pykafka.deadletter.{name}".encode(), text.encode()) for name, text in reason.items()
     )

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AclOperation, AdminClient, ConfigEntry
 
     from pyspark_pykafka.engines.librdkafka.admin import Futures
+    from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.settings import KafkaSettings
 
 _CLUSTER = "cluster"
@@ -118,9 +119,12 @@ class ClusterInspection:
 
         Waits for coordinators that are still loading their groups, as after a broker's start.
         """
-        return retry(lambda: self._describe_group(group), _RETRY_WHILE_LOADING)
+        deadline = self._admin.new_deadline()
+        return retry(
+            lambda: self._describe_group(group, deadline), _RETRY_WHILE_LOADING, deadline=deadline
+        )
 
-    def _describe_group(self, group: str) -> frozenset[str] | None:
+    def _describe_group(self, group: str, deadline: Deadline) -> frozenset[str] | None:
 
         def describe(
             client: AdminClient, seconds: float
@@ -131,7 +135,8 @@ class ClusterInspection:
             )
             return futures
 
-        descriptions = self._admin.call(describe, f"describing the consumer group {group}")
+        action = f"describing the consumer group {group}"
+        descriptions = self._admin.call(describe, action, deadline)
         description = descriptions.get(group)
         return None if description is None else _names(description.authorized_operations)
 
