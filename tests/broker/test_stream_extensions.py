@@ -241,6 +241,46 @@ def test_byte_limit(
     assert first == pytest.approx(1 << 20, rel=0.1)
 
 
+def test_reordered_sources_of_a_union(
+    spark: SparkSession,
+    topic: Callable[..., str],
+    kafka_cluster: KafkaCluster,
+    checkpoint: str,
+) -> None:
+    """
+    If the sources of a union change places, the query fails on its old checkpoint, and continues
+    once their order is restored.
+    """
+    first, second = topic(), topic()
+    kafka_cluster.produce(first, values(0, 3))
+    kafka_cluster.produce(second, values(10, 13))
+    collected: list[str] = []
+
+    def read(name: str) -> DataFrame:
+        options = {
+            "kafka.bootstrap.servers": kafka_cluster.bootstrap,
+            "subscribe": name,
+            "startingOffsets": "earliest",
+        }
+        return spark.readStream.format("pykafka").options(**options).load()
+
+    def gather(batch: DataFrame, _: int) -> None:
+        rows = batch.selectExpr("cast(value as string) value").collect()
+        collected.extend(row.value for row in rows)
+
+    def run(frame: DataFrame) -> None:
+        writer = frame.writeStream.foreachBatch(gather).option("checkpointLocation", checkpoint)
+        assert writer.trigger(availableNow=True).start().awaitTermination(60), "it did not end"
+
+    run(read(first).union(read(second)))
+    kafka_cluster.produce(first, values(3, 5))
+    with pytest.raises(Exception, match=r"CHECKPOINT_OF_OTHER_TOPICS.*share no partition"):
+        run(read(second).union(read(first)))
+    run(read(first).union(read(second)))
+
+    assert sorted(collected) == texts(0, 5) + texts(10, 13)
+
+
 def test_unsubscribed_topic_is_no_data_loss(
     stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:

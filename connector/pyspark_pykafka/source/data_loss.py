@@ -14,10 +14,11 @@ from pyspark_pykafka.engines.log_truncation import (
     epochs_to_check,
     find_truncations,
 )
-from pyspark_pykafka.errors import DataLossError
+from pyspark_pykafka.errors import DataLossError, OffsetsError
 from pyspark_pykafka.offsets import Offsets, format_partitions
 from pyspark_pykafka.source.offset_limits import OffsetSource
 from pyspark_pykafka.source.planner import PARTITIONS_DELETED, DataLoss, StreamPlan
+from pyspark_pykafka.source.subscription import describe, matches
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -52,13 +53,14 @@ class DataLossReporter:
         #: The number of offsets lost since the query was started, by partition.
         self.lost_offsets: Offsets = {}
         self._checked: dict[TopicPartition, tuple[int, int]] = {}
+        self._has_logged_other_topics = False
 
     def report_plan(self, plan: StreamPlan) -> None:
         """
         Log the losses of a plan; raise :class:`DataLossError` if ``failOnDataLoss`` is true.
         """
         if plan.unsubscribed:
-            logger.info(
+            logger.warning(
                 "the options no longer subscribe to %s; it is not read any more",
                 format_partitions(plan.unsubscribed),
             )
@@ -67,6 +69,32 @@ class DataLossReporter:
                 text = f"{loss.explanation}. Set failOnDataLoss to false to continue without them"
                 raise DataLossError(self._condition(loss), text)
             logger.warning("[%s] %s; continuing", self._condition(loss), loss.explanation)
+
+    def check_topics(self, position: StreamOffset) -> None:
+        """
+        Raise :class:`OffsetsError` if the options select none of the partitions of a position in
+        the checkpoint, whether or not they exist; only log it if ``failOnDataLoss`` is false.
+
+        Spark matches the sources of a query with their offsets by their order alone.
+        """
+        tps, strategy = position.offsets, self._options.strategy
+        if not tps or any(matches(strategy, tp) for tp in tps):
+            return
+        text = (
+            f"the checkpoint has offsets of {format_partitions(tps)}, and the options have "
+            f"{describe(strategy)}: they share no partition, so one topic would be read from the "
+            "start or the end, and the other no further"
+        )
+        if self._options.fail_on_data_loss:
+            msg = (
+                f"{text}. Were the sources of a union or join reordered? Restore their order, or "
+                "start with a new checkpoint. To read other topics from now on, set failOnDataLoss "
+                "to false until the first batch has finished"
+            )
+            raise OffsetsError("CHECKPOINT_OF_OTHER_TOPICS", msg)
+        if not self._has_logged_other_topics:
+            self._has_logged_other_topics = True
+            logger.warning("%s; continuing, since failOnDataLoss is false", text)
 
     def _condition(self, loss: DataLoss) -> str:
         # The JVM connector distinguishes the two in the same way.

@@ -203,6 +203,7 @@ class MicroBatchStream:
         if is_initial:
             self._check_start()
         else:
+            self._data_loss.check_topics(start_offset)
             # A failed batch ends this process, so the previous batch has succeeded.
             self._progress.record_completed(start_offset)
         self._latest = self._latest_after(start_offset)
@@ -278,17 +279,19 @@ class MicroBatchStream:
 
         Raises :class:`DataLossError` if records are known to be lost and ``failOnDataLoss`` is
         true; otherwise the loss is logged. Raises :class:`OffsetsError` for a first batch whose
-        start is unknown.
+        start is unknown, and for a checkpoint of other topics.
         """
-        if start == end:
-            return StreamPlan((), ())
         end_offset = StreamOffset.from_json(end)
+        if start == end:
+            self._data_loss.check_topics(end_offset)
+            return StreamPlan((), ())
         start_offset = StreamOffset.from_json(start)
         if self.is_initial(start):
             _check_has_start(end_offset)
             if end_offset.initial is None:
                 self._check_start()
             start_offset = end_offset.initial or start_offset
+        self._data_loss.check_topics(start_offset)
         # The batch of an earlier run had another end: its tasks report what no longer exists.
         if self._fixed_end is not None and self._has_planned_end:
             self._ends.check_end_exists(end_offset)

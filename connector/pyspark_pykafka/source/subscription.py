@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from pyspark_pykafka.offsets import format_partitions
 from pyspark_pykafka.options import Assign, Subscribe, SubscribePattern
 
 if TYPE_CHECKING:
@@ -24,6 +25,18 @@ def matches(strategy: Strategy, tp: TopicPartition) -> bool:
         return tp.topic in strategy.topics
     assert isinstance(strategy, SubscribePattern)
     return re.search(strategy.pattern, tp.topic) is not None
+
+
+def describe(strategy: Strategy) -> str:
+    """
+    Return the option that selects partitions, for a message.
+    """
+    if isinstance(strategy, Assign):
+        return f"assign {format_partitions(strategy.partitions)}"
+    if isinstance(strategy, Subscribe):
+        return f"subscribe {','.join(strategy.topics)}"
+    assert isinstance(strategy, SubscribePattern)
+    return f"subscribePattern {strategy.pattern}"
 
 
 def is_single_topic(strategy: Strategy) -> bool:

@@ -290,6 +290,101 @@ def test_unsubscribed_topic_is_no_data_loss(
     assert "u" not in process.position
 
 
+OTHER_SELECTIONS = [{"subscribe": "u"}, {"subscribePattern": "u"}, {"assign": '{"u":[0]}'}]
+
+
+def changed(process: Query, **selection: str) -> MicroBatchStream:
+    """
+    Restart a query with other topics, and return its stream.
+    """
+    process.options.pop("subscribe")
+    process.restart(**selection)
+    return process.stream
+
+
+@pytest.mark.parametrize("change", OTHER_SELECTIONS)
+def test_checkpoint_of_other_topics(cluster: Cluster, change: dict[str, str]) -> None:
+    """
+    A query whose checkpoint shares no partition with its options fails before it plans anything, as
+    after the sources of a union were reordered: it would read one topic again, and skip another.
+    """
+    cluster.create_topic("u", 4)
+    process = query(cluster)
+    process.step()
+    position = process.position
+    assert position is not None
+    stream = changed(process, **change)
+
+    with pytest.raises(OffsetsError, match=r"CHECKPOINT_OF_OTHER_TOPICS.* t-0, t-1.*reordered"):
+        stream.latest_offset(position)
+    # Spark 4.0 and 4.1 begin with an empty batch, and only then request the latest offsets.
+    with pytest.raises(OffsetsError, match="CHECKPOINT_OF_OTHER_TOPICS"):
+        stream.plan(position, position)
+
+
+@pytest.mark.parametrize("change", OTHER_SELECTIONS)
+@pytest.mark.parametrize("finished", [0, 1], ids=["first batch", "later batch"])
+def test_unfinished_batch_of_other_topics(
+    cluster: Cluster, change: dict[str, str], finished: int
+) -> None:
+    """
+    A batch that did not finish is not read again by a source of other topics.
+    """
+    cluster.create_topic("u", 4)
+    process = query(cluster)
+    for _ in range(finished):
+        process.step()
+        cluster.topics["t"][0] = (0, 9)
+    start = process.position or process.stream.initial_offset()
+    end = _stored(process.stream.latest_offset(start))
+    stream = changed(process, **change)
+    start = process.position or stream.initial_offset()
+
+    with pytest.raises(OffsetsError, match="CHECKPOINT_OF_OTHER_TOPICS"):
+        stream.plan(_stored(start), end)
+
+
+@pytest.mark.parametrize("change", OTHER_SELECTIONS)
+def test_checkpoint_of_other_topics_with_allowed_loss(
+    cluster: Cluster, change: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    With failOnDataLoss=false the query changes its topics, and says so in one warning.
+    """
+    cluster.create_topic("u", 4)
+    process = query(cluster, failOnDataLoss="false")
+    process.step()
+    changed(process, **change)
+
+    assert process.step() == [("u-0", 0, 4)]
+    assert process.step() == []
+    assert caplog.text.count("share no partition") == 1
+    process.restart(failOnDataLoss="true")
+    assert process.step() == []
+
+
+@pytest.mark.parametrize("options", [{"subscribe": "t"}, {"subscribePattern": "t"}])
+def test_topics_that_no_longer_exist_are_not_other_topics(
+    cluster: Cluster, options: dict[str, str]
+) -> None:
+    """
+    A checkpoint whose topics were all deleted is data loss, as before, and a query that had no
+    partition yet may get its first ones.
+    """
+    process = query(cluster, **options)
+    process.step()
+    del cluster.topics["t"]
+    cluster.create_topic("tu", 4)
+    process.restart()
+
+    with pytest.raises(DataLossError, match="PARTITIONS_DELETED"):
+        process.step()
+    empty = query(cluster, subscribePattern="x")
+    assert empty.step() == []
+    cluster.create_topic("x", 1)
+    assert empty.step() == [("x-0", 0, 1)]
+
+
 def test_added_partitions(cluster: Cluster) -> None:
     """
     Added partitions are read from their start, or with newPartitionOffsets=latest from their end.
