@@ -19,7 +19,7 @@ from pyspark_pykafka.failures.dead_letters import (
     replay_dead_letters,
     unreplayed_ranges,
 )
-from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.options import Subscribe, parse_stream_source
 from pyspark_pykafka.progress.factory import process_name
 from pyspark_pykafka.progress.group_store import GroupStore
 from pyspark_pykafka.progress.record import Owner, Record
@@ -46,7 +46,7 @@ class _DeadLetterTopic:
         backend = metadata_backend(source.kafka, "read_committed", source.engine)
         self._client = MetadataClient(backend, source.fetch_offset_retry)
         # Raises an error for a missing topic, whose offsets would be waited for.
-        self._tps = self._client.assignment(Subscribe((self.topic,))).partitions
+        self._client.assignment(Subscribe((self.topic,)))
         group = arguments.group or f"{arguments.topic}-replay"
         self.replay_store = GroupStore(source.kafka, group, self._client)
 
