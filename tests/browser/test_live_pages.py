@@ -131,17 +131,20 @@ def test_page_of_a_driver(
     try:
         kafka_cluster.produce(name, values(0, 20))
         started = query.start()
+        query.await_values(texts(0, 20))
         browser.open(f"http://127.0.0.1:{listener.port}/")
         wait_for_query(browser, "running", lag="0", micro_batch="0", failures="0", replays="0")
         assert browser.run("document.querySelector('.query h2').textContent") == str(started.id)
 
         query.fail = True
         kafka_cluster.produce(name, values(20, 25))
+        wait_until(lambda: "the query runs" if started.isActive else None, SECONDS)
         wait_for_query(browser, "failed", failures="1")
         assert "planted failure" in browser.run("document.getElementById('errors').innerText")
 
         query.fail = False
         query.start()
+        query.await_values(texts(0, 25))
         wait_for_query(browser, "running", lag="0", failures="1", replays="1")
         assert browser.problems() == []
     finally:
