@@ -264,7 +264,8 @@ def test_pages_that_read(
     for page in ("docs/index.md", "docs/positions.md", "docs/progress.md"):
         paste_all(flights, page)
 
-    assert names["df"].count() == names["recent"].count() == spark.table("flights").count() == 2
+    frames = (names["df"], names["recent"], names["fixed"], spark.table("flights"))
+    assert [frame.count() for frame in frames] == [2] * 4
     assert names["mixed"].isStreaming
     assert names["stream"].isStreaming
 

@@ -260,6 +260,25 @@ def test_added_partitions_of_a_read_with_fixed_limits(
     assert [frame.count() for frame in frames] == [4, 2, 6]
 
 
+def test_a_topic_copied_into_itself(
+    topic: Callable[..., str], kafka_cluster: KafkaCluster, load: Callable[..., DataFrame]
+) -> None:
+    """
+    With an end in the future a batch ends where the logs end when it is planned: each record is
+    copied once, although later tasks find copies that earlier ones have written.
+    """
+    name = topic(partitions=6)
+    kafka_cluster.produce(name, [Record(b"%d" % i, partition=i % 6) for i in range(60)])
+    frame = load(subscribe=name, endingOffsets="2100-01-01T00:00:00Z")
+
+    # Most tasks write to a partition that a later task reads.
+    rows = frame.selectExpr("value", "(partition + 1) % 6 AS partition")
+    writer = rows.write.format("pykafka").mode("append")
+    writer.option("kafka.bootstrap.servers", kafka_cluster.bootstrap).option("topic", name).save()
+
+    assert load(subscribe=name).count() == 120
+
+
 @pytest.mark.smoke
 def test_nothing_to_read(
     load: Callable[..., DataFrame], topic: Callable[..., str], kafka_cluster: KafkaCluster
