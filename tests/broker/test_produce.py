@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import random
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -20,6 +21,7 @@ from confluent_kafka.admin import (
 )
 from tests.broker.test_wire_connection import SCRAM_MODULE, create_scram_users, login
 from tests.broker.test_wire_connection import write_certificates as make_certificates
+from tests.support import kafka_tool
 from tests.support.console_tool import consume
 from tests.support.log_files import stored_batches
 from tests.support.producing import batch_of, placed, write
@@ -243,6 +245,33 @@ def test_partitions_of_keys(kafka_cluster: KafkaCluster, topic: Callable[..., st
     }
 
 
+def test_partitions_of_keys_match_the_console_producer(
+    kafka_cluster: KafkaCluster, topic: Callable[..., str]
+) -> None:
+    """
+    Kafka's Java producer and the wire engine choose the same partition for each key, whether or not
+    its bytes are ASCII.
+    """
+    chance = random.Random(7)
+    # Alphabets of one, two and three bytes of UTF-8 per character.
+    alphabets = ("abc01 -", "\u00e4\u00df\u03a9", "\u20ac\u4e2d\uffe5")
+    texts = {"".join(chance.choices(alphabets[i % 3], k=1 + i % 40)) for i in range(400)}
+    ours, theirs = topic(partitions=MANY), topic(partitions=MANY)
+    records = [Record(b"v", text.encode()) for text in sorted(texts)]
+    write(kafka_cluster.bootstrap, [batch_of(records)], ours)
+    kafka_tool.run(
+        "org.apache.kafka.tools.ConsoleProducer",
+        *(kafka_cluster.bootstrap, "--topic", theirs),
+        *("--reader-property", "parse.key=true", "--reader-property", "key.separator=|"),
+        lines="".join(f"{text}|v\n" for text in sorted(texts)),
+    )
+
+    partitions = partitions_by_key(kafka_cluster, ours)
+    assert partitions.keys() == {text.encode() for text in texts}
+    assert partitions == partitions_by_key(kafka_cluster, theirs)
+
+
+@pytest.mark.soak
 @pytest.mark.side_by_side
 def test_partitions_of_keys_match_the_jvm_sink(
     spark: SparkSession, kafka_cluster: KafkaCluster, topic: Callable[..., str]
@@ -257,11 +286,28 @@ def test_partitions_of_keys_match_the_jvm_sink(
     writer = frame.write.format("kafka").option("topic", theirs)
     # Spark gives queries with equal settings the same producer: this one has no earlier writes.
     writer = writer.option("kafka.client.id", theirs)
-    writer.option("kafka.bootstrap.servers", kafka_cluster.bootstrap).save()
+    with java_log_level(spark, "org.apache.kafka.clients", "DEBUG"):
+        writer.option("kafka.bootstrap.servers", kafka_cluster.bootstrap).save()
 
     partitions = partitions_by_key(kafka_cluster, ours)
     assert partitions.keys() == set(keys)
     assert partitions == partitions_by_key(kafka_cluster, theirs)
+
+
+@contextmanager
+def java_log_level(spark: SparkSession, logger: str, level: str) -> Iterator[None]:
+    """
+    Let a logger of the driver's JVM write messages of a level, and afterwards only errors.
+    """
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    log4j = jvm.org.apache.logging.log4j
+    configurator = log4j.core.config.Configurator
+    configurator.setLevel(logger, getattr(log4j.Level, level))
+    try:
+        yield
+    finally:
+        configurator.setLevel(logger, log4j.Level.ERROR)
 
 
 def test_rows_without_a_key_use_the_sticky_partitioner(

@@ -13,15 +13,23 @@ from pyspark_pykafka.testing.jars import kafka_tools_jars
 SECONDS = 120
 
 
-def run(tool: str, bootstrap: str, *arguments: str) -> str:
+def run(tool: str, bootstrap: str, *arguments: str, lines: str | None = None) -> str:
     """
-    Return the output of a tool, given its Java class; raises with the whole output if it fails.
+    Return the output of a tool, given its Java class and perhaps the lines of its standard input;
+    raises with the whole output if it fails.
     """
     command = [
         *(str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
         *("-cp", os.pathsep.join(map(str, kafka_tools_jars(KAFKA_VERSION)))),
         *(tool, "--bootstrap-server", bootstrap, *arguments),
     ]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, check=False)
+    result = subprocess.run(
+        command,
+        input=lines,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=SECONDS,
+        check=False,
+    )
     assert result.returncode == 0, f"{tool}: {result.stdout}{result.stderr}"
     return result.stdout
