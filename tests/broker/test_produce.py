@@ -67,7 +67,14 @@ at_once = pytest.mark.timeout(60)
 PATIENT = {"delivery_timeout_ms": 600_000, "max_block_ms": 600_000}
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+@pytest.fixture(
+    scope="module",
+    params=[
+        VERSIONS[0],
+        pytest.param(VERSIONS[1], marks=pytest.mark.soak),
+        VERSIONS[2],
+    ],
+)
 def any_version(request: pytest.FixtureRequest) -> Iterator[KafkaCluster]:
     """
     A broker of each version, which auto-creates topics.

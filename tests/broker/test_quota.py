@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.testing import KafkaCluster
     from pyspark_pykafka.testing.plugin import TopicFactory
 
+ENGINES = ["wire", pytest.param("librdkafka", marks=pytest.mark.soak)]
 COUNT = 3_000
 RECORDS = [Record(b"%d" % number + b"." * 1_000) for number in range(COUNT)]
 #: Brokers average over the last ten seconds; a higher rate is throttled for several seconds.
@@ -60,7 +61,7 @@ def limited(kafka_cluster: KafkaCluster) -> Callable[[str, str], str]:
     return limiting
 
 
-@pytest.mark.parametrize("engine", ["wire", pytest.param("librdkafka", marks=pytest.mark.soak)])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_throttled_reader_waits(
     kafka_cluster: KafkaCluster,
     topic: TopicFactory,
@@ -106,7 +107,7 @@ def test_a_throttled_reader_waits(
     assert caplog.text.count(": connected with") <= 2 + timeouts
 
 
-@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+@pytest.mark.parametrize("engine", ENGINES)
 def test_a_throttled_writer_waits(
     kafka_cluster: KafkaCluster,
     topic: TopicFactory,

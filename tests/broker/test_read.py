@@ -121,7 +121,7 @@ def test_late_binding(
     assert [frame.count() for frame in frames] == [8, 8]
 
 
-@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+@pytest.mark.parametrize("engine", ["wire", pytest.param("librdkafka", marks=pytest.mark.soak)])
 def test_a_recreated_topic_is_not_read_by_an_old_plan(
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,

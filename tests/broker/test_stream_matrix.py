@@ -167,7 +167,10 @@ def start_of(kind: str, topic: str) -> tuple[dict[str, str], set[int]]:
 @pytest.mark.parametrize(
     "starts", [STARTS[:2], STARTS[2:]], ids=["latest-earliest", "offsets-times"]
 )
-@pytest.mark.parametrize("strategy", ["assign", "subscribe", "subscribePattern"])
+@pytest.mark.parametrize(
+    "strategy",
+    [pytest.param("assign", marks=pytest.mark.soak), "subscribe", "subscribePattern"],
+)
 def test_starts_added_partitions_and_restarts(
     pair: Callable[..., Pair],
     topic: Callable[..., str],
@@ -596,7 +599,11 @@ def test_deleted_topic_of_a_pattern(
     queries.await_values(texts(0, 9))
 
 
-@pytest.mark.parametrize("count", [1, 2, 3], ids=["fewer", "equal", "more"])
+@pytest.mark.parametrize(
+    "count",
+    [pytest.param(1, marks=pytest.mark.soak), 2, 3],
+    ids=["fewer", "equal", "more"],
+)
 @pytest.mark.parametrize("running", [True, False], ids=["running", "stopped"])
 def test_recreated_topic_is_data_loss(
     pair: Callable[..., Pair],

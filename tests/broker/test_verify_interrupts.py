@@ -141,9 +141,10 @@ def ctrl_c(process: subprocess.Popen[str]) -> None:
 @pytest.mark.parametrize(
     ("wait", "interrupt"),
     [
-        (Run.wait_for_java, ctrl_c),
+        (Run.wait_for_java, subprocess.Popen.terminate),
         (Run.wait_for_copies, ctrl_c),
-        (Run.wait_for_copies, subprocess.Popen.terminate),
+        pytest.param(Run.wait_for_java, ctrl_c, marks=pytest.mark.soak),
+        pytest.param(Run.wait_for_copies, subprocess.Popen.terminate, marks=pytest.mark.soak),
     ],
 )
 def test_an_interrupted_run_leaves_nothing_behind(

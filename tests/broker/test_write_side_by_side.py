@@ -41,9 +41,11 @@ def rows_to_write(spark: SparkSession) -> object:
 @pytest.mark.parametrize(
     "codec",
     [
-        "none",
         "lz4",
-        *(pytest.param(name, marks=pytest.mark.soak) for name in ("gzip", "snappy", "zstd")),
+        *(
+            pytest.param(name, marks=pytest.mark.soak)
+            for name in ("none", "gzip", "snappy", "zstd")
+        ),
     ],
 )
 def test_both_sinks_write_the_same(

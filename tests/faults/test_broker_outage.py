@@ -109,6 +109,9 @@ def test_metadata_does_not_wait_for_a_lost_broker(engine: str) -> None:
             assert len(client.partitions_for(["t"])) == 3
 
 
+@pytest.mark.parametrize(
+    "engine", ["wire", pytest.param("librdkafka", marks=pytest.mark.soak)], indirect=True
+)
 def test_offsets_come_from_the_new_leaders(engine: str) -> None:
     """
     After a broker is frozen or killed, every end offset comes from the new leaders.

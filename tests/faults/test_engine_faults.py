@@ -123,6 +123,9 @@ def test_killed_leader(three: KafkaCluster, engine: str) -> None:
     assert killed
 
 
+@pytest.mark.parametrize(
+    "engine", ["wire", pytest.param("librdkafka", marks=pytest.mark.soak)], indirect=True
+)
 def test_rolling_restart(three: KafkaCluster, engine: str) -> None:
     """
     Every broker is restarted while the range is read, and each record arrives once (F03).
@@ -294,6 +297,9 @@ def test_topic_recreated_during_a_range(three: KafkaCluster) -> None:
     assert read(offset_range, settings(three, "wire")) == list(range(RECORDS))
 
 
+@pytest.mark.parametrize(
+    "engine", ["wire", pytest.param("librdkafka", marks=pytest.mark.soak)], indirect=True
+)
 def test_all_brokers_gone(engine: str) -> None:
     """
     Without brokers the read ends after its timeout; if they return in time, it continues (F04).

@@ -76,7 +76,9 @@ def open_ids(cluster: KafkaCluster, prefix: str) -> list[str]:
         return transactions.list_ids(prefix_pattern(prefix), [TransactionState.ONGOING])
 
 
-@pytest.mark.parametrize("fault", ["workers killed", "task failed"])
+@pytest.mark.parametrize(
+    "fault", ["workers killed", pytest.param("task failed", marks=pytest.mark.soak)]
+)
 def test_retried_tasks_write_once(cluster: KafkaCluster, tmp_path: Path, fault: str) -> None:
     """
     The rows of lost attempts are never visible, and none of their transactions stays open.
