@@ -23,6 +23,7 @@ from pyspark_pykafka.cli.doctor import DOCTOR
 from pyspark_pykafka.cli.exit_codes import ExitCode, exit_code
 from pyspark_pykafka.cli.lag import LAG
 from pyspark_pykafka.cli.options import OPTIONS_COMMAND
+from pyspark_pykafka.cli.output import escaped
 from pyspark_pykafka.cli.peek import PEEK
 from pyspark_pykafka.cli.produce import PRODUCE
 from pyspark_pykafka.cli.progress import PROGRESS
@@ -83,11 +84,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return ExitCode.OUTPUT_CLOSED
     except OptionsError as error:
         # The mistakes may be in arguments, not in Spark's options.
-        print(f"pykafka {command.name}: {'; '.join(error.mistakes)}", file=sys.stderr)
+        _report(command, "; ".join(error.mistakes))
         return exit_code(error)
     except (ServerError, FetchError, JavaNotFoundError, PykafkaError) as error:
-        print(f"pykafka {command.name}: {error}", file=sys.stderr)
+        _report(command, str(error))
         return exit_code(error)
+
+
+def _report(command: Command, text: str) -> None:
+    print(f"pykafka {command.name}:", escaped(text, keep="\n"), file=sys.stderr)
 
 
 def make_parser() -> argparse.ArgumentParser:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import closing
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, read_options
@@ -13,6 +14,7 @@ from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import bytes_to_json, print_json, print_table
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import metadata_backend
+from pyspark_pykafka.errors import UnknownTopicError
 from pyspark_pykafka.failures.dead_letters import (
     dead_letter_fetch_settings,
     read_dead_letters,
@@ -26,12 +28,16 @@ from pyspark_pykafka.progress.record import Owner, Record
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
     from pyspark_pykafka.failures.dead_letters import DeadLetter
-    from pyspark_pykafka.offsets import OffsetRange
+    from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 
 _MAX_ERROR_LENGTH = 120
+_MAX_NAMES = 5
+#: A replay records its position after this number of offsets. An interruption repeats at most the
+#: letters since then, and memory holds no more of them.
+_CHUNK = 1000
 
 
 class _DeadLetterTopic:
@@ -46,7 +52,7 @@ class _DeadLetterTopic:
         backend = metadata_backend(source.kafka, "read_committed", source.engine)
         self._client = MetadataClient(backend, source.fetch_offset_retry)
         # Raises an error for a missing topic, whose offsets would be waited for.
-        self._client.assignment(Subscribe((self.topic,)))
+        self._existing_partitions([self.topic])
         group = arguments.group or f"{arguments.topic}-replay"
         self.replay_store = GroupStore(source.kafka, group, self._client)
 
@@ -54,8 +60,40 @@ class _DeadLetterTopic:
         replayed = {} if include_replayed else self.replay_store.read([self.topic])
         return unreplayed_ranges(self._client, self.topic, replayed)
 
-    def read(self, ranges: list[OffsetRange]) -> Iterator[DeadLetter]:
+    def read(self, ranges: Iterable[OffsetRange]) -> Iterator[DeadLetter]:
         return read_dead_letters(ranges, dead_letter_fetch_settings(self.options))
+
+    def count_by_target(self, ranges: Iterable[OffsetRange], to: str | None) -> Counter[str]:
+        """
+        Return the number of letters to send to each topic; all targets must exist, so that no
+        letter is sent before a later one proves to have none.
+        """
+        counts: Counter[str] = Counter()
+        sources: set[TopicPartition] = set()
+        for letter in self.read(ranges):
+            counts[to or letter.source.topic] += 1
+            sources.add(letter.source)
+        if counts:
+            existing = self._existing_partitions(counts)
+            # Letters for another topic go to the partition of their key.
+            former = {tp for tp in sources if to in (None, tp.topic)}
+            if missing := sorted(former.difference(existing)):
+                names = ", ".join(map(str, missing[:_MAX_NAMES]))
+                msg = (
+                    f"the brokers do not have the partition {names} that dead letters come from; "
+                    "name another topic with --to"
+                )
+                raise UnknownTopicError(msg)
+        return counts
+
+    def _existing_partitions(self, topics: Iterable[str]) -> Sequence[TopicPartition]:
+        return self._client.assignment(Subscribe(tuple(sorted(topics)))).partitions
+
+
+def _chunks(ranges: Iterable[OffsetRange]) -> Iterator[OffsetRange]:
+    for whole in ranges:
+        for start in range(whole.start, whole.end, _CHUNK):
+            yield replace(whole, start=start, end=min(start + _CHUNK, whole.end))
 
 
 def _list(arguments: argparse.Namespace) -> int:
@@ -100,17 +138,17 @@ def _replay(arguments: argparse.Namespace) -> int:
             owner = Owner("pykafka deadletter replay", process_name(), 0)
             claim = store.claim(owner, [arguments.topic])
         ranges = topic.ranges(include_replayed=False)
-        dead_letters = list(topic.read(ranges))
-        counts = Counter(arguments.to or letter.source.topic for letter in dead_letters)
+        counts = topic.count_by_target(ranges, arguments.to)
         if not arguments.json:
             print_table(("TO-TOPIC", "RECORDS"), sorted(counts.items()))
         if claim is not None:
-            replay_dead_letters(dead_letters, topic.options, arguments.to)
-            store.write({r.tp: Record(r.end, claim.owner, topic_id=r.topic_id) for r in ranges})
+            for chunk in _chunks(ranges):
+                replay_dead_letters([*topic.read([chunk])], topic.options, arguments.to)
+                store.write({chunk.tp: Record(chunk.end, claim.owner, topic_id=chunk.topic_id)})
     if arguments.json:
         print_json({"recordsByTopic": dict(counts), "executed": arguments.execute})
     elif arguments.execute:
-        print(f"Sent: {len(dead_letters)}")
+        print(f"Sent: {counts.total()}")
     else:
         print("Dry run: nothing was sent. Use --execute to send these records.")
     return 0
@@ -142,8 +180,8 @@ _ACTIONS = (
     Action("list", "Show the dead letters of a topic, with their errors.", _list, (_add_all,)),
     Action(
         "replay",
-        "Send the original records to their topics again. Each is sent once, unless a replay is "
-        "interrupted.",
+        "Send the original records to their topics again. Each is sent once; an interrupted replay "
+        f"may send up to {_CHUNK:,} twice.",
         _replay,
         (_add_to, add_execute),
     ),

@@ -17,7 +17,7 @@ from pyspark_pykafka.cli.arguments import (
 from pyspark_pykafka.cli.client_config import BOOTSTRAP, client_settings
 from pyspark_pykafka.cli.command import Command
 from pyspark_pykafka.cli.exit_codes import ExitCode
-from pyspark_pykafka.cli.output import print_json
+from pyspark_pykafka.cli.output import escaped, print_json
 from pyspark_pykafka.doctor.finding import Finding, Status, skipped
 from pyspark_pykafka.doctor.machine import check_machine, spark_defaults
 from pyspark_pykafka.errors import OptionsError
@@ -70,7 +70,8 @@ def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
 
 
 def _print(finding: Finding) -> None:
-    print(f"{_MARKS[finding.status]}  {finding.check}: {finding.text}", flush=True)
+    text = escaped(finding.text, keep="\n")
+    print(f"{_MARKS[finding.status]}  {finding.check}: {text}", flush=True)
     if finding.advice:
         print(f"         -> {finding.advice}", flush=True)
 

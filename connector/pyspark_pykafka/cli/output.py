@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 
 def print_table(head: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
     """
-    Print a table with aligned columns; None is shown as a hyphen.
+    Print a table with aligned columns; None is shown as a hyphen, and control characters are
+    escaped.
     """
-    texts = [head, *(["-" if cell is None else str(cell) for cell in row] for row in rows)]
+    texts = [head, *(["-" if cell is None else escaped(str(cell)) for cell in row] for row in rows)]
     widths = [max(map(len, column)) for column in zip(*texts, strict=True)]
     for row in texts:
         print("  ".join(map(str.ljust, row, widths)).rstrip())
@@ -41,9 +42,17 @@ def bytes_to_json(data: bytes) -> str | dict[str, str]:
 
 def printable(data: bytes) -> str:
     """
-    Return bytes as text with control characters escaped, since they could change the terminal.
+    Return bytes as text with control characters escaped.
     """
-    text = data.decode(errors="backslashreplace")
+    return escaped(data.decode(errors="backslashreplace"))
+
+
+def escaped(text: str, keep: str = "") -> str:
+    """
+    Return text with control characters escaped, except those to keep.
+
+    Texts of records and brokers may have them, and they could change the terminal.
+    """
     return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+        char if char.isprintable() or char in keep else ascii(char)[1:-1] for char in text
     )

@@ -67,10 +67,10 @@ def existing_records(options: SourceOptions) -> Records:
     return records
 
 
-def no_store_error(options: SourceOptions) -> ProgressError:
+def no_store_error(options: SourceOptions, topics: str = "") -> ProgressError:
     """
-    Return the error for a store that does not exist or has no records. Brokers do not distinguish
-    the two for a consumer group.
+    Return the error for a store that does not exist or has no records, perhaps of some topics
+    (` of 't'`). Brokers do not distinguish the two for a consumer group.
     """
     store = options.progress_store
     name, argument = (
@@ -78,5 +78,5 @@ def no_store_error(options: SourceOptions) -> ProgressError:
         if isinstance(store, ZooKeeperNodes)
         else (f"the consumer group '{options.kafka.get('group.id')}'", "--group")
     )
-    msg = f"{name} does not exist, or has no recorded offsets; correct {argument}"
+    msg = f"{name} does not exist, or has no recorded offsets{topics}; correct {argument}"
     return ProgressError("PROGRESS_NOT_FOUND", msg)

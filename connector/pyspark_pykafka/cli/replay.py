@@ -17,6 +17,7 @@ from pyspark_pykafka.cli.output import print_json, print_table
 from pyspark_pykafka.cli.progress_store import (
     add_store_arguments,
     existing_records,
+    no_store_error,
     store_options,
 )
 from pyspark_pykafka.engines.selection import bytes_per_offset, wire_read_unavailable
@@ -25,14 +26,14 @@ from pyspark_pykafka.offsets import TopicPartition, offsets_to_json
 from pyspark_pykafka.options import Subscribe
 from pyspark_pykafka.progress.factory import make_progress_store, process_name
 from pyspark_pykafka.progress.record import Owner, Record
-from pyspark_pykafka.progress.store import position_in_log
+from pyspark_pykafka.progress.store import format_topics, position_in_log
 from pyspark_pykafka.schema import SOURCE_TYPES
 from pyspark_pykafka.source.factory import fetch_settings, metadata_client
 from pyspark_pykafka.source.offset_limits import offsets_at
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from pyspark_pykafka.offsets import Offsets
     from pyspark_pykafka.options import SourceOptions
@@ -46,8 +47,9 @@ class Replay(NamedTuple):
     """
     The offsets to read again, [start, end) of each partition, and the recorded offsets.
 
-    The end is the recorded offset, as far as it is one of the present log. Without a store
-    ``recorded`` is None, and the end is the end of the log.
+    The end is the recorded offset, as far as it is one of the present log; no start is beyond it,
+    since records in between were not read yet. A partition without a recorded offset is left out.
+    Without a store ``recorded`` is None, and the end is the end of the log.
     """
 
     starts: Offsets
@@ -110,9 +112,18 @@ def _plan(arguments: argparse.Namespace, options: SourceOptions, *, has_store: b
         for tp, record in records.items()
         if tp in starts
     }
-    ends = {tp: min(positions.get(tp, start), log_ends[tp]) for tp, start in starts.items()}
-    recorded = {tp: record.offset for tp, record in records.items()}
+    _check_topics_have_records(arguments.topic, positions, options)
+    ends = {tp: min(position, log_ends[tp]) for tp, position in positions.items()}
+    starts = {tp: min(starts[tp], end) for tp, end in ends.items()}
+    recorded = {tp: records[tp].offset for tp in positions}
     return Replay(starts, ends, recorded, assignment.topic_ids)
+
+
+def _check_topics_have_records(
+    topics: Collection[str], recorded: Collection[TopicPartition], options: SourceOptions
+) -> None:
+    if missing := set(topics) - {tp.topic for tp in recorded}:
+        raise no_store_error(options, f" of {format_topics(missing)}")
 
 
 def _estimate_bytes(replay: Replay, options: SourceOptions) -> int | None:

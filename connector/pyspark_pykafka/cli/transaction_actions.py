@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.cli.arguments import broker_options
-from pyspark_pykafka.cli.output import print_json, print_table
+from pyspark_pykafka.cli.output import escaped, print_json, print_table
 from pyspark_pykafka.engines.selection import metadata_backend, transaction_client
 from pyspark_pykafka.engines.wire.transactions.values import TransactionState
 from pyspark_pykafka.options import parse_sink
@@ -100,9 +100,9 @@ def abort_transactions(arguments: argparse.Namespace) -> int:
         print_json({**ids, "executed": arguments.execute})
         return 0
     for id_ in aborted:
-        print(f"{'aborted' if arguments.execute else 'would abort'} {id_}")
+        print("aborted" if arguments.execute else "would abort", escaped(id_))
     for id_ in sorted(partly_committed):
-        print(f"left open {id_}: its micro-batch is committed in part")
+        print(f"left open {escaped(id_)}: its micro-batch is committed in part")
     if partly_committed:
         print(
             "The next run of the query commits these, and so does pykafka transactions complete. "
@@ -160,7 +160,7 @@ def describe_batch(arguments: argparse.Namespace) -> int:
         print_json({**_owner_as_json(owner), **_state_as_json(state)})
         return 0
     extent = "complete" if state.is_whole else "in part"
-    print(f"query {owner.query}, batch {owner.batch}, {extent}: {state}")
+    print(escaped(f"query {owner.query}, batch {owner.batch}, {extent}: {state}"))
     if not state.is_whole:
         print(
             "The next run of the query completes it if the transactions that a driver decided to "
@@ -216,7 +216,7 @@ def _report_change(
     if arguments.json:
         print_json({**document, "executed": arguments.execute})
         return 0
-    print(text)
+    print(escaped(text, keep="\n"))
     if not arguments.execute:
         print(f"Dry run: nothing was changed. {advice}")
     return 0

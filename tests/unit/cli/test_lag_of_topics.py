@@ -15,7 +15,8 @@ from tests.support.memory_store import MemoryStore, Server
 from tests.support.record_batches import marker
 from tests.support.stub_brokers import Behaviour, StubCluster, record_batch
 
-from pyspark_pykafka.cli import main
+from pyspark_pykafka.cli import main, replay
+from pyspark_pykafka.cli.exit_codes import ExitCode
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.progress import factory
 from pyspark_pykafka.progress.record import Record
@@ -188,5 +189,41 @@ def test_replay_ends_at_the_position_in_the_log(
     assert main([*command, "--topic", "b", "--from", "earliest"]) == 0
 
     report = json.loads(capsys.readouterr().out)
-    assert report["startingOffsets"]["b"]["0"] == 1
-    assert (report["endingOffsets"]["b"]["0"], report["offsets"]) == (end, end - 1)
+    assert report["startingOffsets"] == {"b": {"0": 1}}
+    assert report["endingOffsets"] == {"b": {"0": end}}
+    assert report["offsets"] == end - 1
+
+
+def test_replay_skips_no_records(
+    bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A recorded offset before the position stays, and a partition without one gets none: otherwise
+    unread records would be skipped.
+    """
+    server = Server({A0: Record(2, topic_id=topic_id("a")), B0: Record(5, topic_id=topic_id("b"))})
+    monkeypatch.setattr(factory, "make_progress_store", lambda _: MemoryStore(server))
+    monkeypatch.setattr(replay, "make_progress_store", lambda _: MemoryStore(server))
+    command = ["replay", "--json", "--bootstrap-server", bootstrap, "--group", "g"]
+
+    assert main([*command, "--from", "3", "--execute"]) == 0
+
+    report = json.loads(capsys.readouterr().out)
+    assert report["startingOffsets"] == {"a": {"0": 2}, "b": {"0": 3}}
+    assert report["offsets"] == 2
+    assert {tp: record.offset for tp, record in server.records.items()} == {A0: 2, B0: 3}
+
+
+def test_replay_of_a_topic_without_recorded_offsets(
+    bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    There is nothing to move back in a topic that the query has not read, so the name is wrong.
+    """
+    server = Server({B0: Record(5, topic_id=topic_id("b"))})
+    monkeypatch.setattr(factory, "make_progress_store", lambda _: MemoryStore(server))
+    command = ["replay", "--bootstrap-server", bootstrap, "--group", "g", "--from", "earliest"]
+
+    assert main([*command, "--topic", "a", "--topic", "b"]) == ExitCode.NOT_FOUND
+
+    assert "has no recorded offsets of 'a'; correct" in capsys.readouterr().err
