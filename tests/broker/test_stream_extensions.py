@@ -58,8 +58,8 @@ def test_moves_from_the_jvm_connector_and_back(
     for step, connector in enumerate(["kafka", "pykafka", "pykafka", "kafka", "pykafka"], 1):
         kafka_cluster.produce(name, values(0, 50))
         if connector == "kafka" and step > 1:
-            command = [sys.executable, "-m", "pyspark_pykafka.cli", "plain-checkpoint", checkpoint]
-            subprocess.run(command, check=True, timeout=SECONDS)
+            command = ["-m", "pyspark_pykafka.cli", "plain-checkpoint", checkpoint, "--execute"]
+            subprocess.run([sys.executable, *command], check=True, timeout=SECONDS)
         run(connector)
         assert counts == dict.fromkeys(texts(0, 50), step), connector
 

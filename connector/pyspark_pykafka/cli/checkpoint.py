@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.cli.arguments import add_json
+from pyspark_pykafka.cli.arguments import add_execute, add_json
 from pyspark_pykafka.cli.command import Command
 from pyspark_pykafka.cli.output import print_json
 from pyspark_pykafka.source.checkpoint import Checkpoint
@@ -18,20 +18,22 @@ if TYPE_CHECKING:
 
 def _add_checkpoint_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("folder", type=Path, help="the query's checkpointLocation")
-    parser.add_argument(
-        "--dry-run", action="store_true", help="show the batches to convert without changing them"
-    )
+    add_execute(parser)
     add_json(parser)
 
 
 def _checkpoint(arguments: argparse.Namespace) -> int:
-    batch_ids = Checkpoint(arguments.folder).to_jvm_format(dry_run=arguments.dry_run)
+    batch_ids = Checkpoint(arguments.folder).to_jvm_format(dry_run=not arguments.execute)
     if arguments.json:
-        print_json({"batches": list(batch_ids), "executed": not arguments.dry_run})
+        print_json({"batches": list(batch_ids), "executed": arguments.execute})
         return 0
-    verb = "would be" if arguments.dry_run else "were"
     batches = f"batches {', '.join(map(str, batch_ids))}" if batch_ids else "no batch"
-    print(f"The offsets of {batches} {verb} converted; the query can continue with format 'kafka'.")
+    if arguments.execute:
+        print(f"The offsets of {batches} were converted.")
+        print("The query can continue with format 'kafka'.")
+    else:
+        print(f"The offsets of {batches} would be converted.")
+        print("Dry run: nothing was changed. Use --execute once the query is stopped.")
     return 0
 
 

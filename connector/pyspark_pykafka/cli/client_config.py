@@ -50,14 +50,24 @@ def client_settings(
     Return the settings, without the prefix `kafka.`.
 
     The sources are, from the lowest precedence to the highest: the default cluster of the
-    configuration file (only if no other source names brokers), environment variables, the cluster
-    of `--cluster`, the file of `--command-config`, `--bootstrap-server`.
+    configuration file (only if no other source names brokers), environment variables (with
+    `--cluster` only if they name no brokers), the cluster of `--cluster`, the file of
+    `--command-config`, `--bootstrap-server`.
     """
     environment = os.environ if environment is None else environment
     from_arguments = {**file_settings(arguments.command_config), **_from_argument(arguments)}
     variables = _from_environment(environment)
     if arguments.cluster is not None:
-        return {**variables, **_cluster(arguments.cluster, environment), **from_arguments}
+        named = _cluster(arguments.cluster, environment)
+        if BOOTSTRAP in variables:
+            # They are the settings of another cluster, perhaps with a login.
+            variables = {}
+        settings = {**variables, **named, **from_arguments}
+        if BOOTSTRAP not in settings:
+            path = config_path(environment)
+            msg = f"the cluster '{arguments.cluster}' of {path} has no {BOOTSTRAP}; add it there"
+            raise OptionsError((msg,))
+        return settings
     settings = {**variables, **from_arguments}
     if BOOTSTRAP in settings:
         return settings
@@ -103,15 +113,20 @@ def _from_environment(environment: Mapping[str, str]) -> Settings:
 def file_settings(path: Path | None) -> Settings:
     """
     Return the settings of a properties file, if one is given.
+
+    The format is that of `java.util.Properties`, in UTF-8. Blanks after a value, which Java keeps,
+    are removed.
     """
     if path is None:
         return {}
+    # Most commands have no such file.
+    import javaproperties
+
     try:
-        lines = [line.strip() for line in path.read_text().splitlines()]
+        pairs = javaproperties.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as cause:
         raise OptionsError((f"--command-config cannot be read: {cause}",)) from cause
-    pairs = [line.partition("=") for line in lines if line[:1] not in ("", "#", "!")]
-    return {name.strip(): Setting(value.strip(), str(path)) for name, _, value in pairs}
+    return {name: Setting(value.rstrip(), str(path)) for name, value in pairs.items()}
 
 
 def _default_cluster(environment: Mapping[str, str]) -> Settings:

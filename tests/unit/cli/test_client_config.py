@@ -14,6 +14,7 @@ from tests.support.stub_brokers import Behaviour, StubCluster
 
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.cli.arguments import with_timeout
+from pyspark_pykafka.cli.client_config import client_settings
 from pyspark_pykafka.cli.exit_codes import ExitCode
 
 if TYPE_CHECKING:
@@ -80,6 +81,49 @@ def test_a_login_goes_to_its_own_cluster_only(
     assert settings_of(capsys, "--command-config", str(properties)) == settings
     monkeypatch.setenv("PYKAFKA_KAFKA_BOOTSTRAP_SERVERS", "other:1")
     assert settings_of(capsys) == settings
+
+
+def test_a_named_cluster_has_its_own_brokers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, written_config: Path
+) -> None:
+    """
+    A cluster without brokers is an error: those of the environment are another cluster's, and so
+    are the settings beside them.
+    """
+    written_config.write_text(f"{CONFIG}\n[clusters.unfinished]\nsasl.username = 'u'\n")
+    monkeypatch.setenv("PYKAFKA_KAFKA_SASL_PASSWORD", "SECRET")
+    assert settings_of(capsys, "--cluster", "staging")["sasl.password"] == "********"
+    monkeypatch.setenv("PYKAFKA_KAFKA_BOOTSTRAP_SERVERS", "production:9092")
+
+    assert "sasl.password" not in settings_of(capsys, "--cluster", "staging")
+    assert main(["config", "--cluster", "unfinished"]) == ExitCode.WRONG_ARGUMENTS
+    assert "'unfinished' of" in (error := capsys.readouterr().err)
+    assert "has no bootstrap.servers" in error
+
+
+def test_a_file_of_java_properties(tmp_path: Path) -> None:
+    """
+    `--command-config` is read as by Kafka's own tools: continued lines, other separators, escapes.
+    """
+    properties = tmp_path / "client.properties"
+    properties.write_text(
+        "! comment\n"
+        "bootstrap.servers : b:1\n"
+        "client.rack\t r\\u00e4ck\\=1\n"
+        "client.id = a\x0cb \n"
+        "sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \\\n"
+        '    username="alice" \\\n'
+        '    password="hunter2";\n'
+    )
+
+    arguments = argparse.Namespace(command_config=properties, bootstrap_server=None, cluster=None)
+    assert {name: value for name, (value, _) in client_settings(arguments, {}).items()} == {
+        "bootstrap.servers": "b:1",
+        "client.rack": "r\u00e4ck=1",
+        "client.id": "a\x0cb",
+        "sasl.jaas.config": "org.apache.kafka.common.security.plain.PlainLoginModule required "
+        'username="alice" password="hunter2";',
+    }
 
 
 @pytest.mark.usefixtures("written_config")

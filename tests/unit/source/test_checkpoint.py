@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from pyspark_pykafka.cli import main
 from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.source.checkpoint import Checkpoint
 
@@ -52,12 +53,15 @@ def test_our_keys_are_removed(checkpoint: Path) -> None:
 
 def test_dry_run_changes_nothing(checkpoint: Path) -> None:
     """
-    A dry run returns the batches that would change.
+    A dry run returns the batches that would change; the command needs --execute to change them.
     """
     before = (checkpoint / "offsets" / "0").read_text()
 
     assert Checkpoint(checkpoint).to_jvm_format(dry_run=True) == [0, 1]
+    assert main(["plain-checkpoint", str(checkpoint)]) == 0
     assert (checkpoint / "offsets" / "0").read_text() == before
+    assert main(["plain-checkpoint", str(checkpoint), "--execute"]) == 0
+    assert (checkpoint / "offsets" / "0").read_text() != before
 
 
 def test_unfinished_first_batch_is_refused(checkpoint: Path) -> None:
