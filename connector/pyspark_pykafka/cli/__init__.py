@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
 import logging
 import os
 import signal
@@ -72,10 +73,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command: Command = parsed.command
     # Keeps kazoo's warnings about each attempt to connect off the screen; the error says enough.
     logging.getLogger("kazoo").addHandler(logging.NullHandler())
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A terminal that cannot show a character shows its code.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with _sigterm_as_interrupt():
             code = command.run(parsed)
-            sys.stdout.flush()
+            _flush_output()
             return code
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
@@ -89,6 +93,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ServerError, FetchError, JavaNotFoundError, PykafkaError) as error:
         _report(command, str(error))
         return exit_code(error)
+    except OSError as error:
+        # A full disk, or a file that cannot be written.
+        _report(command, str(error))
+        _discard_output()
+        return ExitCode.FAILED
 
 
 def _report(command: Command, text: str) -> None:
@@ -111,10 +120,18 @@ def make_parser() -> argparse.ArgumentParser:
     return parser
 
 
+def _flush_output() -> None:
+    # It is None if the shell has closed it.
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
 def _discard_output() -> None:
     """
-    Keep Python from writing the rest of the output to a closed pipe when it exits.
+    Keep Python from writing the rest of the output when it exits, which would fail again.
     """
+    if sys.stdout is None:
+        return
     with Path(os.devnull).open("w") as null_device:
         os.dup2(null_device.fileno(), sys.stdout.fileno())
 

@@ -51,7 +51,12 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
     yield from check_machine({**spark_defaults(), **dict(arguments.conf)})
-    if BOOTSTRAP not in client_settings(arguments):
+    try:
+        settings = client_settings(arguments)
+    except OptionsError as error:
+        yield from _mistakes(error)
+        return
+    if BOOTSTRAP not in settings:
         advice = "give --bootstrap-server or --cluster to check the brokers, too"
         yield skipped("brokers", "no brokers are given", advice)
         return
@@ -62,11 +67,15 @@ def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
     try:
         kafka = parse_stream_source({**broker_options(arguments), "subscribePattern": "."}).kafka
     except OptionsError as error:
-        for mistake in error.mistakes:
-            yield Finding("kafka settings", Status.FAILED, mistake, "correct the setting")
+        yield from _mistakes(error)
         return
     needs = Needs(tuple(arguments.read), tuple(arguments.write), arguments.group, arguments.prefix)
     yield from check_cluster(Request(kafka, needs))
+
+
+def _mistakes(error: OptionsError) -> Iterator[Finding]:
+    for mistake in error.mistakes:
+        yield Finding("kafka settings", Status.FAILED, mistake, "correct the setting")
 
 
 def _print(finding: Finding) -> None:

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
-from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import pyarrow as pa
 
@@ -17,15 +17,17 @@ from pyspark_pykafka.cli.arguments import (
     add_json,
     add_settings,
     broker_options,
+    whole_number,
 )
 from pyspark_pykafka.cli.command import Command
 from pyspark_pykafka.engines.selection import check_topic, produce
-from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.errors import OptionsError, PykafkaError
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.schema import HEADERS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    import io
+    from collections.abc import Iterator, Sequence
 
 _ROWS = pa.schema(
     [
@@ -35,47 +37,72 @@ _ROWS = pa.schema(
         ("headers", HEADERS),
     ]
 )
-_BATCH_RECORDS = 1_000
+#: How much of a large file is sent, and acknowledged, at a time.
+_CHUNK_BYTES = 1 << 20
 
 
 def _produce(arguments: argparse.Namespace) -> int:
     options = broker_options(arguments)
     sink = parse_sink({**options, "topic": arguments.topic}, streaming=False)
     check_topic(sink.kafka, arguments.topic, sink.engine)
-    values = [value.encode() for value in arguments.value] or _lines()
-    count = produce(_batches(values, arguments), sink.kafka, arguments.topic, sink.engine)
+    values = [[os.fsencode(value) for value in arguments.value]] if arguments.value else _lines()
+    sent = 0
+    try:
+        for chunk in values:
+            rows = _rows(chunk, sent, arguments)
+            sent += produce([rows], sink.kafka, arguments.topic, sink.engine)
+    except (KeyboardInterrupt, PykafkaError):
+        if sent:
+            print(f"pykafka produce: at least the first {sent} records were sent", file=sys.stderr)
+        raise
     if arguments.json:
-        print(json.dumps({"topic": arguments.topic, "records": count}))
+        print(json.dumps({"topic": arguments.topic, "records": sent}))
     else:
-        print(f"Sent: {count}")
+        print(f"Sent: {sent}")
     return 0
 
 
-def _lines() -> Iterator[bytes]:
-    for line in sys.stdin.buffer:
-        yield line.removesuffix(b"\n").removesuffix(b"\r")
+def _lines() -> Iterator[list[bytes]]:
+    """
+    Yield the lines of standard input as they arrive, so that none waits for later ones.
+    """
+    stdin = cast("io.BufferedReader", sys.stdin.buffer)
+    pieces: list[bytes] = []
+    while data := stdin.read1(_CHUNK_BYTES):
+        end_of_line, newline, others = data.partition(b"\n")
+        pieces.append(end_of_line)
+        if newline:
+            *lines, rest = others.split(b"\n")
+            yield [line.removesuffix(b"\r") for line in (b"".join(pieces), *lines)]
+            pieces = [rest]
+    if last := b"".join(pieces):
+        yield [last.removesuffix(b"\r")]
 
 
-def _batches(values: Iterable[bytes], arguments: argparse.Namespace) -> Iterator[pa.RecordBatch]:
+def _rows(values: Sequence[bytes], sent: int, arguments: argparse.Namespace) -> pa.RecordBatch:
     headers = [{"key": name, "value": value} for name, value in arguments.header] or None
-    remaining = iter(values)
-    while chunk := list(islice(remaining, _BATCH_RECORDS)):
-        pairs = [_key_and_value(value, arguments) for value in chunk]
-        rows = [
+    pairs = [
+        _key_and_value(value, sent + number, arguments) for number, value in enumerate(values, 1)
+    ]
+    return pa.RecordBatch.from_pylist(
+        [
             {"key": key, "value": value, "partition": arguments.partition, "headers": headers}
             for key, value in pairs
-        ]
-        yield pa.RecordBatch.from_pylist(rows, schema=_ROWS)
+        ],
+        schema=_ROWS,
+    )
 
 
-def _key_and_value(text: bytes, arguments: argparse.Namespace) -> tuple[bytes | None, bytes | None]:
-    key = None if arguments.key is None else arguments.key.encode()
+def _key_and_value(
+    text: bytes, number: int, arguments: argparse.Namespace
+) -> tuple[bytes | None, bytes | None]:
+    key = None if arguments.key is None else os.fsencode(arguments.key)
     if arguments.key_separator is not None:
-        key, separator, text = text.partition(arguments.key_separator.encode())
+        key, separator, text = text.partition(os.fsencode(arguments.key_separator))
         if not separator:
             msg = (
-                f"--key-separator is {arguments.key_separator!r}, but a line does not contain it; "
-                "each line must be: KEY, the separator, VALUE"
+                f"--key-separator is {arguments.key_separator!r}, but record {number} does not "
+                "contain it; each must be: KEY, the separator, VALUE"
             )
             raise OptionsError((msg,))
     return key, None if arguments.null else text
@@ -96,7 +123,9 @@ def _add_produce_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--null", action="store_true", help="write null values, as tombstones")
     parser.add_argument(
-        "--partition", type=int, help="the partition to write to; default: chosen by the key"
+        "--partition",
+        type=whole_number(0, 2**31 - 1),
+        help="the partition to write to; default: chosen by the key",
     )
     add_settings(parser, "--header", "a header of all records; may be repeated", _header)
     add_brokers(parser)
@@ -108,7 +137,7 @@ def _header(text: str) -> tuple[str, bytes]:
     if not equals:
         msg = f"{text!r} is not valid; it must be NAME=VALUE"
         raise argparse.ArgumentTypeError(msg)
-    return name, value.encode()
+    return name, os.fsencode(value)
 
 
 PRODUCE = Command(

@@ -244,6 +244,23 @@ def test_a_malformed_file_is_an_error(
     assert str(config_file) in capsys.readouterr().err
 
 
+def test_doctor_reports_a_malformed_file(
+    capsys: pytest.CaptureFixture[str], config_file: Path
+) -> None:
+    """
+    A malformed configuration file is one finding beside those on the machine.
+    """
+    config_file.parent.mkdir()
+    config_file.write_text("no toml")
+
+    assert main(["doctor", "--json"]) == ExitCode.FAILED
+    output = capsys.readouterr()
+    *machine, last = json.loads(output.out)["findings"]
+    assert (output.err, last["status"]) == ("", "failed")
+    assert str(config_file) in last["text"]
+    assert {"python", "spark"} <= {finding["check"] for finding in machine}
+
+
 def test_no_brokers_at_all(capsys: pytest.CaptureFixture[str], config_file: Path) -> None:
     """
     The error names the three ways to give brokers: arguments, the file, and a variable.
