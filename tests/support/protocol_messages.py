@@ -53,3 +53,14 @@ def read(api: ApiSpec[Any], version: int, body: bytes) -> Any:
     Return a response as a connection decodes it.
     """
     return Frame(api.response, version, memoryview(bytearray(body))).decode()
+
+
+def decoded_by_both(api: ApiSpec[Any], version: int, reference: Any) -> tuple[Any, Any]:
+    """
+    Decode the same bytes with our decoder and with kafka-python's, and return both responses.
+    """
+    body = bytes(reference.encode(version=version))
+    expected = type(reference).decode(body, version=version, header=False)
+    response = read(api, version, body)
+    assert response.throttle_time_ms == (expected.throttle_time_ms or 0)
+    return response, expected

@@ -7,10 +7,9 @@ time of planning a query with thousands of partitions.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from pyspark_pykafka.engines.first_contact import record_contact, request_seconds
+from pyspark_pykafka.engines.first_contact import request_seconds
 from pyspark_pykafka.engines.wire.consumer.leaders import PartitionLeaders
 from pyspark_pykafka.engines.wire.consumer.list_offsets import (
     LEADER_EPOCH_API,
@@ -20,13 +19,11 @@ from pyspark_pykafka.engines.wire.consumer.list_offsets import (
     request_from_leaders,
 )
 from pyspark_pykafka.engines.wire.consumer.topics import existing_topics, to_topic
-from pyspark_pykafka.engines.wire.network.cluster_pool import borrowed_cluster
-from pyspark_pykafka.engines.wire.network.racing import LONG_WAIT_SECONDS
+from pyspark_pykafka.engines.wire.network.api_timeout import retry_within_api_timeout
 from pyspark_pykafka.engines.wire.protocol.list_offsets import ISOLATION, ListOffsetsPartition
 from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import OffsetForLeaderPartition
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.offsets import LATEST, LogEnds, Offsets, TopicPartition
-from pyspark_pykafka.retry import NEVER, Backoff, Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
@@ -34,20 +31,14 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.metadata_contract import Topic
     from pyspark_pykafka.engines.wire.consumer.leaders import ByLeader
     from pyspark_pykafka.engines.wire.consumer.list_offsets import LeaderApi
+    from pyspark_pykafka.engines.wire.network.api_timeout import Attempt
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.engines.wire.protocol.metadata import MetadataResponse, TopicMetadata
+    from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.settings import KafkaSettings
 
 T = TypeVar("T")
 P = TypeVar("P", ListOffsetsPartition, OffsetForLeaderPartition)
-
-logger = logging.getLogger("pyspark_pykafka")
-
-_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 1.0
-
-# The time limit of the first attempt, doubled for each further one: a silent leader may have been
-# deposed.
-_FIRST_ATTEMPT_SECONDS = 2.0
 
 
 class _Progress(NamedTuple):
@@ -57,22 +48,6 @@ class _Progress(NamedTuple):
 
     missing: dict[TopicPartition, int]
     ends: LogEnds
-
-
-class _Attempt(NamedTuple):
-    """
-    One attempt of a request: the limit of all attempts, and the seconds for this one.
-    """
-
-    limit: Deadline
-    seconds: float
-
-    @property
-    def deadline(self) -> Deadline:
-        """
-        The deadline for responses to requests that are sent now.
-        """
-        return self.limit.within(self.seconds)
 
 
 class WireMetadata:
@@ -173,7 +148,7 @@ class WireMetadata:
     ) -> LogEnds:
         progress = _Progress(dict(requested), LogEnds({}, {}))
 
-        def request(cluster: Cluster, attempt: _Attempt) -> LogEnds:
+        def request(cluster: Cluster, attempt: Attempt) -> LogEnds:
             try:
                 by_leader = self._existing_by_leader(
                     cluster, progress.missing, partition_type, attempt
@@ -188,39 +163,20 @@ class WireMetadata:
 
         return self._retry(request)
 
-    def _retry(self, request: Callable[[Cluster, _Attempt], T]) -> T:
+    def _retry(self, request: Callable[[Cluster, Attempt], T]) -> T:
         """
         Retry a request after retriable errors, at another broker, until the timeout.
         """
-        backoff = Backoff(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
-        attempt_seconds = _FIRST_ATTEMPT_SECONDS
-        last_error: PykafkaError | None = None
-        with borrowed_cluster(self._kafka) as cluster:
-            limit = cluster.new_deadline(self.timeout_seconds)
-            log_at = cluster.new_deadline(LONG_WAIT_SECONDS)
-            while True:
-                try:
-                    result = request(cluster, _Attempt(limit, attempt_seconds))
-                except PykafkaError as error:
-                    if not error.retriable:
-                        raise
-                    # The limit often cuts off the last attempt; its error does not show the cause.
-                    if last_error is None or not limit.expired:
-                        last_error = error
-                    if limit.expired:
-                        raise last_error from error.__cause__
+
+        def attempt_once(cluster: Cluster, attempt: Attempt) -> T:
+            try:
+                return request(cluster, attempt)
+            except PykafkaError as error:
+                if error.retriable:
                     cluster.demote_metadata_source()
-                else:
-                    record_contact(self._kafka)
-                    return result
-                pause = limit.remaining(max_seconds=backoff.next_pause())
-                # Before the pause, which may be the last one.
-                if log_at.remaining() <= pause:
-                    log_at, seconds = NEVER, limit.remaining()
-                    logger.warning("%s; retrying for %.0f s at most", last_error, seconds)
-                logger.info("%s; retrying", last_error)
-                limit.pause(pause)
-                attempt_seconds *= 2
+                raise
+
+        return retry_within_api_timeout(self._kafka, attempt_once)
 
     def _describe(
         self, names: Collection[str]
@@ -244,7 +200,7 @@ class WireMetadata:
         cluster: Cluster,
         missing: dict[TopicPartition, int],
         partition_type: Callable[[int, int, int], P],
-        attempt: _Attempt,
+        attempt: Attempt,
     ) -> ByLeader[P]:
         """
         Return the missing partitions by leader; removes those that do not exist from ``missing``.

@@ -1,5 +1,5 @@
 """
-The requests that find transaction coordinators and read transaction states, and their responses.
+The requests that find coordinators and read transaction states, and their responses.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ if TYPE_CHECKING:
 
 # The first flexible version (Kafka's FindCoordinatorRequest.json).
 _FLEXIBLE = 3
-#: The first version that takes several transactional ids (Kafka's ``MIN_BATCHED_VERSION``).
+#: The first version that takes several keys (Kafka's ``MIN_BATCHED_VERSION``).
 MIN_BATCHED_VERSION = 4
 
-_TRANSACTION_KEY_TYPE = b"\x01"
+#: The types of keys: consumer groups and transactional ids (Kafka's ``CoordinatorType``).
+GROUP, TRANSACTION = b"\x00", b"\x01"
 
 
 class Coordinator(NamedTuple):
     """
-    The coordinator of a transactional id; ``key`` is the id, None before version 4.
+    The coordinator of a group or transactional id; ``key`` is the id, None before version 4.
     """
 
     key: str | None
@@ -33,7 +34,7 @@ class Coordinator(NamedTuple):
 
 class FindCoordinatorResponse(NamedTuple):
     """
-    The coordinators of all requested transactional ids.
+    The coordinators of all requested keys.
     """
 
     throttle_time_ms: int
@@ -78,17 +79,17 @@ class ListTransactionsResponse(NamedTuple):
 
 
 def find_coordinator_request(
-    version: int, transactional_ids: Sequence[str]
+    version: int, key_type: bytes, keys: Sequence[str]
 ) -> Request[FindCoordinatorResponse]:
     """
-    Return a FindCoordinator request; before version 4 for a single transactional id.
+    Return a FindCoordinator request for keys of a type; before version 4 for a single key.
     """
     encoding = FIND_COORDINATOR.encoding(version)
     if version >= MIN_BATCHED_VERSION:
-        body = _TRANSACTION_KEY_TYPE + _strings(encoding, transactional_ids) + encoding.tags
+        body = key_type + _strings(encoding, keys) + encoding.tags
     else:
-        (transactional_id,) = transactional_ids
-        body = encoding.string(transactional_id) + _TRANSACTION_KEY_TYPE + encoding.tags
+        (key,) = keys
+        body = encoding.string(key) + key_type + encoding.tags
     return Request(FIND_COORDINATOR, version, body)
 
 

@@ -8,49 +8,30 @@ import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from pyspark_pykafka.engines.error_codes import KafkaErrorCode
+from pyspark_pykafka.engines.wire.network.coordinator_lookup import (
+    MAX_KEYS_PER_REQUEST,
+    CoordinatorLookup,
+)
 from pyspark_pykafka.engines.wire.network.max_block import retry_within_max_block
 from pyspark_pykafka.engines.wire.network.pipeline import request_pipelined
-from pyspark_pykafka.engines.wire.protocol.coordinator import (
-    FIND_COORDINATOR,
-    MIN_BATCHED_VERSION,
-    find_coordinator_request,
-)
-from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError
+from pyspark_pykafka.engines.wire.protocol.coordinator import TRANSACTION
+from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.retry import Backoff, Deadline
-from pyspark_pykafka.settings.wire_config import Address
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
-    from pyspark_pykafka.engines.wire.network.connection import Connection
     from pyspark_pykafka.engines.wire.network.pipeline import RequestFactory
-    from pyspark_pykafka.engines.wire.protocol.coordinator import Coordinator
-    from pyspark_pykafka.settings.wire_config import ProducerConfig
+    from pyspark_pykafka.settings.wire_config import Address, ProducerConfig
 
 T = TypeVar("T")
 
 logger = logging.getLogger("pyspark_pykafka")
 
-_COORDINATOR_MOVED = frozenset(
-    {
-        KafkaErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaErrorCode.COORDINATOR_NOT_AVAILABLE,
-        KafkaErrorCode.NOT_COORDINATOR,
-    }
-)
-
 # A coordinator returns CONCURRENT_TRANSACTIONS while it ends the previous transaction, which takes
 # a few milliseconds.
 _INITIAL_BACKOFF_SECONDS = 0.01
-
-# Transactional ids in one request: brokers accept 100 MB, and answer a thousand ids in a few
-# milliseconds.
-_MAX_IDS_PER_REQUEST = 1_000
-
-# After this time another broker gets the FindCoordinator request.
-_LOOKUP_SECONDS = 5.0
 
 # The last request before a deadline gets at least this long, or it could never be answered.
 _MIN_REQUEST_SECONDS = 1.0
@@ -70,6 +51,10 @@ class Coordinators:
     config: ProducerConfig
     to_error: Callable[[int, str, str], PykafkaError]
     addresses: dict[str, Address] = field(default_factory=dict)
+    _lookup: CoordinatorLookup = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._lookup = CoordinatorLookup(self.cluster, TRANSACTION, self.to_error, self.addresses)
 
     def send(
         self,
@@ -83,15 +68,12 @@ class Coordinators:
         """
 
         def once(deadline: Deadline) -> T:
-            if transactional_id not in self.addresses:
-                for error in self._find_coordinators([transactional_id], deadline).values():
-                    raise error
-            address = self.addresses[transactional_id]
+            address = self._lookup.find(transactional_id, deadline)
             try:
                 connection = self.cluster.connection_at(address, deadline)
                 response = self.cluster.request(connection, request(connection), deadline)
             except PykafkaError:
-                self._invalidate(address)
+                self._lookup.invalidate(address)
                 raise
             code = error_code(response)
             self.invalidate_if_moved(transactional_id, code)
@@ -166,8 +148,8 @@ class Coordinators:
                 raise error
         requested = {
             address: [
-                ((address, start), request(ids[start : start + _MAX_IDS_PER_REQUEST]))
-                for start in range(0, len(ids), _MAX_IDS_PER_REQUEST)
+                ((address, start), request(ids[start : start + MAX_KEYS_PER_REQUEST]))
+                for start in range(0, len(ids), MAX_KEYS_PER_REQUEST)
             ]
             for address, ids in by_address.items()
         }
@@ -189,8 +171,7 @@ class Coordinators:
         """
         Forget the coordinator of an id if an error code means that it has moved.
         """
-        if code in _COORDINATOR_MOVED:
-            self.addresses.pop(transactional_id, None)
+        self._lookup.invalidate_if_moved(transactional_id, code)
 
     def retry(self, request: Callable[[Deadline], T], action: str) -> T:
         """
@@ -230,7 +211,7 @@ class Coordinators:
         """
         transactional_ids = list(transactional_ids)
         missing = [name for name in transactional_ids if name not in self.addresses]
-        errors = self._find_coordinators(missing, deadline) if missing else {}
+        errors = self._lookup.find_all(missing, deadline) if missing else {}
         by_address: dict[Address, list[str]] = {}
         for name in transactional_ids:
             if name in self.addresses:
@@ -239,66 +220,6 @@ class Coordinators:
 
     def _on_failed(self, failed: Mapping[Address, PykafkaError]) -> None:
         for address, error in failed.items():
-            self._invalidate(address)
+            self._lookup.invalidate(address)
             if error.retriable:
                 logger.info("%s; looking for the new coordinator of its transactions", error)
-
-    def _invalidate(self, address: Address) -> None:
-        """
-        Forget a broker that failed for all ids that it coordinates, so that it fails only once.
-        """
-        for name in [name for name, cached in self.addresses.items() if cached == address]:
-            del self.addresses[name]
-
-    def _find_coordinators(
-        self, transactional_ids: Sequence[str], deadline: Deadline
-    ) -> dict[str, PykafkaError]:
-        """
-        Look up the coordinators of ids; return the errors of ids that have none at the moment.
-        """
-        connection = self.cluster.any_connection(deadline)
-        version = connection.version(FIND_COORDINATOR)
-        batched = version >= MIN_BATCHED_VERSION
-        size = _MAX_IDS_PER_REQUEST if batched else 1
-        errors: dict[str, PykafkaError] = {}
-        for start in range(0, len(transactional_ids), size):
-            ids = transactional_ids[start : start + size]
-            request = find_coordinator_request(version, ids)
-            limit = deadline.within(_LOOKUP_SECONDS)
-            response = self.cluster.request(connection, request, limit)
-            coordinators = {
-                coordinator.key if batched else ids[0]: coordinator
-                for coordinator in response.coordinators
-            }
-            for name in ids:
-                error = self._add_coordinator(name, coordinators.get(name), connection)
-                if error is not None:
-                    errors[name] = error
-        if any(error.retriable for error in errors.values()):
-            self._prefer_another_broker(connection.address, deadline)
-        return errors
-
-    def _prefer_another_broker(self, address: Address, deadline: Deadline) -> None:
-        """
-        Let the next lookup go to another broker: this one may be cut off from its controllers.
-        """
-        # Invariant R18 (no single broker).
-        self.cluster.demote(address)
-        try:
-            self.cluster.addresses(self.cluster.new_deadline(deadline.remaining(_LOOKUP_SECONDS)))
-        except PykafkaError as error:
-            if not error.retriable:
-                raise
-            logger.info("no other broker was found to look coordinators up at: %s", error)
-
-    def _add_coordinator(
-        self, transactional_id: str, coordinator: Coordinator | None, connection: Connection
-    ) -> PykafkaError | None:
-        if coordinator is None:
-            msg = f"{connection.address} returned no coordinator for {transactional_id}"
-            return BrokerUnavailableError(msg)
-        if coordinator.error_code:
-            action = f"finding the coordinator of {transactional_id}"
-            return self.to_error(coordinator.error_code, action, transactional_id)
-        self.addresses[transactional_id] = Address(coordinator.host, coordinator.port)
-        return None

@@ -4,7 +4,7 @@ The messages of the writing path, compared with kafka-python's encoder and decod
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from kafka.protocol import admin, metadata, producer
 from tests.support.fresh_process import modules_after
 from tests.support.protocol_messages import (
+    decoded_by_both,
     int8,
     int16,
     int32,
     int64,
     names,
-    read,
     sent,
     sent_by_kafka_python,
     texts,
@@ -28,7 +28,9 @@ from tests.support.protocol_messages import (
 from pyspark_pykafka.engines.wire.protocol.coordinator import (
     DESCRIBE_TRANSACTIONS,
     FIND_COORDINATOR,
+    GROUP,
     LIST_TRANSACTIONS,
+    TRANSACTION,
     describe_transactions_request,
     find_coordinator_request,
     list_transactions_request,
@@ -48,9 +50,6 @@ from pyspark_pykafka.engines.wire.protocol.transactions import (
 )
 from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
 from pyspark_pykafka.offsets import TopicPartition
-
-if TYPE_CHECKING:
-    from pyspark_pykafka.engines.wire.protocol.request import ApiSpec
 
 # With more than 127 elements, the length of an array has two bytes.
 some_names = st.lists(names, min_size=1, max_size=3) | st.just(
@@ -136,21 +135,21 @@ def test_versions_with_another_meaning_are_not_supported() -> None:
     assert FIND_COORDINATOR.valid_versions == (1, 4)
 
 
-@given(versions(FIND_COORDINATOR), some_names)
+@given(versions(FIND_COORDINATOR), st.sampled_from([(GROUP, 0), (TRANSACTION, 1)]), some_names)
 def test_find_coordinator_request_equals_kafka_pythons(
-    version: int, transactional_ids: list[str]
+    version: int, key_type: tuple[bytes, int], keys: list[str]
 ) -> None:
     """
     A FindCoordinator request is kafka-python's, byte for byte, for one id and for many.
     """
-    transactional_ids = transactional_ids if version >= 4 else transactional_ids[:1]
+    keys = keys if version >= 4 else keys[:1]
     reference = metadata.FindCoordinatorRequest(
-        key=transactional_ids[0], key_type=1, coordinator_keys=transactional_ids, version=version
+        key=keys[0], key_type=key_type[1], coordinator_keys=keys, version=version
     )
 
-    assert sent(find_coordinator_request(version, transactional_ids)) == sent_by_kafka_python(
-        reference
-    )
+    actual = find_coordinator_request(version, key_type[0], keys)
+
+    assert sent(actual) == sent_by_kafka_python(reference)
 
 
 @given(some_names)
@@ -201,17 +200,6 @@ def test_describe_configs_request_equals_kafka_pythons(
 # --- Responses ------------------------------------------------------------------------------------
 
 
-def _both(api: ApiSpec[Any], version: int, reference: Any) -> tuple[Any, Any]:
-    """
-    Decode the same bytes with our decoder and with kafka-python's, and return both responses.
-    """
-    body = bytes(reference.encode(version=version))
-    expected = type(reference).decode(body, version=version, header=False)
-    response = read(api, version, body)
-    assert response.throttle_time_ms == (expected.throttle_time_ms or 0)
-    return response, expected
-
-
 @given(versions(INIT_PRODUCER_ID), int32, int16, identities)
 def test_init_producer_id_response_is_decoded(
     version: int, throttle: int, error: int, identity: ProducerIdAndEpoch
@@ -226,7 +214,7 @@ def test_init_producer_id_response_is_decoded(
         producer_epoch=identity.epoch,
     )
 
-    response, expected = _both(INIT_PRODUCER_ID, version, reference)
+    response, expected = decoded_by_both(INIT_PRODUCER_ID, version, reference)
 
     assert response == (throttle, error, expected.producer_id, expected.producer_epoch)
 
@@ -250,7 +238,7 @@ def test_add_partitions_to_txn_response_is_decoded(
         throttle_time_ms=throttle, results_by_topic_v3_and_below=topics
     )
 
-    response, expected = _both(ADD_PARTITIONS_TO_TXN, version, reference)
+    response, expected = decoded_by_both(ADD_PARTITIONS_TO_TXN, version, reference)
 
     assert response.error_codes == [
         partition.partition_error_code
@@ -266,7 +254,7 @@ def test_end_txn_response_is_decoded(version: int, throttle: int, error: int) ->
     """
     reference = producer.EndTxnResponse(throttle_time_ms=throttle, error_code=error)
 
-    response, expected = _both(END_TXN, version, reference)
+    response, expected = decoded_by_both(END_TXN, version, reference)
 
     assert response == (throttle, expected.error_code)
 
@@ -301,7 +289,7 @@ def test_find_coordinator_response_is_decoded(
         coordinators=entries,
     )
 
-    response, expected = _both(FIND_COORDINATOR, version, reference)
+    response, expected = decoded_by_both(FIND_COORDINATOR, version, reference)
 
     expected_coordinators = expected.coordinators if version >= 4 else [expected]
     assert response.coordinators == [
@@ -336,7 +324,7 @@ def test_describe_transactions_response_is_decoded(throttle: int, entries: list[
         throttle_time_ms=throttle, transaction_states=entries
     )
 
-    response, expected = _both(DESCRIBE_TRANSACTIONS, 0, reference)
+    response, expected = decoded_by_both(DESCRIBE_TRANSACTIONS, 0, reference)
 
     assert len(response.transaction_states) == len(expected.transaction_states)
     for described, expected_state in zip(
@@ -384,7 +372,7 @@ def test_describe_configs_response_is_decoded(
     """
     reference = admin.DescribeConfigsResponse(throttle_time_ms=throttle, results=results)
 
-    response, expected = _both(DESCRIBE_CONFIGS, version, reference)
+    response, expected = decoded_by_both(DESCRIBE_CONFIGS, version, reference)
 
     assert response.topics == [
         (
@@ -414,7 +402,7 @@ def test_list_transactions_response_is_decoded(
         transaction_states=entries,
     )
 
-    response, expected = _both(LIST_TRANSACTIONS, 0, reference)
+    response, expected = decoded_by_both(LIST_TRANSACTIONS, 0, reference)
 
     assert response.error_code == expected.error_code
     assert response.transactional_ids == [
@@ -457,7 +445,7 @@ def test_produce_response_is_decoded(version: int, reference: Any) -> None:
     """
     The result of each batch is decoded as by kafka-python; the current leader is skipped.
     """
-    response, expected = _both(PRODUCE, version, reference)
+    response, expected = decoded_by_both(PRODUCE, version, reference)
 
     assert response.partitions == {
         TopicPartition(topic.name, partition.index): (
@@ -492,7 +480,7 @@ with transaction_client(KafkaSettings(tuple(settings.items()))):
         init_producer_id_request(4, "x", 1),
         add_partitions_to_txn_request(3, "x", ProducerIdAndEpoch(1, 2), [tp]),
         end_txn_request(4, "x", ProducerIdAndEpoch(1, 2), commit=True),
-        find_coordinator_request(4, ["x"]),
+        find_coordinator_request(4, TRANSACTION, ["x"]),
         describe_transactions_request(0, ["x"]),
         list_transactions_request(0, ["Ongoing"]),
         produce_request(12, {tp: [b"b"]}, 1),
