@@ -16,7 +16,8 @@ import pytest
 from tests.support.streams import SECONDS, values
 
 from pyspark_pykafka.cli import main
-from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
+from pyspark_pykafka.engines.selection import group_backend
+from pyspark_pykafka.engines.wire.consumer.groups import WireGroups
 from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.failures.bisection import FailedRecord
 from pyspark_pykafka.failures.dead_letters import DeadLetterTopic
@@ -153,10 +154,10 @@ def test_groups_of_queries_are_found(
     kafka_cluster.produce(other, values(0, 3))
     record_progress(kafka_cluster, name)
     consume_as(kafka_cluster, other)
-    admin = RetryingAdmin(parse_stream_source(options_of(kafka_cluster)).kafka)
-    assert name in admin.list_groups()
+    kafka = parse_stream_source(options_of(kafka_cluster)).kafka
+    assert name in group_backend(kafka).list_groups()
     # The cluster also has the groups of all other tests.
-    monkeypatch.setattr(RetryingAdmin, "list_groups", lambda _: [name, other])
+    monkeypatch.setattr(WireGroups, "list_groups", lambda _: [name, other])
 
     document = page_document("--bootstrap-server", kafka_cluster.bootstrap)
     assert [query["name"] for query in document["queries"]] == [name]

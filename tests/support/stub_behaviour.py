@@ -14,10 +14,16 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from kafka.protocol.admin import (
+    DeleteGroupsRequest,
+    DeleteGroupsResponse,
     DescribeConfigsRequest,
     DescribeConfigsResponse,
+    DescribeGroupsRequest,
+    DescribeGroupsResponse,
     DescribeTransactionsRequest,
     DescribeTransactionsResponse,
+    ListGroupsRequest,
+    ListGroupsResponse,
     ListTransactionsRequest,
     ListTransactionsResponse,
 )
@@ -47,11 +53,13 @@ from kafka.protocol.producer import (
     ProduceRequest,
     ProduceResponse,
 )
+from tests.support.kafka_schemas import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 
 PRODUCE, FETCH, LIST_OFFSETS, METADATA = 0, 1, 2, 3
 FIND_COORDINATOR, API_VERSIONS, INIT_PRODUCER_ID, OFFSET_FOR_LEADER_EPOCH = 10, 18, 22, 23
 ADD_PARTITIONS, END_TXN, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS = 24, 26, 65, 66
 DESCRIBE_CONFIGS = 32
+DESCRIBE_GROUPS, LIST_GROUPS, DELETE_GROUPS, CONSUMER_GROUP_DESCRIBE = 15, 16, 42, 69
 
 _REQUESTS: dict[int, Any] = {
     PRODUCE: ProduceRequest,
@@ -67,10 +75,16 @@ _REQUESTS: dict[int, Any] = {
     DESCRIBE_CONFIGS: DescribeConfigsRequest,
     DESCRIBE_TRANSACTIONS: DescribeTransactionsRequest,
     LIST_TRANSACTIONS: ListTransactionsRequest,
+    DESCRIBE_GROUPS: DescribeGroupsRequest,
+    LIST_GROUPS: ListGroupsRequest,
+    DELETE_GROUPS: DeleteGroupsRequest,
+    CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribeRequest,
 }
 
 _UNKNOWN_TOPIC, _OUT_OF_RANGE, _UNKNOWN_ID, _PRODUCER_FENCED = 3, 1, 105, 90
 _INVALID_STATE, _UNSUPPORTED_VERSION = 48, 35
+_GROUP_NOT_FOUND, _NON_EMPTY_GROUP = 69, 68
+_NO_OPERATIONS = -(2**31)
 _EARLIEST = -2
 _NO_BYTES = b""
 
@@ -104,6 +118,24 @@ class StubTransaction:
     timeout_ms: int = 60_000
     partitions: set[tuple[str, int]] = field(default_factory=set)
     started_ms: int = -1
+
+
+@dataclass
+class StubGroup:
+    """
+    A group with (client id, instance id) of its members; ``kind`` is ``classic`` or ``consumer``.
+    """
+
+    members: list[tuple[str, str | None]] = field(default_factory=list)
+    kind: str = "classic"
+    protocol_type: str = "consumer"
+
+    @property
+    def state(self) -> str:
+        """
+        Kafka's name of the state.
+        """
+        return "Stable" if self.members else "Empty"
 
 
 def record_batch(first: int, values: list[bytes], epoch: int = 0) -> bytes:
@@ -151,8 +183,15 @@ class Behaviour:
             DESCRIBE_CONFIGS: (1, 4),
             DESCRIBE_TRANSACTIONS: (0, 0),
             LIST_TRANSACTIONS: (0, 0),
+            DESCRIBE_GROUPS: (0, 6),
+            LIST_GROUPS: (0, 5),
+            DELETE_GROUPS: (0, 2),
+            CONSUMER_GROUP_DESCRIBE: (0, 1),
         }
         self.transactions: dict[str, StubTransaction] = {}
+        self.groups: dict[str, StubGroup] = {}
+        #: The operations that the user may use on each group, by Kafka's numbers.
+        self.group_operations: frozenset[int] = frozenset({3, 6, 8})
         self.logs: dict[tuple[str, int], list[bytes]] = {}
         #: The port of each node, set by the process.
         self.ports: list[int] = []
@@ -256,9 +295,21 @@ class Behaviour:
 
     def coordinator(self, name: str) -> int:
         """
-        Return the coordinator of a transactional id.
+        Return the coordinator of a transactional id or a group.
         """
         return sum(name.encode()) % self.brokers
+
+    def coordinator_error(self, node: int, name: str) -> int:  # noqa: ARG002
+        """
+        Return the error code of a node's response to a request for a coordinator.
+        """
+        return 0
+
+    def group_error(self, node: int, api_key: int, group: str) -> int:  # noqa: ARG002
+        """
+        Return the error code of a group, or of all groups of a node (the empty name).
+        """
+        return 0
 
     def end_txn(self, node: int, name: str, producer_id: int, epoch: int, *, commit: bool) -> int:  # noqa: ARG002
         """
@@ -479,7 +530,7 @@ class Behaviour:
             position += len(batch)
         return first
 
-    def _on_10(self, node: int, request: Any) -> Any:  # noqa: ARG002
+    def _on_10(self, node: int, request: Any) -> Any:
         names = request.coordinator_keys or []
         coordinators = [
             FindCoordinatorResponse.Coordinator(
@@ -487,7 +538,7 @@ class Behaviour:
                 node_id=self.coordinator(name),
                 host=self.host(self.coordinator(name)),
                 port=self.port(self.coordinator(name)),
-                error_code=0,
+                error_code=self.coordinator_error(node, name),
                 error_message=None,
             )
             for name in names
@@ -495,13 +546,122 @@ class Behaviour:
         coordinator = self.coordinator(request.key or "")
         return FindCoordinatorResponse(
             throttle_time_ms=0,
-            error_code=0,
+            error_code=self.coordinator_error(node, request.key or ""),
             error_message=None,
             node_id=coordinator,
             host=self.host(coordinator),
             port=self.port(coordinator),
             coordinators=coordinators,
         )
+
+    def _on_15(self, node: int, request: Any) -> Any:
+        kind = DescribeGroupsResponse.DescribedGroup
+
+        def one(name: str) -> Any:
+            error, group = self.group_error(node, DESCRIBE_GROUPS, name), self.groups.get(name)
+            found = group is not None and group.kind == "classic" and not error
+            members = group.members if group is not None and found else []
+            return kind(
+                error_code=error,
+                error_message=None,
+                group_id=name,
+                group_state=group.state if group is not None and found else "Dead",
+                protocol_type="consumer",
+                protocol_data="range",
+                members=[
+                    kind.DescribedGroupMember(
+                        member_id=f"{client}-1",
+                        group_instance_id=instance,
+                        client_id=client,
+                        client_host="/127.0.0.1",
+                        member_metadata=b"metadata",
+                        member_assignment=b"",
+                    )
+                    for client, instance in members
+                ],
+                authorized_operations=self.group_operations
+                if request.include_authorized_operations
+                else {31},
+            )
+
+        return DescribeGroupsResponse(
+            throttle_time_ms=0, groups=[one(name) for name in request.groups]
+        )
+
+    def _on_69(self, node: int, request: Any) -> Any:
+        kind = ConsumerGroupDescribeResponse.DescribedGroup
+        nothing = kind.Member.Assignment(topic_partitions=[])
+
+        def one(name: str) -> Any:
+            error = self.group_error(node, CONSUMER_GROUP_DESCRIBE, name)
+            group = self.groups.get(name)
+            if group is None or group.kind != "consumer":
+                error = error or _GROUP_NOT_FOUND
+            members = group.members if group is not None and not error else []
+            return kind(
+                error_code=error,
+                error_message=None,
+                group_id=name,
+                group_state=group.state if group is not None and not error else "",
+                group_epoch=1,
+                assignment_epoch=1,
+                assignor_name="uniform",
+                members=[
+                    kind.Member(
+                        member_id=f"{client}-1",
+                        instance_id=instance,
+                        rack_id=None,
+                        member_epoch=1,
+                        client_id=client,
+                        client_host="/127.0.0.1",
+                        subscribed_topic_names=["t"],
+                        subscribed_topic_regex=None,
+                        assignment=nothing,
+                        target_assignment=nothing,
+                        member_type=1,
+                    )
+                    for client, instance in members
+                ],
+                authorized_operations=sum(1 << bit for bit in self.group_operations)
+                if request.include_authorized_operations
+                else _NO_OPERATIONS,
+            )
+
+        return ConsumerGroupDescribeResponse(
+            throttle_time_ms=0, groups=[one(name) for name in request.group_ids]
+        )
+
+    def _on_16(self, node: int, request: Any) -> Any:  # noqa: ARG002
+        kind = ListGroupsResponse.ListedGroup
+        groups = [
+            kind(
+                group_id=name,
+                protocol_type=group.protocol_type,
+                group_state=group.state,
+                group_type=group.kind,
+            )
+            for name, group in self.groups.items()
+            if self.coordinator(name) == node
+        ]
+        error = self.group_error(node, LIST_GROUPS, "")
+        return ListGroupsResponse(
+            throttle_time_ms=0, error_code=error, groups=[] if error else groups
+        )
+
+    def _on_42(self, node: int, request: Any) -> Any:
+        kind = DeleteGroupsResponse.DeletableGroupResult
+
+        def one(name: str) -> int:
+            error = self.group_error(node, DELETE_GROUPS, name)
+            if error or name not in self.groups:
+                return error or _GROUP_NOT_FOUND
+            if self.groups[name].members:
+                return _NON_EMPTY_GROUP
+            del self.groups[name]
+            return 0
+
+        results = [kind(group_id=name, error_code=one(name)) for name in request.groups_names]
+        return DeleteGroupsResponse(throttle_time_ms=0, results=results)
 
     def _on_22(self, node: int, request: Any) -> Any:  # noqa: ARG002
         name = request.transactional_id

@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark import cloudpickle
-from tests.support.stub_behaviour import Behaviour, FetchAnswer, StubTransaction, record_batch
+from tests.support.stub_behaviour import (
+    Behaviour,
+    FetchAnswer,
+    StubGroup,
+    StubTransaction,
+    record_batch,
+)
 from tests.support.stub_process import read_value, write_value
 
 from pyspark_pykafka.testing.ports import free_ports
@@ -18,7 +24,14 @@ from pyspark_pykafka.testing.ports import free_ports
 if TYPE_CHECKING:
     from typing import Self
 
-__all__ = ["Behaviour", "FetchAnswer", "StubCluster", "StubTransaction", "record_batch"]
+__all__ = [
+    "Behaviour",
+    "FetchAnswer",
+    "StubCluster",
+    "StubGroup",
+    "StubTransaction",
+    "record_batch",
+]
 
 _ROOT = Path(__file__).parents[2]
 _END_SECONDS = 10

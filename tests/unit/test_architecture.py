@@ -40,12 +40,16 @@ LIBRDKAFKA_EDGES = {
         "engines.librdkafka",
         "engines.error_mapping",
         "progress.group_member",
-        "progress.group_store",
         "progress.group_offsets",
         "testing",
         "verify",
     ),
 }
+#: The requests of librdkafka's admin client to coordinators, which can abort the process
+#: (librdkafka issues 4605 and 5040).
+COORDINATOR_REQUESTS = re.compile(
+    r"\b(?:describe_consumer_groups|delete_consumer_groups|\w+_consumer_group_offsets)\("
+)
 LOGINS = {"engines.wire.network.sasl", "engines.wire.network.sasl_session"}
 
 MODULES = sorted(path for path in ROOT.rglob("*.py") if path.stem != "__init__")
@@ -140,6 +144,21 @@ def upward_imports(picture: Picture, name: str, imports: set[str]) -> set[str]:
         for imported in imports
         if drawn_name(imported, picture.folder) in picture.above(own)
     }
+
+
+def test_the_admin_client_sends_coordinators_no_requests() -> None:
+    """
+    Only the backend for settings that the wire engine lacks sends requests to coordinators through
+    librdkafka's admin client.
+    """
+    calls = {
+        full_name(path)
+        for path in MODULES
+        for line in path.read_text().splitlines()
+        if COORDINATOR_REQUESTS.search(line.split("#")[0])
+    }
+
+    assert calls == {"engines.librdkafka.groups"}
 
 
 @pytest.mark.parametrize("path", MODULES, ids=full_name)

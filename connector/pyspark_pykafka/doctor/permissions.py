@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.doctor.finding import Finding, failed, ok, warning
-from pyspark_pykafka.engines.selection import transaction_client
+from pyspark_pykafka.engines.selection import group_backend, transaction_client
 from pyspark_pykafka.errors import (
     AuthorizationError,
     OptionsError,
@@ -51,7 +51,7 @@ def check_permissions(
     for topic in needs.write:
         yield _check_topic(inspection, topic, {_WRITE})
     if needs.group is not None:
-        yield _check_group(inspection, needs.group)
+        yield _check_group(kafka, needs.group)
     if needs.prefix is not None:
         yield _check_transactional_ids(kafka, needs.prefix)
         yield _check_ledger(inspection, cluster, ledger_topic(needs.prefix))
@@ -73,11 +73,11 @@ def _check_topic(inspection: ClusterInspection, topic: str, needed: set[str]) ->
     return ok(check, f"{description.partitions} partitions, {_listed(needed)} allowed")
 
 
-def _check_group(inspection: ClusterInspection, group: str) -> Finding:
+def _check_group(kafka: KafkaSettings, group: str) -> Finding:
     check = f"group {group}"
     advice = "allow READ on the consumer group"
     try:
-        operations = inspection.group_operations(group)
+        operations = group_backend(kafka).describe(group, include_operations=True).operations
     except PykafkaError as error:
         return failed(check, str(error), advice)
     if operations is None:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from pyspark_pykafka.engines.contract import FetchSettings
+    from pyspark_pykafka.engines.group_contract import GroupBackend
     from pyspark_pykafka.engines.metadata_contract import MetadataBackend
     from pyspark_pykafka.engines.transaction_contract import (
         FallbackId,
@@ -192,6 +193,24 @@ def metadata_backend(kafka: KafkaSettings, isolation_level: str, engine: str) ->
     from pyspark_pykafka.engines.wire.consumer.metadata import WireMetadata
 
     return WireMetadata(kafka, isolation_level)
+
+
+def group_backend(kafka: KafkaSettings) -> GroupBackend:
+    """
+    Return a client for requests about consumer groups.
+
+    It uses the wire engine's connections wherever the settings allow that, whichever engine reads
+    the records: librdkafka can abort the process (its issue 4605). Only librdkafka can connect with
+    the other settings, such as Kerberos, tokens of an OpenID provider and PKCS#12 stores.
+    """
+    # No compiled module is needed for this.
+    if wire_unsupported_reason(kafka) is not None:
+        from pyspark_pykafka.engines.librdkafka.groups import AdminGroups
+
+        return AdminGroups(kafka)
+    from pyspark_pykafka.engines.wire.consumer.groups import WireGroups
+
+    return WireGroups(kafka)
 
 
 # Every task calls this with the same settings.

@@ -9,9 +9,10 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
+from pyspark_pykafka.engines.first_contact import request_seconds
+from pyspark_pykafka.engines.selection import group_backend
 from pyspark_pykafka.errors import ProgressError
 from pyspark_pykafka.options import SubscribePattern
 from pyspark_pykafka.progress.group_member import INSTANCE, GroupMember
@@ -21,10 +22,8 @@ from pyspark_pykafka.retry import Backoff, Deadline, retry_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from concurrent.futures import Future
 
-    from confluent_kafka.admin import AdminClient
-
+    from pyspark_pykafka.engines.group_contract import GroupDescription
     from pyspark_pykafka.engines.metadata import MetadataClient
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.progress.record import Owner, Record
@@ -61,8 +60,8 @@ class GroupStore:
         self._metadata = metadata
         self._now = now
         self._sleep = sleep
-        self._admin = RetryingAdmin(kafka)
-        self._member = GroupMember(kafka, group, self._admin.timeout_seconds, now)
+        self._groups = group_backend(kafka)
+        self._member = GroupMember(kafka, group, request_seconds(kafka), now)
 
     def __repr__(self) -> str:
         return f"GroupStore({self._group!r}, is_member={self._member.consumer is not None})"
@@ -116,9 +115,7 @@ class GroupStore:
         Return whether a query records its progress in the group; a killed query counts until its
         session expires.
         """
-        groups = self._retry(self._describe)
-        members = groups[self._group].members if groups else []
-        return any(member.group_instance_id == INSTANCE for member in members)
+        return any(member.instance_id == INSTANCE for member in self._describe().members)
 
     def delete_records(self) -> None:
         """
@@ -126,15 +123,7 @@ class GroupStore:
         """
         self.close()
         self._wait_until_free(None)
-        action = f"deleting the consumer group {self._group}"
-
-        def delete(client: AdminClient, seconds: float) -> Mapping[str, Future[None]]:
-            futures: Mapping[str, Future[None]] = client.delete_consumer_groups(
-                [self._group], request_timeout=seconds
-            )
-            return futures
-
-        self._retry(lambda: self._admin.call(delete, action))
+        self._groups.delete(self._group)
 
     def close(self) -> None:
         """
@@ -149,7 +138,7 @@ class GroupStore:
         return self.read(topics) or self.read()
 
     def _committed(self, tps: Sequence[TopicPartition]) -> Records:
-        seconds = self._admin.timeout_seconds
+        seconds = request_seconds(self._kafka)
         offsets = GroupOffsets(
             self._kafka, self._group, seconds, self._member.consumer, self._describe
         )
@@ -163,7 +152,7 @@ class GroupStore:
         A killed member stays until its session expires; one that stays longer is alive.
         """
         deadline = Deadline.after(self._member.session_ms / 1000 + _GRACE_SECONDS, self._now)
-        while members := self._retry(lambda: self._foreign_members(owner)):
+        while members := self._foreign_members(owner):
             if deadline.expired:
                 msg = (
                     f"the consumer group '{self._group}' is in use by {', '.join(members)}; only "
@@ -174,28 +163,20 @@ class GroupStore:
             self._sleep(_RECHECK_SECONDS)
 
     def _foreign_members(self, owner: Owner | None) -> list[str]:
-        groups = self._describe()
-        members = groups[self._group].members if groups else []
         return [
             f"{member.client_id} at {member.host.lstrip('/')}"
-            for member in members
+            for member in self._describe().members
             if owner is None
-            or (member.group_instance_id, member.client_id)
-            != (INSTANCE, self._member.client_id(owner))
+            or (member.instance_id, member.client_id) != (INSTANCE, self._member.client_id(owner))
         ]
 
-    def _describe(self) -> dict[str, Any]:
-        return self._admin.call(
-            lambda client, seconds: client.describe_consumer_groups(
-                [self._group], request_timeout=seconds
-            ),
-            f"listing the members of the consumer group {self._group}",
-        )
+    def _describe(self) -> GroupDescription:
+        return self._groups.describe(self._group)
 
     def _retry(self, work: Callable[[], T]) -> T:
         """
         Retry while the coordinator is moving, is loading the group or does not respond.
         """
-        deadline = Deadline.after(self._admin.timeout_seconds, self._now, self._sleep)
+        deadline = Deadline.after(request_seconds(self._kafka), self._now, self._sleep)
         backoff = Backoff(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
         return retry_until(work, deadline, backoff)

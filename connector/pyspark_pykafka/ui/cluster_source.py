@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.metadata import MetadataClient
-from pyspark_pykafka.engines.selection import metadata_backend
+from pyspark_pykafka.engines.selection import group_backend, metadata_backend
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.failures.dead_letters import (
     dead_letter_fetch_settings,
@@ -148,14 +148,11 @@ class ClusterSource:
 
         Raises :class:`OptionsError` if there are more than :data:`MAX_GROUPS`.
         """
-        # Not at the top: only a search needs the admin client.
-        from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
-
         # This reports unreachable brokers, without librdkafka's log of each attempt.
         self._backend.describe_topics(())
         groups = [
             group
-            for group in RetryingAdmin(self._source.kafka).list_groups()
+            for group in group_backend(self._source.kafka).list_groups()
             if group not in self._stores
         ]
         if len(groups) > MAX_GROUPS:

@@ -11,7 +11,8 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from pyspark_pykafka.engines.metadata import MetadataClient
-from pyspark_pykafka.engines.selection import metadata_backend
+from pyspark_pykafka.engines.selection import group_backend, metadata_backend
+from pyspark_pykafka.errors import KafkaClientError
 from pyspark_pykafka.offsets import TopicPartition as Tp
 from pyspark_pykafka.progress.group_store import GroupStore
 from pyspark_pykafka.progress.record import Owner
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from pyspark_pykafka.testing.client import KafkaAccess
 
 SECONDS = 30.0
+#: What every user may do with a group on a cluster without access control.
+ALL_OPERATIONS = frozenset({"READ", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"})
 
 
 def test_offsets_are_committed(cluster: KafkaAccess, topic: str) -> None:
@@ -156,6 +159,31 @@ def test_a_dead_member_is_missed(cluster: KafkaAccess, topic: str) -> None:
 
     wait_until(blocker, SECONDS)
     admin.delete_consumer_groups([topic])[topic].result(SECONDS)
+
+
+def test_the_connector_sees_the_members(cluster: KafkaAccess, topic: str) -> None:
+    """
+    The connector describes and lists a group, is refused its deletion while it has a member, and
+    deletes it afterwards; a missing group has no members, and its permissions are known.
+    """
+    groups = group_backend(KafkaSettings.of({"bootstrap.servers": cluster.bootstrap}))
+    missing = groups.describe(topic, include_operations=True)
+    config = group_config(cluster, topic, group_instance_id="only", session_timeout_ms=1500)
+    with closing(Consumer({**config, "client.id": "reader"})) as consumer:
+        consumer.subscribe([topic])
+        poll_until(consumer, lambda _: None if consumer.assignment() else "no assignment")
+        described = groups.describe(topic, include_operations=True)
+        (member,) = described.members
+        assert (member.client_id, member.instance_id) == ("reader", "only")
+        assert topic in groups.list_groups()
+        with pytest.raises(KafkaClientError, match="NON_EMPTY_GROUP"):
+            groups.delete(topic)
+
+    wait_until(lambda: "a member" if groups.describe(topic).members else None, SECONDS)
+    groups.delete(topic)
+    assert topic not in groups.list_groups()
+    assert (missing.members, groups.describe(topic).members) == ((), ())
+    assert missing.operations == described.operations == ALL_OPERATIONS
 
 
 def group_store(cluster: KafkaAccess, group: str) -> GroupStore:

@@ -30,6 +30,7 @@ from tests.simulation.kafka.call import Gathered
 from tests.simulation.kafka.codes import Code, RequestError
 from tests.simulation.kafka.consumer_group import PREPARING, STABLE, Joined, Member
 from tests.simulation.kafka.group_coordinator import GroupCoordinator
+from tests.support.kafka_schemas import ConsumerGroupDescribeRequest, ConsumerGroupDescribeResponse
 
 if TYPE_CHECKING:
     from tests.simulation.kafka.call import Call
@@ -37,6 +38,11 @@ if TYPE_CHECKING:
 
 _Left = LeaveGroupResponse.MemberResponse
 _Described = DescribeGroupsResponse.DescribedGroup
+_DescribedConsumers = ConsumerGroupDescribeResponse.DescribedGroup
+#: READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS and ALTER_CONFIGS, which every user may use.
+_OPERATIONS = frozenset({3, 6, 8, 10, 11})
+#: The bit for operations that were not requested.
+_NOT_REQUESTED = frozenset({31})
 #: From this version on, a new member joins again with the id that it is assigned (KIP-394).
 _ID_REQUIRED = 4
 _LEAVES_MANY = 3
@@ -225,7 +231,31 @@ def _described(call: Call, name: str) -> Any:
         ]
         if group
         else [],
+        authorized_operations=_OPERATIONS
+        if call.request.include_authorized_operations and not code
+        else _NOT_REQUESTED,
     )
+
+
+def describe_consumer_groups(call: Call) -> None:
+    """
+    Find no group: none has the protocol of KIP-848.
+    """
+    groups = [
+        _DescribedConsumers(
+            error_code=_typed_group_error(call, name), error_message=None, group_id=name
+        )
+        for name in call.request.group_ids
+    ]
+    call.respond(ConsumerGroupDescribeResponse(throttle_time_ms=0, groups=groups))
+
+
+def _typed_group_error(call: Call, name: str) -> Code:
+    try:
+        coordinator(call, name)
+    except RequestError as error:
+        return error.code
+    return Code.GROUP_ID_NOT_FOUND
 
 
 def list_groups(call: Call) -> None:
@@ -264,6 +294,7 @@ APIS = [
     (HeartbeatRequest, (0, 4), heartbeat),
     (LeaveGroupRequest, (0, 5), leave_group),
     (DescribeGroupsRequest, (0, 6), describe_groups),
+    (ConsumerGroupDescribeRequest, (0, 1), describe_consumer_groups),
     (ListGroupsRequest, (0, 4), list_groups),
     (DeleteGroupsRequest, (0, 2), delete_groups),
 ]

@@ -37,8 +37,6 @@ R = TypeVar("R")
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping
 
-    from confluent_kafka.admin import ListConsumerGroupsResult
-
     from pyspark_pykafka.settings import KafkaSettings
 
     #: The results of one request by subject, such as the names of topics.
@@ -237,18 +235,6 @@ class RetryingAdmin:
 
         return name in self.call(delete, f"deleting the topic {name}")
 
-    def list_groups(self) -> list[str]:
-        """
-        Return the ids of all consumer groups that the user may describe, in order.
-        """
-        action = "listing the consumer groups"
-
-        def list_all(client: AdminClient, seconds: float) -> Futures[str, ListConsumerGroupsResult]:
-            return {action: _complete(client.list_consumer_groups(request_timeout=seconds))}
-
-        listing = self.call(list_all, action)[action]
-        return sorted(group.group_id for group in listing.valid)
-
     def _results(self, futures: Futures[K, R], deadline: Deadline, action: str) -> dict[K, R]:
         results = {}
         for subject, future in futures.items():
@@ -283,27 +269,6 @@ class _MovedError(Exception):
     def __init__(self, error: PykafkaError) -> None:
         super().__init__(str(error))
         self.error = error
-
-
-def _complete(listing: Future[ListConsumerGroupsResult]) -> Future[ListConsumerGroupsResult]:
-    """
-    Return a future that fails with the first error of the listing.
-
-    A broker that does not respond leaves the listing incomplete without failing it.
-    """
-    complete: Future[ListConsumerGroupsResult] = Future()
-
-    def check(done: Future[ListConsumerGroupsResult]) -> None:
-        error = done.exception()
-        if error is not None:
-            complete.set_exception(error)
-        elif errors := done.result().errors:
-            complete.set_exception(KafkaException(errors[0]))
-        else:
-            complete.set_result(done.result())
-
-    listing.add_done_callback(check)
-    return complete
 
 
 def _has_moved(request: Future[Any]) -> bool:

@@ -11,7 +11,6 @@ from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
 
 from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
 from pyspark_pykafka.errors import UnknownTopicError
-from pyspark_pykafka.retry import RetryPolicy, retry
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -21,11 +20,9 @@ if TYPE_CHECKING:
     from confluent_kafka.admin import AclOperation, AdminClient, ConfigEntry
 
     from pyspark_pykafka.engines.librdkafka.admin import Futures
-    from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.settings import KafkaSettings
 
 _CLUSTER = "cluster"
-_RETRY_WHILE_LOADING = RetryPolicy(attempts=10, interval_seconds=0.5)
 
 
 class ClusterDescription(NamedTuple):
@@ -112,33 +109,6 @@ class ClusterInspection:
         description = descriptions[topic]
         operations = _names(description.authorized_operations)
         return TopicDescription(len(description.partitions), operations)
-
-    def group_operations(self, group: str) -> frozenset[str] | None:
-        """
-        Return the operations that the user may use on a consumer group, or None if it is unknown.
-
-        Waits for coordinators that are still loading their groups, as after a broker's start.
-        """
-        deadline = self._admin.new_deadline()
-        return retry(
-            lambda: self._describe_group(group, deadline), _RETRY_WHILE_LOADING, deadline=deadline
-        )
-
-    def _describe_group(self, group: str, deadline: Deadline) -> frozenset[str] | None:
-
-        def describe(
-            client: AdminClient, seconds: float
-        ) -> Futures[str, admin.ConsumerGroupDescription]:
-            futures: Futures[str, admin.ConsumerGroupDescription]
-            futures = client.describe_consumer_groups(
-                [group], include_authorized_operations=True, request_timeout=seconds
-            )
-            return futures
-
-        action = f"describing the consumer group {group}"
-        descriptions = self._admin.call(describe, action, deadline)
-        description = descriptions.get(group)
-        return None if description is None else _names(description.authorized_operations)
 
     def newest_timestamp(self, topic: str, partitions: int) -> int | None:
         """

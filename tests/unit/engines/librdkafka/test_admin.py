@@ -5,7 +5,6 @@ How RetryingAdmin limits and retries the requests of librdkafka's admin client.
 from __future__ import annotations
 
 from concurrent.futures import Future
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -16,7 +15,7 @@ from tests.support.fresh_process import output_of
 from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
 from pyspark_pykafka.engines.librdkafka.client import Client
 from pyspark_pykafka.engines.librdkafka.producer import produce
-from pyspark_pykafka.errors import BrokerUnavailableError, OptionsError, TimeoutExceededError
+from pyspark_pykafka.errors import BrokerUnavailableError, OptionsError
 from pyspark_pykafka.progress.group_offsets import GroupOffsets
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
@@ -127,41 +126,10 @@ def test_a_role_that_no_broker_takes_is_an_error_at_the_deadline(
     ]
 
 
-class _Listing:
-    """
-    The result of a request to all brokers for their consumer groups.
-    """
-
-    def __init__(self, groups: list[str], errors: list[KafkaError]) -> None:
-        self.valid = [SimpleNamespace(group_id=group) for group in groups]
-        self.errors = errors
-
-
-def test_groups_of_a_broker_that_does_not_respond_are_requested_again(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """
-    A listing without the groups of one broker is incomplete: it is requested again until all have
-    responded.
-    """
-    timed_out = [KafkaError(KafkaError._TIMED_OUT)]
-    listings = iter([_Listing(["a"], timed_out), _Listing(["b", "a"], [])])
-
-    def list_groups(*_: object, **__: object) -> Future[_Listing]:
-        future: Future[_Listing] = Future()
-        future.set_result(next(listings))
-        return future
-
-    monkeypatch.setattr("confluent_kafka.admin.AdminClient.list_consumer_groups", list_groups)
-    admin = RetryingAdmin(KafkaSettings.of({"bootstrap.servers": "127.0.0.1:2", "log_level": "0"}))
-
-    assert admin.list_groups() == ["a", "b"]
-
-
 @pytest.mark.parametrize(
     "use",
     [
-        lambda kafka: RetryingAdmin(kafka).list_groups(),
+        lambda kafka: RetryingAdmin(kafka).client(),
         lambda kafka: produce([], kafka, "t"),
         lambda kafka: Client(consumer_config(kafka, group_id="g")),
         lambda kafka: GroupOffsets(kafka, "g", 1.0, None, bool),
@@ -178,17 +146,6 @@ def test_settings_that_librdkafka_rejects(use: Callable[[KafkaSettings], object]
 
     with pytest.raises(OptionsError, match="connecting: .*/no/such/file.p12"):
         use(kafka)
-
-
-def test_listing_groups_without_brokers() -> None:
-    """
-    If no broker is reached, the error says why.
-    """
-    settings = {"bootstrap.servers": "127.0.0.1:3", "log_level": "0"}
-    admin = RetryingAdmin(KafkaSettings.of({**settings, "default.api.timeout.ms": "500"}))
-
-    with pytest.raises(TimeoutExceededError, match="127.0.0.1:3: connecting failed"):
-        admin.list_groups()
 
 
 # A silent broker, and a request that its caller abandons because of a rejected login. The error and

@@ -6,11 +6,13 @@ from __future__ import annotations
 
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
+from uuid import UUID
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol import admin, consumer, metadata, producer
+from tests.support.kafka_schemas import ConsumerGroupDescribeResponse
 from tests.support.protocol_messages import read, versions
 
 from pyspark_pykafka.engines.wire.protocol.api_versions import API_VERSIONS
@@ -20,6 +22,12 @@ from pyspark_pykafka.engines.wire.protocol.coordinator import (
     LIST_TRANSACTIONS,
 )
 from pyspark_pykafka.engines.wire.protocol.describe_configs import DESCRIBE_CONFIGS
+from pyspark_pykafka.engines.wire.protocol.groups import (
+    CONSUMER_GROUP_DESCRIBE,
+    DELETE_GROUPS,
+    DESCRIBE_GROUPS,
+    LIST_GROUPS,
+)
 from pyspark_pykafka.engines.wire.protocol.list_offsets import LIST_OFFSETS
 from pyspark_pykafka.engines.wire.protocol.metadata import METADATA
 from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
@@ -43,6 +51,9 @@ ADDED_PARTITION = ADDED.AddPartitionsToTxnPartitionResult
 CONFIGS = admin.DescribeConfigsResponse.DescribeConfigsResult
 SETTING = CONFIGS.DescribeConfigsResourceResult
 DESCRIBED = admin.DescribeTransactionsResponse.TransactionState
+CLASSIC_GROUP = admin.DescribeGroupsResponse.DescribedGroup
+GROUP = ConsumerGroupDescribeResponse.DescribedGroup
+ASSIGNMENT = GROUP.Member.Assignment
 WRITTEN = producer.ProduceResponse.TopicProduceResponse
 WRITTEN_PARTITION = WRITTEN.PartitionProduceResponse
 
@@ -72,6 +83,11 @@ PARTITIONS_WRITTEN = [
     )
     for number in (0, 1)
 ]
+ASSIGNED = ASSIGNMENT(
+    topic_partitions=[
+        ASSIGNMENT.TopicPartitions(topic_id=UUID(int=7), topic_name="t", partitions=[0, 1])
+    ]
+)
 # Responses that kafka-python encodes in each version.
 RESPONSES: dict[ApiSpec[Any], Any] = {
     METADATA: metadata.MetadataResponse(
@@ -159,6 +175,49 @@ RESPONSES: dict[ApiSpec[Any], Any] = {
                 transactional_id="x", producer_id=1, transaction_state="Dead"
             )
         ],
+    ),
+    DESCRIBE_GROUPS: admin.DescribeGroupsResponse(
+        groups=[
+            CLASSIC_GROUP(
+                group_id="g",
+                group_state="Stable",
+                members=[
+                    CLASSIC_GROUP.DescribedGroupMember(
+                        member_id="m",
+                        client_id="c",
+                        client_host="/127.0.0.1",
+                        member_metadata=b"ab",
+                        member_assignment=b"c",
+                    )
+                ],
+            )
+        ]
+    ),
+    CONSUMER_GROUP_DESCRIBE: ConsumerGroupDescribeResponse(
+        groups=[
+            GROUP(
+                group_id="g",
+                group_state="Stable",
+                members=[
+                    GROUP.Member(
+                        member_id="m",
+                        subscribed_topic_names=["t"],
+                        assignment=ASSIGNED,
+                        target_assignment=ASSIGNED,
+                    )
+                ],
+            )
+        ]
+    ),
+    LIST_GROUPS: admin.ListGroupsResponse(
+        groups=[
+            admin.ListGroupsResponse.ListedGroup(
+                group_id="g", protocol_type="consumer", group_state="Stable", group_type="classic"
+            )
+        ]
+    ),
+    DELETE_GROUPS: admin.DeleteGroupsResponse(
+        results=[admin.DeleteGroupsResponse.DeletableGroupResult(group_id="g", error_code=0)]
     ),
     PRODUCE: producer.ProduceResponse(
         responses=[WRITTEN(name="t", partition_responses=PARTITIONS_WRITTEN)]
