@@ -300,7 +300,8 @@ def test_group_with_consumers_is_rejected(
     kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: TopicFactory, protocol: str
 ) -> None:
     """
-    Recording offsets in a group that a consumer uses, in either protocol, is an error.
+    Recording offsets in a group that a consumer uses, in either protocol, is an error that names
+    the consumer.
     """
     from confluent_kafka import Consumer
 
@@ -323,7 +324,7 @@ def test_group_with_consumers_is_rejected(
 
     wait_until(missing, SECONDS)
     session = StoreSession(make_progress_store(parse_stream_source(config)), "the test")
-    with pytest.raises(ProgressError, match="in use by (a-reader at 127.0.0.1|consumers of)"):
+    with pytest.raises(ProgressError, match="in use by a-reader at 127.0.0.1"):
         session.record(stream_offset(name, 1, "q"))
     consumer.close()
 
