@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, read_options
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import bytes_to_json, print_json, print_table
+from pyspark_pykafka.engines.first_contact import one_api_timeout
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import metadata_backend
 from pyspark_pykafka.errors import UnknownTopicError
@@ -53,12 +54,14 @@ class _DeadLetterTopic:
         self._client = MetadataClient(backend, source.fetch_offset_retry)
         # Raises an error for a missing topic, whose offsets would be waited for.
         self._existing_partitions([self.topic])
+        self._kafka = source.kafka
         group = arguments.group or f"{arguments.topic}-replay"
         self.replay_store = GroupStore(source.kafka, group, self._client)
 
     def ranges(self, *, include_replayed: bool) -> list[OffsetRange]:
-        replayed = {} if include_replayed else self.replay_store.read([self.topic])
-        return unreplayed_ranges(self._client, self.topic, replayed)
+        with one_api_timeout(self._kafka):
+            replayed = {} if include_replayed else self.replay_store.read([self.topic])
+            return unreplayed_ranges(self._client, self.topic, replayed)
 
     def read(self, ranges: Iterable[OffsetRange]) -> Iterator[DeadLetter]:
         return read_dead_letters(ranges, dead_letter_fetch_settings(self.options))

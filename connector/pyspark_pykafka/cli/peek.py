@@ -32,6 +32,7 @@ from pyspark_pykafka.cli.decoded_records import (
 )
 from pyspark_pykafka.cli.output import bytes_to_json, printable
 from pyspark_pykafka.cli.record_counts import first_records, last_records
+from pyspark_pykafka.engines.first_contact import one_api_timeout
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import fetch, metadata_backend
 from pyspark_pykafka.errors import OptionsError
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.contract import FetchSettings
     from pyspark_pykafka.formats.record_format import RecordFormat
     from pyspark_pykafka.offsets import Offsets, TopicPartition
+    from pyspark_pykafka.options import SourceOptions
 
     Record = dict[str, Any]
 
@@ -115,8 +117,8 @@ class _Topic(NamedTuple):
         return decode_records(batches, offset_range.tp, self.format, self.settings)
 
 
-def _open(arguments: argparse.Namespace) -> _Topic:
-    options = parse_stream_source(
+def _options(arguments: argparse.Namespace) -> SourceOptions:
+    return parse_stream_source(
         {
             **read_options(arguments),
             "subscribe": arguments.topic,
@@ -124,6 +126,9 @@ def _open(arguments: argparse.Namespace) -> _Topic:
             **_format_options(arguments),
         }
     )
+
+
+def _open(arguments: argparse.Namespace, options: SourceOptions) -> _Topic:
     backend = metadata_backend(options.kafka, options.isolation_level, options.engine)
     client = MetadataClient(backend, options.fetch_offset_retry)
     tps = client.assignment(Subscribe((arguments.topic,))).partitions
@@ -171,8 +176,10 @@ def _format_options(arguments: argparse.Namespace) -> dict[str, str]:
 
 
 def _peek(arguments: argparse.Namespace) -> int:
-    topic = _open(arguments)
-    starts, ends = _limits(topic, arguments)
+    options = _options(arguments)
+    with one_api_timeout(options.kafka):
+        topic = _open(arguments, options)
+        starts, ends = _limits(topic, arguments)
     show = partial(_print, arguments=arguments)
     if arguments.last is not None or not arguments.follow:
         for record in _sample(topic, starts, ends, arguments):

@@ -22,6 +22,7 @@ from pyspark_pykafka.cli.progress_store import (
     no_store_error,
     store_options,
 )
+from pyspark_pykafka.engines.first_contact import one_api_timeout
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.offsets import (
     Assignment,
@@ -75,7 +76,9 @@ def _attempts(record: Record) -> int | None:
 
 def _set(arguments: argparse.Namespace) -> int:
     options = store_options(arguments)
-    return _move(arguments, options, _parse_positions(options, arguments.position))
+    with one_api_timeout(options.kafka):
+        requested = _parse_positions(options, arguments.position)
+    return _move(arguments, options, requested)
 
 
 def _import(arguments: argparse.Namespace) -> int:
@@ -107,9 +110,10 @@ def _export(arguments: argparse.Namespace) -> int:
 
 
 def _move(arguments: argparse.Namespace, options: SourceOptions, requested: Offsets) -> int:
-    ids = _existing_partitions(options, requested).topic_ids
     with closing(make_progress_store(options)) as store:
-        stored = store.read()
+        with one_api_timeout(options.kafka):
+            ids = _existing_partitions(options, requested).topic_ids
+            stored = store.read()
         rows = [
             (*tp, stored[tp].offset if tp in stored else None, requested[tp])
             for tp in sorted(requested)

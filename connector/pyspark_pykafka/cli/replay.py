@@ -20,6 +20,7 @@ from pyspark_pykafka.cli.progress_store import (
     no_store_error,
     store_options,
 )
+from pyspark_pykafka.engines.first_contact import one_api_timeout
 from pyspark_pykafka.engines.selection import bytes_per_offset, wire_read_unavailable
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.offsets import TopicPartition, offsets_to_json
@@ -80,7 +81,8 @@ def _replay(arguments: argparse.Namespace) -> int:
         msg = "--execute moves recorded offsets; it needs --group or --zookeeper"
         raise OptionsError((msg,))
     options = store_options(arguments)
-    replay = _plan(arguments, options, has_store=has_store)
+    with one_api_timeout(options.kafka):
+        replay = _plan(arguments, options, has_store=has_store)
     byte_count = _estimate_bytes(replay, options)
     if arguments.execute:
         _move(options, replay)

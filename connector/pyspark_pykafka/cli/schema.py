@@ -21,6 +21,7 @@ from pyspark_pykafka.cli.arguments import (
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_json, printable
 from pyspark_pykafka.cli.record_counts import first_records, last_records
+from pyspark_pykafka.engines.first_contact import one_api_timeout
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import fetch, metadata_backend
 from pyspark_pykafka.errors import PykafkaError
@@ -94,16 +95,17 @@ def _records(arguments: argparse.Namespace) -> Iterator[tuple[TopicPartition, in
     options = parse_stream_source({**read_options(arguments), "subscribe": arguments.topic})
     backend = metadata_backend(options.kafka, options.isolation_level, options.engine)
     client = MetadataClient(backend, options.fetch_offset_retry)
-    tps = client.assignment(Subscribe((arguments.topic,))).partitions
+    with one_api_timeout(options.kafka):
+        tps = client.assignment(Subscribe((arguments.topic,))).partitions
+        log_start, ends = client.log_start_offsets(tps), client.end_offsets(tps)
+        starts, select = log_start, last_records
+        if arguments.from_position is not None:
+            first_offsets = offsets_at(dict.fromkeys(tps, arguments.from_position), client)
+            starts = {tp: max(log_start[tp], first_offsets[tp]) for tp in tps}
+            select = first_records
     columns = pa.schema([(name, SOURCE_TYPES[name]) for name in (arguments.column, "offset")])
     settings = fetch_settings(options, columns)
     share = -(-arguments.max // max(len(tps), 1))
-    log_start, ends = client.log_start_offsets(tps), client.end_offsets(tps)
-    starts, select = log_start, last_records
-    if arguments.from_position is not None:
-        first_offsets = offsets_at(dict.fromkeys(tps, arguments.from_position), client)
-        starts = {tp: max(log_start[tp], first_offsets[tp]) for tp in tps}
-        select = first_records
     for tp in tps:
         read = partial(_read, tp, arguments.column, settings)
         for offset, text in select(read, starts[tp], ends[tp], share):

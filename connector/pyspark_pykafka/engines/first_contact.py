@@ -3,15 +3,24 @@ How long the driver waits for brokers: less until one of them has answered in th
 
 Brokers that never answered are probably at another address; those that have answered will come
 back.
+
+Many steps make a plan, each with requests of its own. :func:`one_api_timeout` limits all of them
+together.
 """
 
 from __future__ import annotations
 
+import time
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import TYPE_CHECKING
 
+from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings.librdkafka_config import api_timeout_ms, max_block_ms
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from pyspark_pykafka.settings import KafkaSettings
 
 #: The wait for a first answer, unless the user sets a timeout.
@@ -19,6 +28,10 @@ FIRST_CONTACT_MS = 10_000
 
 _SERVERS = "bootstrap.servers"
 _reached: set[str] = set()
+
+# Of a thread: requests in the background, such as those that record progress, are not part of the
+# plan. An argument would have to pass through every function that resolves a position.
+_deadline: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
 
 
 def record_contact(kafka: KafkaSettings) -> None:
@@ -35,11 +48,29 @@ def is_reached(kafka: KafkaSettings) -> bool:
     return kafka.get(_SERVERS, "") in _reached
 
 
+@contextmanager
+def one_api_timeout(
+    kafka: KafkaSettings, now: Callable[[], float] = time.monotonic
+) -> Iterator[None]:
+    """
+    Let all requests of the block together wait for at most ``kafka.default.api.timeout.ms``.
+
+    Within another block, the limit of that one counts.
+    """
+    deadline = _deadline.get() or Deadline.after(api_timeout_ms(kafka) / 1000, now)
+    token = _deadline.set(deadline)
+    try:
+        yield
+    finally:
+        _deadline.reset(token)
+
+
 def request_seconds(kafka: KafkaSettings) -> float:
     """
     Return the time limit of the driver's next metadata request, retries included.
     """
-    return _limit_ms(kafka, "default.api.timeout.ms", api_timeout_ms(kafka)) / 1000
+    limit_ms = _limit_ms(kafka, "default.api.timeout.ms", api_timeout_ms(kafka))
+    return _left_of_call(limit_ms / 1000)
 
 
 def block_seconds(kafka: KafkaSettings) -> float:
@@ -53,3 +84,11 @@ def _limit_ms(kafka: KafkaSettings, name: str, limit_ms: int) -> int:
     if is_reached(kafka) or kafka.get(name) is not None:
         return limit_ms
     return min(limit_ms, FIRST_CONTACT_MS)
+
+
+def _left_of_call(seconds: float) -> float:
+    """
+    Return how much of this time is left of the timeout of :func:`one_api_timeout`.
+    """
+    deadline = _deadline.get()
+    return seconds if deadline is None else deadline.remaining(max_seconds=seconds)

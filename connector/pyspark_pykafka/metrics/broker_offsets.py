@@ -11,6 +11,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
+from pyspark_pykafka.engines.first_contact import one_api_timeout
 from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.metrics.unread_records import UnreadRecords
 from pyspark_pykafka.offsets import OffsetRange
@@ -47,6 +48,7 @@ class BrokerOffsets:
         self._is_subscribed = partial(matches, source.strategy)
         # Tasks write there, so the driver can count these records only by the topic.
         self._dead_letter_topic = source.formats.dead_letter_topic
+        self._kafka = source.kafka
         self._client = metadata_client(source)
         self._unread = UnreadRecords(source)
         self._metrics = metrics
@@ -57,6 +59,10 @@ class BrokerOffsets:
         Read the end offsets, and the timestamps of unread records that are older than the known
         history. Errors of the brokers are raised.
         """
+        with one_api_timeout(self._kafka):
+            self._refresh()
+
+    def _refresh(self) -> None:
         self._refresh_lags()
         if self._dead_letter_topic is not None:
             tps = self._client.partitions_for([self._dead_letter_topic])

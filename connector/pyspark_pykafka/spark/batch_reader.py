@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from pyspark_pykafka.engines.first_contact import one_api_timeout
 from pyspark_pykafka.engines.selection import check_topic, fetch
 from pyspark_pykafka.formats.record_decoder import decode_records
 from pyspark_pykafka.formats.record_format import record_format
@@ -71,9 +72,10 @@ class KafkaBatchReader(DataSourceReader):
         """
         check_dead_letter_topic(self._format, self._settings)
         client = metadata_client(self._options)
-        # The ids first: offsets of a topic that is recreated meanwhile are then not read.
-        assigned = client.assignment(self._options.strategy)
-        ranges = self._plan(assigned, client)
+        with one_api_timeout(self._options.kafka):
+            # The ids first: offsets of a topic that is recreated meanwhile are then not read.
+            assigned = client.assignment(self._options.strategy)
+            ranges = self._plan(assigned, client)
         log_plan(ranges, str(self._filters))
         values = with_last_range(ranges, assigned, self._options) if KEEPS_BATCH_PLAN else ranges
         return [InputPartition(value) for value in values]

@@ -40,6 +40,7 @@ from pyspark_pykafka.spark.error_report import reports_errors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     import pyarrow as pa
 
@@ -79,7 +80,8 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
         """
         Return the start of a new query; Spark calls this again after a failed first batch.
         """
-        return self._stream.initial_offset()
+        with self._one_timeout():
+            return self._stream.initial_offset()
 
     def partitions(self, start: Document, end: Document) -> list[InputPartition]:
         """
@@ -87,7 +89,8 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
         """
         self._record_contact()
         check_dead_letter_topic(self._format, self._settings)
-        ranges = self._stream.plan(start, end).ranges
+        with self._one_timeout():
+            ranges = self._stream.plan(start, end).ranges
         log_plan(ranges)
         # A replayed batch must have the same tasks, since a sink may have committed some of them
         # (sink/replay.py). So the number of tasks depends on the ranges only, not on the reader.
@@ -97,6 +100,12 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
         if records is not None:
             self.attach(records)
         return [InputPartition(ranges)]
+
+    def _one_timeout(self) -> AbstractContextManager[None]:
+        """
+        Limit all requests of one call of Spark together.
+        """
+        return first_contact.one_api_timeout(self._settings.kafka)
 
     def _record_contact(self) -> None:
         """
@@ -167,6 +176,10 @@ class _LegacyStreamReader(_Reader):
         """
         Return the end of the next micro-batch.
         """
+        with self._one_timeout():
+            return self._latest_offset()
+
+    def _latest_offset(self) -> Document:
         stream = self._stream
         if self._position is None and not (stream.has_limits or stream.start_follows_latest):
             self._end_of_new_query = stream.latest_without_start()
@@ -233,14 +246,17 @@ class _AdmissionStreamReader(_Reader, SupportsTriggerAvailableNow):
         """
         Fix the end of an availableNow run at the current latest offsets.
         """
-        self._stream.prepare_for_available_now()
+        with self._one_timeout():
+            self._stream.prepare_for_available_now()
 
     def latestOffset(self, start: Document, limit: ReadLimit) -> Document:
         """
         Return the end of the micro-batch after ``start``.
         """
         self._record_contact()
-        return self._stream.latest_offset(start, limited=not isinstance(limit, ReadAllAvailable))
+        limited = not isinstance(limit, ReadAllAvailable)
+        with self._one_timeout():
+            return self._stream.latest_offset(start, limited=limited)
 
     def reportLatestOffset(self) -> Document | None:
         """

@@ -10,6 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from pyspark_pykafka.engines.first_contact import one_api_timeout
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import group_backend, metadata_backend
 from pyspark_pykafka.errors import OptionsError
@@ -107,6 +108,10 @@ class ClusterSource:
         """
         Return the page's data. Errors of the brokers and stores are raised.
         """
+        with one_api_timeout(self._source.kafka):
+            return self._page_data()
+
+    def _page_data(self) -> PageData:
         if self._is_searching:
             self._search()
         stores = [(store, *self._read(store)) for store in self._stores.values()]
