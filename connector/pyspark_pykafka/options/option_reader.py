@@ -85,12 +85,6 @@ class OptionReader:
             raise LookupError(msg)
         return value
 
-    def spark_option(self, name: str) -> str | None:
-        """
-        Return the value of an option that Spark itself added, or None.
-        """
-        return self._texts.get(name.lower())
-
     def kafka_settings(self, role: Role) -> KafkaSettings:
         """
         Return the ``kafka.*`` settings, after checking that a client accepts them.

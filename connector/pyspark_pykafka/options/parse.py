@@ -137,10 +137,7 @@ def parse_sink(options: Mapping[str, str | None], streaming: bool) -> SinkOption
     sink = SinkOptions(
         engine=engine,
         topic=reader.find(table.SINK_TOPIC),
-        include_headers=reader.get(table.INCLUDE_HEADERS),
         kafka=reader.kafka_settings(Role.PRODUCER),
-        checkpoint_location=reader.spark_option("checkpointLocation"),
-        query_name=reader.spark_option("queryName"),
         delivery_guarantee=guarantee,
         transactional_id_prefix=reader.find(table.TRANSACTIONAL_ID_PREFIX),
         ledger_replication_factor=replicas,

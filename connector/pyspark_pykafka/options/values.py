@@ -142,10 +142,7 @@ class SinkOptions:
 
     engine: str
     topic: str | None
-    include_headers: bool
     kafka: KafkaSettings
-    checkpoint_location: str | None
-    query_name: str | None
     delivery_guarantee: DeliveryGuarantee
     transactional_id_prefix: str | None
     ledger_replication_factor: int | None = None
