@@ -4,6 +4,7 @@ Real connections: to a simulated cluster served on loopback ports, and for raw r
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from typing import TYPE_CHECKING, Any
@@ -46,6 +47,25 @@ class SimulatedAccess(ServedCluster, KafkaAccess):
 
     def restart(self, node: int) -> None:
         self.call(lambda cluster: cluster.start(node))
+
+
+class SilentAccess(SimulatedAccess):
+    """
+    A simulated cluster that does not respond to requests with these API keys.
+    """
+
+    silent_to: frozenset[int] = frozenset()
+
+    async def _serve_one(
+        self, node_id: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> bool:
+        size = await reader.readexactly(4)
+        frame = await reader.readexactly(int.from_bytes(size, "big"))
+        if int.from_bytes(frame[:2], "big") in self.silent_to:
+            await asyncio.Event().wait()
+        one_request = asyncio.StreamReader()
+        one_request.feed_data(size + frame)
+        return await super()._serve_one(node_id, one_request, writer)
 
 
 class RawKafka(KafkaRequests):

@@ -9,6 +9,7 @@ rejects commits of clients that are not members.
 from __future__ import annotations
 
 import logging
+from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, KafkaError
@@ -47,6 +48,36 @@ _NO_TOPIC = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_
 _TOPIC_ERRORS = _NO_TOPIC | {"TOPIC_AUTHORIZATION_FAILED", "TOPIC_EXCEPTION"}
 
 
+class _ClientReports:
+    """
+    The errors and the result of a commit that a client reports through its callbacks.
+
+    Each client has its own: one that is still being closed cannot report for its successor.
+    """
+
+    def __init__(self) -> None:
+        self.fatal = FatalErrors()
+        self.expelled: KafkaError | None = None
+        self.last_error: KafkaError | None = None
+        self.commit_result: tuple[KafkaError | None, list[KafkaPartition]] | None = None
+
+    def on_error(self, error: KafkaError) -> None:
+        """
+        Keep an error that the client meets in the background.
+        """
+        self.last_error = error
+        if error.name() in _NOT_A_MEMBER:
+            self.expelled = error
+        else:
+            self.fatal.record(error)
+
+    def on_commit(self, error: KafkaError | None, positions: list[KafkaPartition]) -> None:
+        """
+        Keep the result of a commit.
+        """
+        self.commit_result = (error, positions)
+
+
 class GroupMember:
     """
     A member from :meth:`join` to :meth:`close`, after which it can join again.
@@ -65,7 +96,7 @@ class GroupMember:
         self._group = group
         self._timeout_seconds = timeout_seconds
         self._now = now
-        self._fatal = FatalErrors()
+        self._reports = _ClientReports()
         #: The client, while it has joined the group.
         self.consumer: Consumer | None = None
         #: The topics that the member has subscribed to.
@@ -73,9 +104,7 @@ class GroupMember:
         self._assigned_topics: frozenset[str] = frozenset()
         self._assignments = 0
         self._claimed_at = 0
-        self._expelled: KafkaError | None = None
-        self._last_error: KafkaError | None = None
-        self._commit_result: tuple[KafkaError | None, list[KafkaPartition]] | None = None
+        self._is_unanswered = False
 
     @property
     def session_ms(self) -> int:
@@ -98,9 +127,9 @@ class GroupMember:
         (KIP-211) nor let anyone delete them.
         """
         self.topics = frozenset(topics)
+        self._reports = _ClientReports()
         with translating_errors("connecting"):
             self.consumer = Consumer(self._config(owner))
-        self._expelled = self._last_error = None
         deadline = Deadline.after(self._timeout_seconds, self._now)
         self._subscribe(deadline)
         if self._assigned_topics != self.topics:
@@ -171,7 +200,7 @@ class GroupMember:
         positions = [
             KafkaPartition(*tp, record.offset, metadata=to_metadata(record)) for tp, record in chunk
         ]
-        self._commit_result = None
+        self._reports.commit_result = None
         with translating_errors(action):
             # A synchronous commit has no timeout: it waits until there is a coordinator.
             self.consumer.commit(offsets=positions, asynchronous=True)
@@ -197,8 +226,15 @@ class GroupMember:
         """
         Close the client; the static member stays in the group until its session expires.
         """
-        if self.consumer is not None:
-            consumer, self.consumer = self.consumer, None
+        consumer, self.consumer = self.consumer, None
+        if consumer is None:
+            return
+        if self._is_unanswered:
+            # The client waits until librdkafka has repeated the commit twice, each time for
+            # kafka.request.timeout.ms. Nothing depends on that: the next member fences this one.
+            self._is_unanswered = False
+            Thread(target=consumer.close, name="pykafka-progress-close", daemon=True).start()
+        else:
             consumer.close()
 
     def _poll(self, seconds: float, action: str) -> KafkaError | None:
@@ -211,23 +247,16 @@ class GroupMember:
         message = self.consumer.poll(seconds)
         error: KafkaError | None = None if message is None else message.error()
         if error is not None:
-            self._last_error = error
+            self._reports.last_error = error
             self._raise_membership_error(error)
-        if self._expelled is not None:
-            self._raise_membership_error(self._expelled)
-        self._fatal.raise_pending(action)
+        if self._reports.expelled is not None:
+            self._raise_membership_error(self._reports.expelled)
+        self._reports.fatal.raise_pending(action)
         return error
 
     def _reason(self) -> str:
-        error = self._last_error
+        error = self._reports.last_error
         return "" if error is None else f"; the last error: {error.str()} ({error.name()})"
-
-    def _on_error(self, error: KafkaError) -> None:
-        self._last_error = error
-        if error.name() in _NOT_A_MEMBER:
-            self._expelled = error
-        else:
-            self._fatal.record(error)
 
     def _on_assign(self, consumer: Consumer, assigned: list[KafkaPartition]) -> None:
         self._assigned_topics = frozenset(partition.topic for partition in assigned)
@@ -236,15 +265,13 @@ class GroupMember:
 
     def _wait_for_commit(self, action: str) -> tuple[KafkaError | None, list[KafkaPartition]]:
         deadline = Deadline.after(self._timeout_seconds, self._now)
-        while self._commit_result is None:
+        while self._reports.commit_result is None:
             if deadline.expired:
+                self._is_unanswered = True
                 msg = f"{action}: no response within {self._timeout_seconds} s"
                 raise UnansweredError(msg)
             self._poll(_POLL_SECONDS, action)
-        return self._commit_result
-
-    def _on_commit(self, error: KafkaError | None, positions: list[KafkaPartition]) -> None:
-        self._commit_result = (error, positions)
+        return self._reports.commit_result
 
     def _raise_membership_error(self, error: KafkaError) -> None:
         """
@@ -276,8 +303,8 @@ class GroupMember:
             "session.timeout.ms": str(session),
             "heartbeat.interval.ms": str(max(session // 4, 1)),
             "max.poll.interval.ms": str(_MAX_POLL_INTERVAL_MS),
-            "error_cb": self._on_error,
-            "on_commit": self._on_commit,
+            "error_cb": self._reports.on_error,
+            "on_commit": self._reports.on_commit,
         }
 
 

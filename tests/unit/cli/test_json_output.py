@@ -5,13 +5,12 @@ The brokers are simulated, and can be silent to requests of a kind.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
-from tests.support.served_kafka import SimulatedAccess
+from tests.support.served_kafka import SilentAccess
 from tests.unit.cli.test_commands import PARSERS, WITHOUT_JSON
 
 from pyspark_pykafka.cli import main
@@ -34,25 +33,6 @@ LIST_TRANSACTIONS = 66
 #: A command that waits longer than this ignores --timeout; the defaults are 30, 60 and 120 s. A
 #: check of doctor must not wait ten times.
 TIMEOUT, MAX_SECONDS, MAX_DOCTOR_SECONDS = "2", 28.0, 20.0
-
-
-class SilentAccess(SimulatedAccess):
-    """
-    A simulated cluster that does not respond to requests with these API keys.
-    """
-
-    silent_to: frozenset[int] = frozenset()
-
-    async def _serve_one(
-        self, node_id: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
-    ) -> bool:
-        size = await reader.readexactly(4)
-        frame = await reader.readexactly(int.from_bytes(size, "big"))
-        if int.from_bytes(frame[:2], "big") in self.silent_to:
-            await asyncio.Event().wait()
-        one_request = asyncio.StreamReader()
-        one_request.feed_data(size + frame)
-        return await super()._serve_one(node_id, one_request, writer)
 
 
 @pytest.fixture(scope="module")
