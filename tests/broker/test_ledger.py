@@ -16,6 +16,7 @@ from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from pyspark_pykafka.cli import main
+from pyspark_pykafka.cli.exit_codes import ExitCode
 from pyspark_pykafka.engines.selection import transaction_client
 from pyspark_pykafka.engines.wire.network.topic_replicas import fetch_topic_replicas
 from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
@@ -419,11 +420,15 @@ def test_a_query_that_becomes_exactly_once_later(stream: Stream) -> None:
     assert stream.release().startswith("would release")
 
 
-def test_a_prefix_that_never_had_a_ledger(stream: Stream) -> None:
+def test_a_prefix_that_never_had_a_ledger(
+    stream: Stream, capsys: pytest.CaptureFixture[str]
+) -> None:
     """
-    Releasing a prefix without a ledger does nothing, and creates no topic.
+    Releasing a prefix without a ledger is an error, and creates no topic.
     """
-    assert stream.release("--execute") == f"No query has the prefix {stream.topic}.\n"
+    command = ["transactions", "release", "--bootstrap-server", stream.cluster.bootstrap]
+    assert main([*command, "--prefix", stream.topic, "--execute"]) == ExitCode.NOT_FOUND
+    assert f"no query has the prefix '{stream.topic}'" in capsys.readouterr().err
     assert not stream.exists()
 
 

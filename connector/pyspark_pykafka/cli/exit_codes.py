@@ -11,7 +11,6 @@ from pyspark_pykafka.errors import (
     AuthorizationError,
     BrokerUnavailableError,
     OptionsError,
-    ProgressError,
     PykafkaError,
     TimeoutExceededError,
     TlsError,
@@ -34,6 +33,9 @@ class ExitCode(IntEnum):
     OUTPUT_CLOSED = 141
 
 
+#: Errors of classes that have another exit code otherwise.
+_NOT_FOUND_CONDITIONS = frozenset({"PROGRESS_NOT_FOUND", "EXACTLY_ONCE_PREFIX_NOT_FOUND"})
+
 _CODES: tuple[tuple[type[PykafkaError], ExitCode], ...] = (
     (OptionsError, ExitCode.WRONG_ARGUMENTS),
     (UnknownTopicError, ExitCode.NOT_FOUND),
@@ -49,7 +51,7 @@ def exit_code(error: Exception) -> ExitCode:
     """
     Return the exit code for an error that ended a command.
     """
-    if isinstance(error, ProgressError) and error.condition == "PROGRESS_NOT_FOUND":
+    if isinstance(error, PykafkaError) and error.condition in _NOT_FOUND_CONDITIONS:
         return ExitCode.NOT_FOUND
     codes = (code for kind, code in _CODES if isinstance(error, kind))
     return next(codes, ExitCode.FAILED)

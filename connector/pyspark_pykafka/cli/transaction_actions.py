@@ -10,6 +10,7 @@ from pyspark_pykafka.cli.arguments import broker_options
 from pyspark_pykafka.cli.output import escaped, print_json, print_table
 from pyspark_pykafka.engines.selection import metadata_backend, transaction_client
 from pyspark_pykafka.engines.wire.transactions.values import TransactionState
+from pyspark_pykafka.errors import ExactlyOnceError
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.sink.ledger_entries import ledger_topic
 from pyspark_pykafka.sink.ledger_topic import LedgerTopic, ledger_exists, recreate_ledger
@@ -137,7 +138,7 @@ def release(arguments: argparse.Namespace) -> int:
             return _renew(transactions, arguments, is_truncated=is_truncated)
         owner = read_prefix_owner(transactions, arguments.prefix)
         if owner is None:
-            return _report_no_query(arguments)
+            raise _no_query_error(arguments)
         if arguments.execute:
             release_prefix(transactions, owner, arguments.prefix)
     verb = "released" if arguments.execute else "would release"
@@ -152,10 +153,7 @@ def describe_batch(arguments: argparse.Namespace) -> int:
     """
     Print which tasks of a stream's last batch are committed.
     """
-    last = _last_batch(arguments, read_batch_state)
-    if last is None:
-        return _report_no_query(arguments)
-    owner, state = last
+    owner, state = _last_batch(arguments, read_batch_state)
     if arguments.json:
         print_json({**_owner_as_json(owner), **_state_as_json(state)})
         return 0
@@ -175,10 +173,8 @@ def complete_last_batch(arguments: argparse.Namespace) -> int:
     """
     Declare the last batch done with its visible rows.
     """
-    last = _last_batch(arguments, complete_batch if arguments.execute else read_batch_state)
-    if last is None:
-        return _report_no_query(arguments)
-    owner, state = last
+    change = complete_batch if arguments.execute else read_batch_state
+    owner, state = _last_batch(arguments, change)
     verb = "completed" if arguments.execute else "would complete"
     return _report_change(
         arguments,
@@ -190,17 +186,19 @@ def complete_last_batch(arguments: argparse.Namespace) -> int:
 def _last_batch(
     arguments: argparse.Namespace,
     read_or_complete: Callable[[Transactions, Marker, str], BatchState],
-) -> tuple[Marker, BatchState] | None:
+) -> tuple[Marker, BatchState]:
     """
-    Return the marker and the state of a prefix's last batch, or None if no query has the prefix.
+    Return the marker and the state of a prefix's last batch.
+
+    Raises :class:`ExactlyOnceError` if no query has the prefix.
     """
     with transaction_client(_settings(arguments)) as transactions:
         # A ledger that does not exist would be waited for, as one that has just been created.
         if not ledger_exists(transactions, ledger_topic(arguments.prefix)):
-            return None
+            raise _no_query_error(arguments)
         owner = read_prefix_owner(transactions, arguments.prefix)
         if owner is None:
-            return None
+            raise _no_query_error(arguments)
         return owner, read_or_complete(transactions, owner, arguments.prefix)
 
 
@@ -222,12 +220,12 @@ def _report_change(
     return 0
 
 
-def _report_no_query(arguments: argparse.Namespace) -> int:
-    if arguments.json:
-        print_json({"query": None})
-    else:
-        print(f"No query has the prefix {arguments.prefix}.")
-    return 0
+def _no_query_error(arguments: argparse.Namespace) -> ExactlyOnceError:
+    msg = (
+        f"no query has the prefix '{arguments.prefix}': no stream has committed a micro-batch with "
+        "it, or it has been released since; correct --prefix, the write's transactionalIdPrefix"
+    )
+    return ExactlyOnceError("EXACTLY_ONCE_PREFIX_NOT_FOUND", msg)
 
 
 def _owner_as_json(owner: Marker) -> dict[str, Any]:
@@ -245,7 +243,7 @@ def _renew(transactions: Transactions, arguments: argparse.Namespace, *, is_trun
     committed_ids = transactions.list_committed_ids(any_query_pattern(arguments.prefix))
     topic = LedgerTopic(ledger_topic(arguments.prefix))
     if not committed_ids and not is_truncated:
-        return _report_no_query(arguments)
+        raise _no_query_error(arguments)
     if arguments.execute:
         recreate_ledger(transactions, _settings(arguments), topic)
     verb = "started" if arguments.execute else "would start"
