@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # A terminal that cannot show a character shows its code.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        with _sigterm_as_interrupt():
+        with _signals_as_interrupt():
             code = command.run(parsed)
             _flush_output()
             return code
@@ -137,16 +137,24 @@ def _discard_output() -> None:
 
 
 @contextlib.contextmanager
-def _sigterm_as_interrupt() -> Iterator[None]:
+def _signals_as_interrupt() -> Iterator[None]:
     """
-    Turn SIGTERM into KeyboardInterrupt, so that started servers are stopped.
+    Turn SIGTERM and SIGHUP into KeyboardInterrupt, so that commands clean up.
+
+    A signal that is ignored, as SIGHUP is by nohup, remains ignored.
     """
 
     def interrupt(*_: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    previous_handler = signal.signal(signal.SIGTERM, interrupt)
+    # Windows has no SIGHUP.
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    previous = {number: signal.getsignal(number) for number in numbers}
+    for number, handler in previous.items():
+        if handler is not signal.SIG_IGN:
+            signal.signal(number, interrupt)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, previous_handler)
+        for number, handler in previous.items():
+            signal.signal(number, handler)

@@ -91,7 +91,7 @@ def start_session(builder: SparkSession.Builder) -> SparkSession:
 @contextlib.contextmanager
 def interrupts_deferred() -> Iterator[None]:
     """
-    Defer SIGINT and SIGTERM to the end of the block; a second signal is handled at once.
+    Defer SIGINT, SIGTERM and SIGHUP to the end of the block; a second signal is handled at once.
 
     If Python were interrupted while it waits for Spark's Java process to start, that process would
     never be ended.
@@ -100,7 +100,10 @@ def interrupts_deferred() -> Iterator[None]:
         yield
         return
     deferred: list[int] = []
-    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    # Windows has no SIGHUP.
+    names = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    numbers = [getattr(signal, name) for name in names]
+    handlers = {number: signal.getsignal(number) for number in numbers}
 
     def restore() -> None:
         for number, handler in handlers.items():
