@@ -20,6 +20,7 @@ def progress(
     latest: dict[str, Any] | None = None,
     batch_id: int = 0,
     query_id: str = "q",
+    run_id: str = "run",
     name: str | None = "flights",
     phases: dict[str, int] = NEW_BATCH,
     rows: int = 10,
@@ -38,7 +39,7 @@ def progress(
     }
     fields = {
         "id": query_id,
-        "runId": "run",
+        "runId": run_id,
         "name": name,
         "timestamp": "2026-11-24T06:41:24.345Z",
         "batchId": batch_id,

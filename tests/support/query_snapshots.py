@@ -16,9 +16,9 @@ def eventful_metrics(query_id: str = "q", name: str = "flights") -> QueryMetrics
     Return metrics of a running query with a sample of each metric, at the time 100.
     """
     metrics = QueryMetrics(max_partitions=100)
-    metrics.start(query_id, name, 10.0)
-    metrics.end(query_id, ("DataLossError", "records were lost"), 20.0)
-    metrics.start(query_id, name, 30.0)
+    metrics.start(query_id, "failed", name, 10.0)
+    metrics.end(query_id, "failed", ("DataLossError", "records were lost"), 20.0)
+    metrics.start(query_id, "run", name, 30.0)
     replayed = progress(
         {"t": {"0": 7, "1": 5}},
         start={"t": {"0": 3, "1": 5}},

@@ -184,7 +184,12 @@ class AuditListener(StreamingQueryListener):
         self._on_report = on_report
         self._timeout = timeout
         self._on_timeout = on_timeout
+        # Spark reports a start on the thread of the query, and all else on that of its queue.
+        self._lock = threading.Lock()
         self._timers: dict[str, threading.Timer] = {}
+        #: By query, the run that started last. The last events of the run before it may come later
+        #: than its start: they have no part in its timeout.
+        self._runs: dict[str, str] = {}
         #: By running query, whether a batch had the auditor's metrics; absent before the first one.
         self._is_audited: dict[str, bool] = {}
 
@@ -192,23 +197,29 @@ class AuditListener(StreamingQueryListener):
         """
         Start the timeout of the first batch.
         """
-        self._start_timer(str(event.id))
+        query, run = str(event.id), str(event.runId)
+        with self._lock:
+            self._runs[query] = run
+            self._is_audited.pop(query, None)
+        self._start_timer(query, run)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """
         Restart the timeout: an idle query has no batch to finish.
         """
-        self._start_timer(str(event.id))
+        self._start_timer(str(event.id), str(event.runId))
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """
         Compare the records that left a batch with those that entered it.
         """
-        query = str(event.progress.id)
+        query, run = str(event.progress.id), str(event.progress.runId)
         # Computing the entered records may take longer than the timeout.
-        self._stop_timer(query)
+        self._stop_timer(query, run)
         checksums = self._checksums(event.progress)
-        self._is_audited[query] = bool(checksums) or self._is_audited.get(query, False)
+        with self._lock:
+            if self._is_last_run(query, run):
+                self._is_audited[query] = bool(checksums) or self._is_audited.get(query, False)
         try:
             report = self._report(event.progress, checksums)
         except OffsetsError as error:
@@ -218,7 +229,7 @@ class AuditListener(StreamingQueryListener):
             )
             return
         finally:
-            self._start_timer(query)
+            self._start_timer(query, run)
         if report is None:
             return
         if not report.is_complete:
@@ -255,18 +266,34 @@ class AuditListener(StreamingQueryListener):
         """
         Stop the timeout.
         """
-        self._stop_timer(str(event.id))
-        self._is_audited.pop(str(event.id), None)
+        query, run = str(event.id), str(event.runId)
+        self._stop_timer(query, run)
+        with self._lock:
+            if self._is_last_run(query, run):
+                self._is_audited.pop(query, None)
+                del self._runs[query]
 
-    def _start_timer(self, query: str) -> None:
-        self._stop_timer(query)
-        if self._timeout is not None and self._is_audited.get(query, True):
-            timer = threading.Timer(self._timeout, self._on_overdue, (query,))
-            timer.daemon = True
-            self._timers[query] = timer
-            timer.start()
+    def _is_last_run(self, query: str, run: str) -> bool:
+        # A run without a start began before the listener was added.
+        return self._runs.setdefault(query, run) == run
 
-    def _stop_timer(self, query: str) -> None:
+    def _start_timer(self, query: str, run: str) -> None:
+        with self._lock:
+            if not self._is_last_run(query, run):
+                return
+            self._cancel_timer(query)
+            if self._timeout is not None and self._is_audited.get(query, True):
+                timer = threading.Timer(self._timeout, self._on_overdue, (query,))
+                timer.daemon = True
+                self._timers[query] = timer
+                timer.start()
+
+    def _stop_timer(self, query: str, run: str) -> None:
+        with self._lock:
+            if self._is_last_run(query, run):
+                self._cancel_timer(query)
+
+    def _cancel_timer(self, query: str) -> None:
         timer = self._timers.pop(query, None)
         if timer is not None:
             timer.cancel()

@@ -152,7 +152,7 @@ class MetricsListener(StreamingQueryListener):
         """
         Count the run.
         """
-        self._metrics.start(str(event.id), event.name or "", time.time())
+        self._metrics.start(str(event.id), str(event.runId), event.name or "", time.time())
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """
@@ -178,7 +178,7 @@ class MetricsListener(StreamingQueryListener):
         if text:
             name = error_name(text, getattr(event, "errorClassOnException", None))
             error = (name, error_line(text))
-        self._metrics.end(str(event.id), error, time.time())
+        self._metrics.end(str(event.id), str(event.runId), error, time.time())
         self._logged.pop(str(event.id), None)
 
     def _log(self, query_id: str, now: float) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from pyspark_pykafka.metrics.progress_event import Batch, SourceBatch
-    from pyspark_pykafka.offsets import TopicPartition
+    from pyspark_pykafka.offsets import Offsets, TopicPartition
 
 #: The maximum number of ended queries kept: memory stays bounded in a job that keeps starting
 #: queries.
@@ -57,7 +57,6 @@ class _Partition:
     end: int | None = None
     read: int = 0
     lost: int = 0
-    lost_in_run: int = 0
     history: EndOffsetHistory = field(default_factory=EndOffsetHistory)
 
     def observe_end(self, end: int, time: float) -> None:
@@ -76,13 +75,6 @@ class _Partition:
     def advance(self, start: int, end: int) -> None:
         self.read += max(end - start, 0)
         self.position = end
-
-    def count_lost(self, lost_in_run: int) -> None:
-        """
-        Add the offsets that the run has lost since its last report.
-        """
-        self.lost += max(lost_in_run - self.lost_in_run, 0)
-        self.lost_in_run = lost_in_run
 
     def snapshot(self, source: int, tp: TopicPartition, now: float) -> PartitionSnapshot:
         lag = None if self.end is None else lag_in_offsets(self.position, self.end)
@@ -106,13 +98,32 @@ class _Partition:
 
 
 @dataclass(slots=True)
+class _Run:
+    """
+    A run of a query: whether it has finished a micro-batch, and what it has lost until its last
+    report, by source.
+    """
+
+    has_finished_batch: bool = False
+    lost: dict[int, Offsets] = field(default_factory=dict)
+
+    def newly_lost(self, batch: SourceBatch) -> Offsets:
+        """
+        Return the offsets that the run has lost since its last report, by partition.
+        """
+        before = self.lost.get(batch.index, {})
+        self.lost[batch.index] = {**before, **batch.lost}
+        return {tp: max(lost - before.get(tp, 0), 0) for tp, lost in batch.lost.items()}
+
+
+@dataclass(slots=True)
 class _Source:
     rows: int = 0
     input_rate: float = 0.0
     processed_rate: float = 0.0
     partitions: dict[TopicPartition, _Partition] = field(default_factory=dict)
 
-    def add(self, batch: SourceBatch, planned_at: float) -> None:
+    def add(self, batch: SourceBatch, lost: Offsets, planned_at: float) -> None:
         self.rows += batch.rows
         self.input_rate, self.processed_rate = batch.input_rate, batch.processed_rate
         # Partitions that have left the query's subscription are no longer shown.
@@ -124,8 +135,7 @@ class _Source:
             # A partition that is new in this batch has no start in the report; its offsets before
             # the end are not counted as read.
             partition.advance(batch.start.get(tp, end), end)
-            if tp in batch.lost:
-                partition.count_lost(batch.lost[tp])
+            partition.lost += lost.get(tp, 0)
             if batch.latest is not None and tp in batch.latest:
                 partition.observe_end(batch.latest[tp], planned_at)
 
@@ -138,7 +148,6 @@ class _Query:
     starts: int = 0
     batches: int = 0
     replays: int = 0
-    is_first_batch_of_run: bool = True
     batch_id: int | None = None
     last_batch_time: float | None = None
     last_event_time: float | None = None
@@ -148,30 +157,39 @@ class _Query:
     total_seconds: dict[str, float] = field(default_factory=dict)
     sources: dict[int, _Source] = field(default_factory=dict)
     dead_letters: dict[TopicPartition, int] = field(default_factory=dict)
+    # By id, in the order of their starts. Spark reports the start of a run at once, and batches and
+    # ends through a queue (StreamingQueryListenerBus.post): the last events of a run may follow the
+    # start of the next one, but precede its other events.
+    runs: dict[str, _Run] = field(default_factory=dict)
 
-    def start(self, now: float) -> None:
-        self.is_running, self.is_first_batch_of_run = True, True
+    def start(self, run_id: str, now: float) -> None:
+        self.runs[run_id] = _Run()
+        self.is_running = True
         self.starts += 1
         self.last_event_time = now
-        for partition in self._partitions():
-            partition.lost_in_run = 0
 
     def add(self, batch: Batch, now: float) -> None:
+        # A run without a start began before the listener was added.
+        run = self.runs.setdefault(batch.run_id, _Run())
         self.is_running = True
         self.batches += 1
-        if self.is_first_batch_of_run and batch.was_planned_before:
+        if not run.has_finished_batch and batch.was_planned_before:
             self.replays += 1
-        self.is_first_batch_of_run = False
+        run.has_finished_batch = True
         self.batch_id, self.last_seconds = batch.batch_id, batch.seconds
         self.last_batch_time = self.last_event_time = now
         for phase, seconds in batch.seconds.items():
             self.total_seconds[phase] = self.total_seconds.get(phase, 0.0) + seconds
         planned_at = now - batch.seconds_since_planning
         for source in batch.sources:
-            self.sources.setdefault(source.index, _Source()).add(source, planned_at)
+            lost = run.newly_lost(source)
+            self.sources.setdefault(source.index, _Source()).add(source, lost, planned_at)
 
-    def end(self, error: tuple[str, str] | None, now: float) -> None:
-        self.is_running = False
+    def end(self, run_id: str, error: tuple[str, str] | None, now: float) -> None:
+        if next(reversed(self.runs), run_id) == run_id:
+            self.is_running = False
+            self.runs.clear()
+        self.runs.pop(run_id, None)
         self.last_event_time = now
         if error is None:
             return
@@ -209,9 +227,6 @@ class _Query:
             dead_letters=limit_labels(self.dead_letters, max_partitions),
         )
 
-    def _partitions(self) -> Iterable[_Partition]:
-        return (each for source in self.sources.values() for each in source.partitions.values())
-
 
 class QueryMetrics:
     """
@@ -229,12 +244,12 @@ class QueryMetrics:
         self._audits: dict[tuple[str, str], int] = {}
         self._dead_letter_ends: Mapping[TopicPartition, int] = {}
 
-    def start(self, query_id: str, name: str, now: float) -> None:
+    def start(self, query_id: str, run_id: str, name: str, now: float) -> None:
         """
         Count a new run of a query.
         """
         with self._lock:
-            self._query(query_id, name).start(now)
+            self._query(query_id, name).start(run_id, now)
 
     def add(self, batch: Batch, now: float) -> None:
         """
@@ -251,7 +266,7 @@ class QueryMetrics:
             if query_id in self._queries:
                 self._queries[query_id].last_event_time = now
 
-    def end(self, query_id: str, error: tuple[str, str] | None, now: float) -> None:
+    def end(self, query_id: str, run_id: str, error: tuple[str, str] | None, now: float) -> None:
         """
         Count the end of a run; ``error`` is the (name, text) of the error that ended it, or None.
         """
@@ -260,7 +275,7 @@ class QueryMetrics:
                 return
             # The query that ended last is dropped last.
             query = self._queries[query_id] = self._queries.pop(query_id)
-            query.end(error, now)
+            query.end(run_id, error, now)
             # The empty id, under which dead letters are counted outside of queries, never ends.
             ended = [each.id for each in self._queries.values() if each.id and not each.is_running]
             for dropped in ended[:-MAX_ENDED]:

@@ -57,20 +57,20 @@ def timers(monkeypatch: pytest.MonkeyPatch) -> type[ManualTimer]:
     return ManualTimer
 
 
-def progressed(query: str, *points: str, count: int = 3) -> QueryProgressEvent:
+def progressed(query: str, *points: str, count: int = 3, run: str = "run") -> QueryProgressEvent:
     """
     Return the event of a micro-batch with these observed metrics, each of ``count`` records.
     """
     metrics = {point: Row(**{"count the batch": count, "sum the batch": count}) for point in points}
-    progress = SimpleNamespace(id=query, batchId=0, observedMetrics=metrics)
+    progress = SimpleNamespace(id=query, runId=run, batchId=0, observedMetrics=metrics)
     return cast("QueryProgressEvent", SimpleNamespace(progress=progress))
 
 
-def of(query: str) -> Any:
+def of(query: str, run: str = "run") -> Any:
     """
-    Return a start, an idle trigger or the end of a query.
+    Return a start, an idle trigger or the end of a run of a query.
     """
-    return SimpleNamespace(id=query)
+    return SimpleNamespace(id=query, runId=run)
 
 
 def test_metrics_of_an_auditor_with_a_longer_name_are_ignored() -> None:
@@ -155,3 +155,42 @@ def test_batch_without_metrics_keeps_the_timeout(timers: type[ManualTimer]) -> N
     timers.expire_all()
 
     assert overdue == ["q"]
+
+
+def test_late_end_of_an_earlier_run_keeps_the_timeout(timers: type[ManualTimer]) -> None:
+    """
+    The last events of a run may be reported after the start of the next one, whose first batch
+    keeps its timeout.
+    """
+    overdue: list[str] = []
+    reports: list[AuditReport] = []
+    listener = AuditListener(
+        Auditor("flights"), reports.append, timeout=60.0, on_timeout=overdue.append
+    )
+    listener.onQueryStarted(of("q", "first"))
+    listener.onQueryStarted(of("q", "second"))
+    listener.onQueryProgress(progressed("q", "flights.source", "flights.sink", run="first"))
+    listener.onQueryTerminated(of("q", "first"))
+    assert len(timers.running) == 1
+    assert len(reports) == 1
+
+    timers.expire_all()
+
+    assert overdue == ["q"]
+
+
+def test_late_batch_of_an_earlier_run_does_not_end_the_timeout(timers: type[ManualTimer]) -> None:
+    """
+    Whether a run is audited is known from its own batches only.
+    """
+    listener = AuditListener(Auditor("flights"), timeout=60.0)
+    listener.onQueryStarted(of("q", "first"))
+    listener.onQueryStarted(of("q", "second"))
+    listener.onQueryProgress(progressed("q", run="first"))
+    listener.onQueryTerminated(of("q", "first"))
+    listener.onQueryIdle(of("q", "second"))
+    assert len(timers.running) == 1
+
+    listener.onQueryTerminated(of("q", "second"))
+
+    assert timers.running == []

@@ -109,7 +109,7 @@ def running(**queries: dict[str, Any]) -> QueryMetrics:
     """
     metrics = QueryMetrics(10)
     for query, end in queries.items():
-        metrics.start(query, query, 0.0)
+        metrics.start(query, "run", query, 0.0)
         metrics.add(parse_batch(progress(end, query_id=query)), 0.0)
     return metrics
 

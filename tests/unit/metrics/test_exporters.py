@@ -98,7 +98,7 @@ def test_ended_query_has_counters_only(metrics: QueryMetrics) -> None:
     """
     After the end of a query its lag is no longer known; its counters and times remain.
     """
-    metrics.end("q", None, 110.0)
+    metrics.end("q", "run", None, 110.0)
     samples = prometheus_samples(metrics)
 
     gauges = {metric.name for metric in METRICS if metric.kind is Kind.GAUGE}

@@ -37,11 +37,13 @@ def send(listener: MetricsListener, *, error: str | None = None) -> None:
     """
     Send the events of a query with one micro-batch; with an error it ends.
     """
-    listener.onQueryStarted(event(id="q", name="flights"))
+    listener.onQueryStarted(event(id="q", runId="run", name="flights"))
     listener.onQueryProgress(event(progress=event(json=progress({"t": {"0": 7}}))))
     listener.onQueryIdle(event(id="q"))
     if error is not None:
-        listener.onQueryTerminated(event(id="q", exception=error, errorClassOnException="C"))
+        listener.onQueryTerminated(
+            event(id="q", runId="run", exception=error, errorClassOnException="C")
+        )
 
 
 def event(**fields: Any) -> Any:
@@ -67,10 +69,24 @@ def test_stopped_query_is_no_failure(listener: MetricsListener) -> None:
     A query that ends without an error has no failure.
     """
     send(listener)
-    listener.onQueryTerminated(event(id="q", exception=None))
+    listener.onQueryTerminated(event(id="q", runId="run", exception=None))
 
     (query,) = listener.snapshot().queries
     assert (query.is_running, query.failures) == (False, {})
+
+
+def test_late_events_of_an_earlier_run(listener: MetricsListener) -> None:
+    """
+    The end of a run, reported after the next run has started, is a failure of a running query.
+    """
+    listener.onQueryStarted(event(id="q", runId="first", name="flights"))
+    listener.onQueryStarted(event(id="q", runId="second", name="flights"))
+    listener.onQueryTerminated(
+        event(id="q", runId="first", exception="org.X: no", errorClassOnException="C")
+    )
+
+    (query,) = listener.snapshot().queries
+    assert (query.is_running, query.starts, query.failures) == (True, 2, {"C": 1})
 
 
 def test_audit_verdicts_are_counted(listener: MetricsListener) -> None:

@@ -4,10 +4,12 @@ The state of queries after Spark's events.
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from tests.support.progress_events import REPLAYED_BATCH, progress
 
-from pyspark_pykafka.metrics.progress_event import parse_batch
+from pyspark_pykafka.metrics.progress_event import Batch, parse_batch
 from pyspark_pykafka.metrics.query_metrics import MAX_ENDED, QueryMetrics, QueryPartition
 from pyspark_pykafka.offsets import TopicPartition
 
@@ -20,7 +22,7 @@ def metrics_of(*texts: str, max_partitions: int = 100) -> QueryMetrics:
     Return the metrics of a query after these progress events, ten seconds apart.
     """
     metrics = QueryMetrics(max_partitions)
-    metrics.start("q", "flights", 0.0)
+    metrics.start("q", "run", "flights", 0.0)
     for number, text in enumerate(texts, 1):
         metrics.add(parse_batch(text), 10.0 * number)
     return metrics
@@ -89,8 +91,8 @@ def test_replay_is_the_first_batch_of_a_run_that_it_did_not_plan() -> None:
     metrics = metrics_of(replayed, replayed)
 
     assert metrics.snapshot(20.0).queries[0].replays == 1
-    metrics.start("q", "flights", 30.0)
-    metrics.add(parse_batch(replayed), 40.0)
+    metrics.start("q", "second", "flights", 30.0)
+    metrics.add(lost("second", 0, phases=REPLAYED_BATCH), 40.0)
     assert metrics.snapshot(40.0).queries[0].replays == 2
 
 
@@ -98,15 +100,80 @@ def test_lost_offsets_are_counted_over_restarts() -> None:
     """
     Spark's progress counts lost offsets from zero in each run; the metric adds up all runs.
     """
-
-    def lost(count: int) -> str:
-        return progress({"t": {"0": 7}}, latest={"t": {"0": 7}, "@lost": {"t": {"0": count}}})
-
-    metrics = metrics_of(lost(2), lost(5))
-    metrics.start("q", "flights", 30.0)
-    metrics.add(parse_batch(lost(1)), 40.0)
+    metrics = QueryMetrics(100)
+    metrics.start("q", "first", "flights", 0.0)
+    metrics.add(lost("first", 2), 10.0)
+    metrics.add(lost("first", 5), 20.0)
+    metrics.start("q", "second", "flights", 30.0)
+    metrics.add(lost("second", 1), 40.0)
 
     assert metrics.snapshot(40.0).queries[0].partitions[0].lost == 6
+
+
+def lost(run_id: str, count: int, **more: Any) -> Batch:
+    """
+    Return a micro-batch of a run that has lost ``count`` offsets since its start.
+    """
+    latest = {"t": {"0": 7}, "@lost": {"t": {"0": count}}}
+    return parse_batch(progress({"t": {"0": 7}}, latest=latest, run_id=run_id, **more))
+
+
+def test_losses_of_an_earlier_run_count_once() -> None:
+    """
+    The last batch of a run, reported after the next run has started, adds only what that run has
+    lost since its last report.
+    """
+    metrics = QueryMetrics(100)
+    metrics.start("q", "first", "flights", 0.0)
+    metrics.add(lost("first", 100), 10.0)
+    metrics.start("q", "second", "flights", 20.0)
+    metrics.add(lost("first", 103), 21.0)
+    metrics.end("q", "first", None, 22.0)
+    metrics.add(lost("second", 4), 30.0)
+
+    assert metrics.snapshot(40.0).queries[0].partitions[0].lost == 107
+
+
+def test_end_of_an_earlier_run_does_not_end_the_query() -> None:
+    """
+    The failure of a run, reported after the next run has started, is counted; the query runs.
+    """
+    metrics = QueryMetrics(100)
+    metrics.start("q", "first", "flights", 0.0)
+    metrics.start("q", "second", "flights", 10.0)
+    metrics.end("q", "first", ("Error", "text"), 11.0)
+
+    (query,) = metrics.snapshot(20.0).queries
+    assert (query.is_running, query.failures, query.starts) == (True, {"Error": 1}, 2)
+    metrics.end("q", "second", None, 30.0)
+    assert not metrics.snapshot(40.0).queries[0].is_running
+
+
+def test_replay_after_a_late_batch_of_the_earlier_run_counts() -> None:
+    """
+    The last batch of a run, reported after the next run has started, is not that run's first batch.
+    """
+    metrics = QueryMetrics(100)
+    metrics.start("q", "first", "flights", 0.0)
+    metrics.start("q", "second", "flights", 10.0)
+    metrics.add(lost("first", 0), 11.0)
+    metrics.end("q", "first", ("Error", "text"), 12.0)
+    metrics.add(lost("second", 0, phases=REPLAYED_BATCH), 20.0)
+
+    (query,) = metrics.snapshot(20.0).queries
+    assert (query.batches, query.replays) == (2, 1)
+
+
+def test_run_that_started_before_the_listener_was_added() -> None:
+    """
+    A query without a start event runs from its first batch to its end.
+    """
+    metrics = QueryMetrics(100)
+    metrics.add(lost("run", 0), 10.0)
+    assert metrics.snapshot(10.0).queries[0].is_running
+
+    metrics.end("q", "run", None, 20.0)
+    assert not metrics.snapshot(20.0).queries[0].is_running
 
 
 def test_failures_are_counted_by_a_bounded_number_of_names() -> None:
@@ -115,8 +182,10 @@ def test_failures_are_counted_by_a_bounded_number_of_names() -> None:
     """
     metrics = metrics_of()
     for number in range(30):
-        metrics.end("q", (f"Error{number}", "text"), 1.0)
-    metrics.end("q", None, 2.0)
+        metrics.start("q", f"run {number}", "flights", 0.0)
+        metrics.end("q", f"run {number}", (f"Error{number}", "text"), 1.0)
+    metrics.start("q", "last", "flights", 2.0)
+    metrics.end("q", "last", None, 2.0)
 
     (query,) = metrics.snapshot(3.0).queries
     assert len(query.failures) == 21
@@ -130,8 +199,8 @@ def test_long_ended_queries_are_forgotten() -> None:
     """
     metrics = metrics_of()
     for number in range(MAX_ENDED + 5):
-        metrics.start(f"ended-{number}", "", 1.0)
-        metrics.end(f"ended-{number}", None, 2.0)
+        metrics.start(f"ended-{number}", "run", "", 1.0)
+        metrics.end(f"ended-{number}", "run", None, 2.0)
 
     ids = [query.id for query in metrics.snapshot(3.0).queries]
     assert ids == ["q", *(f"ended-{number}" for number in range(5, MAX_ENDED + 5))]
@@ -144,8 +213,8 @@ def test_dead_letters_of_no_query_are_kept() -> None:
     metrics = metrics_of()
     metrics.count_dead_letters("", [TP])
     for number in range(MAX_ENDED + 5):
-        metrics.start(f"ended-{number}", "", 1.0)
-        metrics.end(f"ended-{number}", None, 2.0)
+        metrics.start(f"ended-{number}", "run", "", 1.0)
+        metrics.end(f"ended-{number}", "run", None, 2.0)
 
     queries = {query.id: query for query in metrics.snapshot(3.0).queries}
     assert len(queries) == MAX_ENDED + 2

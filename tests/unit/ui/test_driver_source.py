@@ -34,10 +34,10 @@ def test_ended_queries_come_last() -> None:
     Running queries are first; one that has ended without an error has not failed.
     """
     metrics = eventful_metrics()
-    metrics.end("q", ("X", "text"), 60.0)
-    metrics.start("stopped", "", 70.0)
-    metrics.end("stopped", None, 80.0)
-    metrics.start("new", "", 90.0)
+    metrics.end("q", "run", ("X", "text"), 60.0)
+    metrics.start("stopped", "run", "", 70.0)
+    metrics.end("stopped", "run", None, 80.0)
+    metrics.start("new", "run", "", 90.0)
     metrics.count_dead_letters("", [])
 
     states = [(query.name, query.state) for query in page_of_driver(metrics.snapshot(99)).queries]
