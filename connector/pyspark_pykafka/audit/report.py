@@ -50,6 +50,11 @@ class Verdict(enum.Enum):
     UNKNOWN = "unknown, since the log no longer holds what entered"
 
 
+# max() takes the first of several mismatches.
+_MISMATCH = 2
+_GRAVITY = {Verdict.COMPLETE: 0, Verdict.UNKNOWN: 1}
+
+
 @dataclass(frozen=True, slots=True)
 class Finding:
     """
@@ -101,18 +106,23 @@ class AuditReport:
         """
         Whether every record that entered has left exactly once.
         """
-        return self._verdicts <= {Verdict.COMPLETE}
+        return self.verdict is Verdict.COMPLETE
 
     @property
     def has_mismatch(self) -> bool:
         """
         Whether records are certainly missing, duplicated or replaced.
         """
-        return not self._verdicts <= {Verdict.COMPLETE, Verdict.UNKNOWN}
+        return self.verdict not in {Verdict.COMPLETE, Verdict.UNKNOWN}
 
     @property
-    def _verdicts(self) -> set[Verdict]:
-        return {finding.verdict for finding in self.findings}
+    def verdict(self) -> Verdict:
+        """
+        The gravest verdict of all comparisons: a mismatch, else ``UNKNOWN``, else ``COMPLETE``. Of
+        several mismatches it is the first; that of the whole batch comes before the partitions'.
+        """
+        verdicts = (finding.verdict for finding in self.findings)
+        return max(verdicts, key=lambda verdict: _GRAVITY.get(verdict, _MISMATCH))
 
     def __str__(self) -> str:
         incomplete = [

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, NoReturn
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from pyspark_pykafka.audit.report import Verdict
 from pyspark_pykafka.errors import OptionsError, check_values
 from pyspark_pykafka.metrics.broker_offsets import BrokerOffsets, BrokerOffsetsThread
 from pyspark_pykafka.metrics.log_line import log_line
@@ -131,15 +130,13 @@ class MetricsListener(StreamingQueryListener):
 
     def record_audit(self, report: AuditReport) -> None:
         """
-        Count the verdict on a micro-batch: the first of its verdicts that is not ``complete``.
+        Count a micro-batch by the gravest verdict of its report, on the whole or on a partition.
 
         ::
 
             AuditListener(auditor, on_report=metrics.record_audit)
         """
-        verdicts = (finding.verdict for finding in report.findings)
-        verdict = next((v for v in verdicts if v is not Verdict.COMPLETE), Verdict.COMPLETE)
-        self._metrics.count_audit(report.name, verdict.name.lower())
+        self._metrics.count_audit(report.name, report.verdict.name.lower())
 
     def close(self) -> None:
         """

@@ -305,7 +305,8 @@ METRICS = (
         Kind.COUNTER,
         ("auditor", "verdict"),
         "{batch}",
-        "Micro-batches that an `Auditor` has compared, by its verdict on the whole batch.",
+        "Micro-batches that an `Auditor` has compared, by the gravest verdict of the report, on "
+        "the whole batch or on a partition: a mismatch before `unknown` before `complete`.",
         _audits,
     ),
 )

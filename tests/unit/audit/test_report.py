@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_pykafka.audit.report import WHOLE_BATCH, Checksum, Verdict, compare, report
+from pyspark_pykafka.audit.report import (
+    WHOLE_BATCH,
+    AuditReport,
+    Checksum,
+    Finding,
+    Verdict,
+    compare,
+    report,
+)
 
 if TYPE_CHECKING:
     import random
@@ -126,3 +134,22 @@ def test_unknown_is_neither_complete_nor_a_mismatch() -> None:
     assert not audit_report.has_mismatch
     assert "t-0: unknown, since the log no longer holds what entered" in str(audit_report)
     assert worse.has_mismatch
+
+
+@given(st.lists(st.sampled_from(Verdict), min_size=1))
+def test_a_mismatch_is_the_gravest_verdict(verdicts: list[Verdict]) -> None:
+    """
+    A report has a mismatch if any comparison has one; unknown outweighs complete.
+    """
+    first, *others = (Finding("t-0", verdict, 1, 1, 0) for verdict in verdicts)
+    audit = AuditReport("flights", 0, first, tuple(others))
+    mismatches = [v for v in verdicts if v not in {Verdict.COMPLETE, Verdict.UNKNOWN}]
+
+    assert audit.has_mismatch is bool(mismatches)
+    assert audit.is_complete is (set(verdicts) == {Verdict.COMPLETE})
+    if mismatches:
+        assert audit.verdict is mismatches[0]
+    else:
+        assert audit.verdict is (
+            Verdict.UNKNOWN if Verdict.UNKNOWN in verdicts else Verdict.COMPLETE
+        )

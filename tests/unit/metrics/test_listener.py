@@ -15,7 +15,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tests.support.progress_events import progress
 
-from pyspark_pykafka.audit.report import WHOLE_BATCH, Checksum, report
+from pyspark_pykafka.audit.report import WHOLE_BATCH, Checksum, Verdict, report
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.metrics.listener import MetricsListener
 
@@ -91,7 +91,7 @@ def test_late_events_of_an_earlier_run(listener: MetricsListener) -> None:
 
 def test_audit_verdicts_are_counted(listener: MetricsListener) -> None:
     """
-    A micro-batch counts with the first verdict that is not complete, that of a partition included.
+    A micro-batch counts with its gravest verdict, that of a partition included.
     """
     complete = {WHOLE_BATCH: Checksum(2, 5), "t-0": Checksum(1, 2)}
     at_sink = {WHOLE_BATCH: Checksum(2, 5), "t-0": Checksum(0, 0)}
@@ -100,6 +100,25 @@ def test_audit_verdicts_are_counted(listener: MetricsListener) -> None:
 
     audits = listener.snapshot().audits
     assert audits == {("audited", "complete"): 1, ("audited", "missing"): 1}
+
+
+def test_a_certain_loss_in_a_partition_is_not_counted_as_unknown(listener: MetricsListener) -> None:
+    """
+    A proven mismatch of a partition counts, though retention leaves that of the whole batch open.
+    """
+    entered = {
+        WHOLE_BATCH: Checksum(150, 800),
+        "t-0": Checksum(100, 500),
+        "t-1": Checksum(100, 500),
+    }
+    at_sink = {WHOLE_BATCH: Checksum(199, 999), "t-0": Checksum(99, 499), "t-1": Checksum(100, 500)}
+    at_most = {WHOLE_BATCH: 200, "t-0": 100, "t-1": 100}
+    audit = report("audited", 0, entered, [at_sink], at_most)
+    assert audit.whole_batch.verdict is Verdict.UNKNOWN
+
+    listener.record_audit(audit)
+
+    assert listener.snapshot().audits == {("audited", "missing"): 1}
 
 
 def test_each_query_is_logged_at_intervals(caplog: pytest.LogCaptureFixture) -> None:
