@@ -21,8 +21,8 @@ def log_line(query: QuerySnapshot) -> str:
     parts = [f"micro-batch {query.batch_id} took {seconds:.3f} s, {rate:.0f} rows/s", _lag(query)]
     counts = (
         ("replayed batches", query.replays),
-        ("lost offsets", sum(each.lost for each in query.partitions)),
-        ("dead letters", sum(query.dead_letters.values())),
+        ("lost offsets", query.lost),
+        ("dead letters", query.dead_letter_count),
         ("failures", sum(query.failures.values())),
     )
     parts += [f"{name}: {count}" for name, count in counts if count]

@@ -5,23 +5,25 @@ The state of running and ended queries: consumes Spark's events, returns snapsho
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.metrics.end_offset_history import EndOffsetHistory
 from pyspark_pykafka.metrics.lag import lag_in_offsets
+from pyspark_pykafka.metrics.partition_counts import Grouping, PartitionCounts
 from pyspark_pykafka.metrics.snapshot import (
     PartitionSnapshot,
     QuerySnapshot,
     Snapshot,
     SourceSnapshot,
     limit_labels,
-    limit_partitions,
+    summed,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from pyspark_pykafka.metrics.partition_counts import Label
     from pyspark_pykafka.metrics.progress_event import Batch, SourceBatch
     from pyspark_pykafka.offsets import Offsets, TopicPartition
 
@@ -55,8 +57,6 @@ class _Partition:
     position: int
     topic_id: str | None = None
     end: int | None = None
-    read: int = 0
-    lost: int = 0
     history: EndOffsetHistory = field(default_factory=EndOffsetHistory)
 
     def observe_end(self, end: int, time: float) -> None:
@@ -72,10 +72,6 @@ class _Partition:
             self.end, self.history = None, EndOffsetHistory()
         self.topic_id = topic_id or self.topic_id
 
-    def advance(self, start: int, end: int) -> None:
-        self.read += max(end - start, 0)
-        self.position = end
-
     def snapshot(self, source: int, tp: TopicPartition, now: float) -> PartitionSnapshot:
         lag = None if self.end is None else lag_in_offsets(self.position, self.end)
         return PartitionSnapshot(
@@ -86,8 +82,6 @@ class _Partition:
             end=self.end,
             lag=lag,
             lag_seconds=self._lag_seconds(lag, now),
-            read=self.read,
-            lost=self.lost,
         )
 
     def _lag_seconds(self, lag: int | None, now: float) -> float | None:
@@ -123,7 +117,7 @@ class _Source:
     processed_rate: float = 0.0
     partitions: dict[TopicPartition, _Partition] = field(default_factory=dict)
 
-    def add(self, batch: SourceBatch, lost: Offsets, planned_at: float) -> None:
+    def add(self, batch: SourceBatch, planned_at: float) -> None:
         self.rows += batch.rows
         self.input_rate, self.processed_rate = batch.input_rate, batch.processed_rate
         # Partitions that have left the query's subscription are no longer shown.
@@ -132,10 +126,7 @@ class _Source:
         for tp, end in batch.end.items():
             partition = self.partitions.setdefault(tp, _Partition(end))
             partition.identify(batch.topic_ids.get(tp.topic))
-            # A partition that is new in this batch has no start in the report; its offsets before
-            # the end are not counted as read.
-            partition.advance(batch.start.get(tp, end), end)
-            partition.lost += lost.get(tp, 0)
+            partition.position = end
             if batch.latest is not None and tp in batch.latest:
                 partition.observe_end(batch.latest[tp], planned_at)
 
@@ -144,6 +135,7 @@ class _Source:
 class _Query:
     id: str
     name: str
+    max_partitions: int
     is_running: bool = False
     starts: int = 0
     batches: int = 0
@@ -156,11 +148,19 @@ class _Query:
     last_seconds: Mapping[str, float] = field(default_factory=dict)
     total_seconds: dict[str, float] = field(default_factory=dict)
     sources: dict[int, _Source] = field(default_factory=dict)
-    dead_letters: dict[TopicPartition, int] = field(default_factory=dict)
+    read: PartitionCounts = field(init=False)
+    lost: PartitionCounts = field(init=False)
+    dead_letters: PartitionCounts = field(init=False)
+    dead_letter_origins: set[TopicPartition] = field(default_factory=set)
     # By id, in the order of their starts. Spark reports the start of a run at once, and batches and
     # ends through a queue (StreamingQueryListenerBus.post): the last events of a run may follow the
     # start of the next one, but precede its other events.
     runs: dict[str, _Run] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.read, self.lost, self.dead_letters = (
+            PartitionCounts(self.max_partitions) for _ in range(3)
+        )
 
     def start(self, run_id: str, now: float) -> None:
         self.runs[run_id] = _Run()
@@ -182,8 +182,26 @@ class _Query:
             self.total_seconds[phase] = self.total_seconds.get(phase, 0.0) + seconds
         planned_at = now - batch.seconds_since_planning
         for source in batch.sources:
-            lost = run.newly_lost(source)
-            self.sources.setdefault(source.index, _Source()).add(source, lost, planned_at)
+            self.sources.setdefault(source.index, _Source()).add(source, planned_at)
+        partitions = [(index, tp) for index, tp, _ in self._partitions()]
+        self.read.keep(partitions)
+        self.lost.keep(partitions)
+        for source in batch.sources:
+            self._count(source, run.newly_lost(source))
+
+    def _count(self, batch: SourceBatch, lost: Offsets) -> None:
+        for tp, end in batch.end.items():
+            # A partition that is new in this batch has no start in the report; its offsets before
+            # the end are not counted as read.
+            self.read.add(batch.index, tp, max(end - batch.start.get(tp, end), 0))
+            self.lost.add(batch.index, tp, lost.get(tp, 0))
+
+    def count_dead_letters(self, tps: Sequence[TopicPartition]) -> None:
+        self.dead_letter_origins.update(tps)
+        # Which of the query's sources a record came from is not known.
+        self.dead_letters.keep([(0, tp) for tp in self.dead_letter_origins])
+        for tp in tps:
+            self.dead_letters.add(0, tp, 1)
 
     def end(self, run_id: str, error: tuple[str, str] | None, now: float) -> None:
         if next(reversed(self.runs), run_id) == run_id:
@@ -199,12 +217,7 @@ class _Query:
         self.failures[name] = self.failures.get(name, 0) + 1
         self.last_error = text[:_MAX_ERROR_LENGTH]
 
-    def snapshot(self, now: float, max_partitions: int) -> QuerySnapshot:
-        partitions = tuple(
-            partition.snapshot(index, tp, now)
-            for index, source in sorted(self.sources.items())
-            for tp, partition in sorted(source.partitions.items())
-        )
+    def snapshot(self, now: float) -> QuerySnapshot:
         return QuerySnapshot(
             id=self.id,
             name=self.name,
@@ -223,9 +236,28 @@ class _Query:
                 SourceSnapshot(index, source.rows, source.input_rate, source.processed_rate)
                 for index, source in sorted(self.sources.items())
             ),
-            partitions=limit_partitions(partitions, max_partitions),
-            dead_letters=limit_labels(self.dead_letters, max_partitions),
+            partitions=tuple(self._grouped_partitions(now)),
+            lost=self.lost.total,
+            dead_letters={
+                (label.topic, label.partition): count
+                for label, count in self.dead_letters.counts.items()
+            },
+            dead_letter_count=self.dead_letters.total,
         )
+
+    def _grouped_partitions(self, now: float) -> Iterator[PartitionSnapshot]:
+        groups: dict[Label, list[PartitionSnapshot]] = {}
+        for index, tp, partition in self._partitions():
+            label = self.read.grouping.label(index, tp)
+            groups.setdefault(label, []).append(partition.snapshot(index, tp, now))
+        for label, group in groups.items():
+            entry = group[0] if self.read.grouping is Grouping.PARTITION else summed(label, group)
+            yield replace(entry, read=self.read.counts[label], lost=self.lost.counts[label])
+
+    def _partitions(self) -> Iterator[tuple[int, TopicPartition, _Partition]]:
+        for index, source in sorted(self.sources.items()):
+            for tp, partition in sorted(source.partitions.items()):
+                yield index, tp, partition
 
 
 class QueryMetrics:
@@ -287,9 +319,7 @@ class QueryMetrics:
         runs.
         """
         with self._lock:
-            counts = self._query(query_id, "").dead_letters
-            for tp in tps:
-                counts[tp] = counts.get(tp, 0) + 1
+            self._query(query_id, "").count_dead_letters(list(tps))
 
     def count_audit(self, auditor: str, verdict: str) -> None:
         """
@@ -349,14 +379,12 @@ class QueryMetrics:
         Return the state of all queries.
         """
         with self._lock:
-            queries = tuple(
-                query.snapshot(now, self._max_partitions) for query in self._queries.values()
-            )
+            queries = tuple(query.snapshot(now) for query in self._queries.values())
             letters = limit_labels(self._dead_letter_ends, self._max_partitions)
             return Snapshot(queries, dict(self._audits), letters)
 
     def _query(self, query_id: str, name: str) -> _Query:
-        query = self._queries.setdefault(query_id, _Query(query_id, name))
+        query = self._queries.setdefault(query_id, _Query(query_id, name, self._max_partitions))
         query.name = name or query.name
         return query
 

@@ -4,18 +4,17 @@ The state of all queries at one moment, as frozen values. Exporters and the page
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.metrics.lag import longest_lag, total_lag
+from pyspark_pykafka.metrics.partition_counts import ALL
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
+    from pyspark_pykafka.metrics.partition_counts import Label
     from pyspark_pykafka.offsets import TopicPartition
-
-#: The partition, or topic, of an entry that aggregates several.
-ALL = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +25,7 @@ class PartitionSnapshot:
     ``position`` is the next offset to read. ``lag`` counts offsets. ``end``, ``lag`` and
     ``lag_seconds`` are None while the latest offsets are unknown. In an entry that aggregates
     partitions, the partition is :data:`ALL`, and so is the topic if it aggregates topics; position
-    and end are None.
+    and end are None. ``read`` and ``lost`` count from the first such entry on.
     """
 
     source: int
@@ -36,8 +35,8 @@ class PartitionSnapshot:
     end: int | None
     lag: int | None
     lag_seconds: float | None
-    read: int
-    lost: int
+    read: int = 0
+    lost: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +58,8 @@ class QuerySnapshot:
 
     ``last_seconds`` and ``total_seconds`` hold the duration of each of Spark's phases in the last
     micro-batch and in all micro-batches. ``failures`` counts the errors that ended runs, by name;
-    ``dead_letters`` counts the records set aside, by (topic, partition).
+    ``dead_letters`` counts the records set aside, by (topic, partition). ``lost`` and
+    ``dead_letter_count`` are totals that include partitions which the query no longer reads.
     """
 
     id: str
@@ -78,6 +78,8 @@ class QuerySnapshot:
     sources: tuple[SourceSnapshot, ...] = ()
     partitions: tuple[PartitionSnapshot, ...] = ()
     dead_letters: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    lost: int = 0
+    dead_letter_count: int = 0
 
     @property
     def lag(self) -> int | None:
@@ -106,26 +108,6 @@ class Snapshot:
     dead_letter_ends: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
-def limit_partitions(
-    partitions: tuple[PartitionSnapshot, ...], maximum: int
-) -> tuple[PartitionSnapshot, ...]:
-    """
-    Return at most ``maximum`` entries: one for each partition, or else one for each topic, or else
-    one for each source.
-
-    Counts and lags in offsets are summed; of the lags in seconds the longest is taken. Sources are
-    never aggregated, so a query with more sources than ``maximum`` has as many entries as sources.
-    """
-    if len(partitions) <= maximum:
-        return partitions
-    by_topic = _summed(partitions, lambda each: (each.source, each.topic))
-    if len(by_topic) <= maximum:
-        return by_topic
-    return tuple(
-        replace(total, topic=ALL) for total in _summed(partitions, lambda each: (each.source,))
-    )
-
-
 def limit_labels(counts: Mapping[TopicPartition, int], maximum: int) -> dict[tuple[str, str], int]:
     """
     Return counts or offsets by (topic, partition), or else their sums by topic, or else one sum.
@@ -145,24 +127,17 @@ def limit_labels(counts: Mapping[TopicPartition, int], maximum: int) -> dict[tup
     return limited
 
 
-def _summed(
-    partitions: Iterable[PartitionSnapshot],
-    key: Callable[[PartitionSnapshot], tuple[object, ...]],
-) -> tuple[PartitionSnapshot, ...]:
-    groups: dict[tuple[object, ...], list[PartitionSnapshot]] = {}
-    for each in partitions:
-        groups.setdefault(key(each), []).append(each)
-    return tuple(
-        PartitionSnapshot(
-            source=group[0].source,
-            topic=group[0].topic,
-            partition=ALL,
-            position=None,
-            end=None,
-            lag=total_lag(each.lag for each in group),
-            lag_seconds=longest_lag(each.lag_seconds for each in group),
-            read=sum(each.read for each in group),
-            lost=sum(each.lost for each in group),
-        )
-        for group in groups.values()
+def summed(label: Label, partitions: Sequence[PartitionSnapshot]) -> PartitionSnapshot:
+    """
+    Return one entry for several partitions: the sum of their lags in offsets, and the longest of
+    their lags in seconds.
+    """
+    return PartitionSnapshot(
+        source=label.source,
+        topic=label.topic,
+        partition=label.partition,
+        position=None,
+        end=None,
+        lag=total_lag(each.lag for each in partitions),
+        lag_seconds=longest_lag(each.lag_seconds for each in partitions),
     )

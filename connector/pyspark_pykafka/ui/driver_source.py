@@ -52,8 +52,8 @@ def _query(query: QuerySnapshot) -> PageQuery:
         batch_seconds=query.last_seconds.get(TRIGGER),
         rows_per_second=sum(source.processed_rate for source in query.sources),
         replays=query.replays,
-        lost=sum(each.lost for each in query.partitions),
-        dead_letters=sum(query.dead_letters.values()),
+        lost=query.lost,
+        dead_letters=query.dead_letter_count,
         failures=sum(query.failures.values()),
         last_event=query.last_event_time,
     )

@@ -7,6 +7,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from tests.support.progress_events import REPLAYED_BATCH, progress
 
 from pyspark_pykafka.metrics.progress_event import Batch, parse_batch
@@ -299,11 +301,100 @@ def test_many_partitions_are_summed_by_topic() -> None:
 
 def test_dead_letters_are_summed_by_topic() -> None:
     """
-    Dead letters from too many partitions are counted by topic.
+    Dead letters from too many partitions are counted by topic from then on; the total goes on.
     """
     metrics = metrics_of(max_partitions=3)
     metrics.count_dead_letters("q", [TopicPartition("t", p) for p in range(3)])
     assert len(metrics.snapshot(0.0).queries[0].dead_letters) == 3
 
     metrics.count_dead_letters("q", [TopicPartition("t", p) for p in range(5)])
-    assert metrics.snapshot(0.0).queries[0].dead_letters == {("t", ""): 8}
+    (query,) = metrics.snapshot(0.0).queries
+    assert query.dead_letters == {("t", ""): 5}
+    assert query.dead_letter_count == 8
+
+
+def counters(metrics: QueryMetrics) -> dict[tuple[str, str], tuple[int, int]]:
+    """
+    Return the offsets that were read and lost, by the labels of their series.
+    """
+    partitions = metrics.snapshot(0.0).queries[0].partitions
+    return {(each.topic, each.partition): (each.read, each.lost) for each in partitions}
+
+
+def read_and_lost(partitions: dict[str, int], lost: int, *, batch_id: int) -> Batch:
+    """
+    Return a batch that reads 5 offsets of each partition of these topics. ``lost`` is the number of
+    offsets that each first partition has lost since the start of the run.
+    """
+    start, end = (
+        {topic: {str(p): offset for p in range(count)} for topic, count in partitions.items()}
+        for offset in (5 * batch_id, 5 * batch_id + 5)
+    )
+    latest = {**end, "@lost": {topic: {"0": lost} for topic in partitions}}
+    return parse_batch(progress(end, start=start, latest=latest, batch_id=batch_id))
+
+
+def test_counter_of_a_group_does_not_fall_when_a_partition_leaves() -> None:
+    """
+    The series of a topic keeps the counts of its deleted partitions, and that of all topics those
+    of deleted topics: Prometheus would take a lower value for a restart of the counter.
+    """
+    metrics = QueryMetrics(max_partitions=2)
+    metrics.add(read_and_lost({"a": 1, "b": 1, "c": 1}, 4, batch_id=0), 10.0)
+    assert counters(metrics) == {("", ""): (15, 12)}
+
+    metrics.add(read_and_lost({"a": 1}, 5, batch_id=1), 20.0)
+
+    assert counters(metrics) == {("", ""): (20, 13)}
+
+
+def test_series_that_replace_others_begin_at_zero() -> None:
+    """
+    When a query has too many partitions for a series each, those of the topics count from that
+    batch on: losses of the past are not new ones. The grouping stays.
+    """
+    metrics = QueryMetrics(max_partitions=2)
+    metrics.add(read_and_lost({"a": 2}, 4, batch_id=0), 10.0)
+    assert counters(metrics) == {("a", "0"): (5, 4), ("a", "1"): (5, 0)}
+
+    metrics.add(read_and_lost({"a": 2, "b": 1}, 4, batch_id=1), 20.0)
+    assert counters(metrics) == {("a", ""): (10, 0), ("b", ""): (5, 4)}
+    metrics.add(read_and_lost({"a": 1}, 6, batch_id=2), 30.0)
+    assert counters(metrics) == {("a", ""): (15, 2)}
+
+
+def test_losses_of_a_topic_that_was_deleted_stay_in_the_total() -> None:
+    """
+    The series of a partition ends with the partition; the query has lost its offsets nevertheless.
+    """
+    metrics = QueryMetrics(max_partitions=10)
+    metrics.add(read_and_lost({"a": 1, "b": 1}, 4, batch_id=0), 10.0)
+    metrics.add(read_and_lost({"a": 1}, 4, batch_id=1), 20.0)
+
+    assert counters(metrics) == {("a", "0"): (10, 4)}
+    assert metrics.snapshot(0.0).queries[0].lost == 8
+
+
+TOPICS = st.dictionaries(st.sampled_from("abc"), st.integers(1, 3), min_size=1)
+
+
+@given(st.lists(TOPICS, min_size=1, max_size=8), st.integers(1, 6))
+def test_no_counter_falls_while_its_series_exists(
+    batches: list[dict[str, int]], max_partitions: int
+) -> None:
+    """
+    Whatever topics and partitions come and go, a series in two scrapes in a row has not fallen, a
+    series that replaces others begins with the batch, and there are at most ``max_partitions``.
+    """
+    metrics = QueryMetrics(max_partitions)
+    before: dict[tuple[str, str], tuple[int, int]] = {}
+    for batch_id, topics in enumerate(batches):
+        metrics.add(read_and_lost(topics, batch_id, batch_id=batch_id), 10.0 * batch_id)
+        now = counters(metrics)
+        assert len(now) <= max_partitions
+        read_in_batch = 5 * sum(topics.values())
+        for labels, (read, lost) in now.items():
+            read_before, lost_before = before.get(labels, (0, 0))
+            assert read_before <= read <= read_before + read_in_batch
+            assert lost_before <= lost
+        before = now
