@@ -57,13 +57,17 @@ class BrokerOffsets:
     def refresh(self) -> None:
         """
         Read the end offsets, and the timestamps of unread records that are older than the known
-        history. Errors of the brokers are raised.
+        history. Errors of the brokers are raised; until the next refresh the end offsets are old.
         """
         with one_api_timeout(self._kafka):
             self._refresh()
 
     def _refresh(self) -> None:
-        self._refresh_lags()
+        try:
+            self._refresh_lags()
+        except Exception:
+            self._metrics.expire_ends(self._is_subscribed)
+            raise
         if self._dead_letter_topic is not None:
             tps = self._client.partitions_for([self._dead_letter_topic])
             self._metrics.observe_dead_letter_ends(self._client.end_offsets(tps))

@@ -29,11 +29,14 @@ class EndOffsetHistory:
         """
         Add the observation that the log ended at ``end`` at ``time``; return whether it counts.
 
-        An observation that is older than the last one does not count. An end before the last one
-        starts a new history: the topic was recreated, or its log was truncated.
+        An observation that is older than the last one does not count. But an older one with more
+        records shows that the clock was set back, and the history is set back with it. An end
+        before the last one starts a new history: the topic was recreated, or its log was truncated.
         """
         if self._times and time < self._times[-1]:
-            return False
+            if end <= self._ends[-1]:
+                return False
+            self._set_back(self._times[-1] - time)
         if self._ends and end < self._ends[-1]:
             self._ends, self._times, self._is_dated = [], [], False
         if len(self._ends) >= 2 and self._ends[-2] == end:
@@ -85,6 +88,12 @@ class EndOffsetHistory:
         before, after = self._ends[index - 1], self._ends[index]
         share = (offset + 1 - before) / (after - before)
         return self._times[index - 1] + share * (self._times[index] - self._times[index - 1])
+
+    def _set_back(self, seconds: float) -> None:
+        """
+        Make all observations older by ``seconds``, so that the last one is not in the future.
+        """
+        self._times = [time - seconds for time in self._times]
 
     def _thin_out(self) -> None:
         """

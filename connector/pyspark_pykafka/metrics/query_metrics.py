@@ -57,11 +57,12 @@ class _Partition:
     position: int
     topic_id: str | None = None
     end: int | None = None
+    is_end_old: bool = False
     history: EndOffsetHistory = field(default_factory=EndOffsetHistory)
 
     def observe_end(self, end: int, time: float) -> None:
         if self.history.observe(end, time):
-            self.end = end
+            self.end, self.is_end_old = end, False
             self.history.forget_before(self.position)
 
     def identify(self, topic_id: str | None) -> None:
@@ -73,16 +74,26 @@ class _Partition:
         self.topic_id = topic_id or self.topic_id
 
     def snapshot(self, source: int, tp: TopicPartition, now: float) -> PartitionSnapshot:
-        lag = None if self.end is None else lag_in_offsets(self.position, self.end)
+        end = self._known_end()
+        lag = None if end is None else lag_in_offsets(self.position, end)
         return PartitionSnapshot(
             source=source,
             topic=tp.topic,
             partition=str(tp.partition),
             position=self.position,
-            end=self.end,
+            end=end,
             lag=lag,
             lag_seconds=self._lag_seconds(lag, now),
         )
+
+    def _known_end(self) -> int | None:
+        """
+        Return the end; None if it is old and the position has reached it, since the log may have
+        grown. An old end beyond the position is the least lag.
+        """
+        if self.end is None or (self.is_end_old and self.position >= self.end):
+            return None
+        return self.end
 
     def _lag_seconds(self, lag: int | None, now: float) -> float | None:
         if not lag:
@@ -167,6 +178,10 @@ class _Query:
         self.is_running = True
         self.starts += 1
         self.last_event_time = now
+        # The log has grown since the last run. Spark reports no latest offsets for a batch that the
+        # run continues, nor for an idle trigger.
+        for _, _, partition in self._partitions():
+            partition.is_end_old = True
 
     def add(self, batch: Batch, now: float) -> None:
         # A run without a start began before the listener was added.
@@ -344,6 +359,15 @@ class QueryMetrics:
             for key, partition in self._running_partitions().items():
                 if key in ends:
                     partition.observe_end(ends[key], now)
+
+    def expire_ends(self, matches: Callable[[TopicPartition], bool]) -> None:
+        """
+        Record that the brokers do not return the end offsets of matching partitions at the moment.
+        """
+        with self._lock:
+            for key, partition in self._running_partitions().items():
+                if matches(key.tp):
+                    partition.is_end_old = True
 
     def partitions(self, matches: Callable[[TopicPartition], bool]) -> list[QueryPartition]:
         """

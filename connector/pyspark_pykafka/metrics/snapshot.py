@@ -23,7 +23,8 @@ class PartitionSnapshot:
     One partition of one of a query's Kafka sources.
 
     ``position`` is the next offset to read. ``lag`` counts offsets. ``end``, ``lag`` and
-    ``lag_seconds`` are None while the latest offsets are unknown. In an entry that aggregates
+    ``lag_seconds`` are None while the latest offsets are unknown: also if the query has read up to
+    an end that was observed before its current run. In an entry that aggregates
     partitions, the partition is :data:`ALL`, and so is the topic if it aggregates topics; position
     and end are None. ``read`` and ``lost`` count from the first such entry on.
     """

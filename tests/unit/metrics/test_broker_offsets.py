@@ -13,6 +13,7 @@ import pytest
 from tests.support.memory_cluster import Cluster
 from tests.support.progress_events import progress
 
+from pyspark_pykafka.errors import BrokerUnavailableError
 from pyspark_pykafka.metrics import broker_offsets, unread_records
 from pyspark_pykafka.metrics.broker_offsets import BrokerOffsets, BrokerOffsetsThread
 from pyspark_pykafka.metrics.progress_event import parse_batch
@@ -174,6 +175,34 @@ def test_each_query_has_the_age_of_its_own_first_record(
 
     assert sorted(each.start for each in log.read) == [10, 90]
     assert lags(metrics) == {"slow": (90, 990.0), "fast": (10, 910.0)}
+
+
+class UnreachableCluster(Cluster):
+    """
+    A cluster that does not answer.
+    """
+
+    def existing(self, topics: Iterable[str]) -> Assignment:
+        msg = f"no broker answers for {sorted(topics)}"
+        raise BrokerUnavailableError(msg)
+
+
+def test_end_offsets_are_old_while_the_brokers_do_not_answer(
+    refreshed: Callable[[Cluster, QueryMetrics], DatedLog],
+) -> None:
+    """
+    A query that had read everything has an unknown lag once the end offsets cannot be read.
+    """
+    cluster = Cluster()
+    cluster.create_topic("t", 10)
+    metrics = running(q={"t": {"0": 10}})
+    refreshed(cluster, metrics)
+    assert lags(metrics) == {"q": (0, 0.0)}
+
+    with pytest.raises(BrokerUnavailableError):
+        refreshed(UnreachableCluster(), metrics)
+
+    assert lags(metrics) == {"q": (None, None)}
 
 
 class FailingOnce:

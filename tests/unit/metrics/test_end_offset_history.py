@@ -101,6 +101,22 @@ def test_late_observation_changes_nothing() -> None:
     assert observed.arrival(100) == pytest.approx(11.0)
 
 
+def test_history_is_set_back_with_the_clock() -> None:
+    """
+    More records at an earlier time show that the clock was set back by an hour. The ages of the
+    records before stay the same but for the time between the last two observations.
+    """
+    observed = history((100, 7200.0), (110, 7260.0))
+
+    assert observed.observe(120, 3720.0)
+
+    assert observed.arrival(109) == pytest.approx(3720.0)
+    assert observed.arrival(100) == pytest.approx(3720.0 - 54.0)
+    assert observed.arrival(119) == pytest.approx(3720.0)
+    assert observed.observe(130, 3730.0)
+    assert observed.arrival(129) == pytest.approx(3730.0)
+
+
 def test_memory_is_bounded_and_the_error_is_small() -> None:
     """
     After 10,000 observations few are kept, and each unread record is dated within 2 % of the

@@ -73,6 +73,69 @@ def test_lag_is_unknown_without_latest_offsets() -> None:
     assert query.lag_seconds is None
 
 
+@pytest.mark.parametrize("planned_end", [10, 1000])
+def test_lag_is_unknown_after_a_replay_up_to_the_last_known_end(planned_end: int) -> None:
+    """
+    Spark reports no latest offsets for a replayed batch: how many records have arrived since the
+    outage began is unknown until the next batch or the next answer of the brokers.
+    """
+    metrics = metrics_of(progress({"t": {"0": 10}}, latest={"t": {"0": planned_end}}))
+    metrics.end("q", "run", ("Error", "text"), 15.0)
+    metrics.start("q", "second", "flights", 7200.0)
+    replayed = progress(
+        {"t": {"0": 1000}}, start={"t": {"0": 10}}, phases=REPLAYED_BATCH, run_id="second"
+    )
+    metrics.add(parse_batch(replayed), 7300.0)
+
+    (query,) = metrics.snapshot(7300.0).queries
+    assert (query.partitions[0].position, query.partitions[0].end) == (1000, None)
+    assert (query.lag, query.lag_seconds) == (None, None)
+    metrics.observe_ends({READ: 5000}, 7310.0)
+    (query,) = metrics.snapshot(7320.0).queries
+    assert (query.partitions[0].end, query.lag) == (5000, 4000)
+
+
+def test_known_backlog_ages_while_the_query_fails() -> None:
+    """
+    A query that fails again and again has at least the lag that it had before, and it grows older.
+    """
+    metrics = metrics_of(progress({"t": {"0": 10}}, latest={"t": {"0": 30}}))
+    for run in ("second", "third"):
+        metrics.start("q", run, "flights", 20.0)
+
+    (query,) = metrics.snapshot(108.8).queries
+    assert (query.lag, query.lag_seconds) == (20, 100.0)
+
+
+def test_lag_is_unknown_while_the_brokers_do_not_answer() -> None:
+    """
+    Ends that the brokers returned before an outage are old: the log may have grown since.
+    """
+    metrics = metrics_of(progress({"t": {"0": 10}}))
+    metrics.observe_ends({READ: 10}, 20.0)
+    assert metrics.snapshot(20.0).queries[0].lag == 0
+
+    metrics.expire_ends(lambda tp: tp != TP)
+    assert metrics.snapshot(30.0).queries[0].lag == 0
+    metrics.expire_ends(lambda tp: tp == TP)
+    assert metrics.snapshot(30.0).queries[0].lag is None
+
+
+def test_lag_after_the_clock_was_set_back() -> None:
+    """
+    A clock that was set back by an hour does not hide new records, nor the age of old ones.
+    """
+    metrics = QueryMetrics(100)
+    metrics.add(parse_batch(progress({"t": {"0": 10}}, latest={"t": {"0": 100}})), 7200.0)
+    metrics.add(
+        parse_batch(progress({"t": {"0": 100}}, latest={"t": {"0": 100_000}}, batch_id=1)), 3610.0
+    )
+
+    (query,) = metrics.snapshot(3620.0).queries
+    assert query.lag == 99_900
+    assert query.lag_seconds == pytest.approx(11.2)
+
+
 def test_ends_from_brokers_replace_those_of_the_progress() -> None:
     """
     End offsets that the brokers returned after the last planning replace those of the progress.
