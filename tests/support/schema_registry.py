@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import threading
 import uuid
 from collections import deque
@@ -13,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, quote, unquote, urlsplit
 
 from google.protobuf import descriptor_pb2
 
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 StatusAndBody = tuple[int, Any]
+
+# A subject with its context, as in ``:.prod:orders-value``.
+_QUALIFIED = re.compile(r":(\.[^:]*):(.*)")
 
 _NO_SUBJECT = (404, {"error_code": 40401, "message": "Subject not found."})
 _NO_VERSION = (404, {"error_code": 40402, "message": "Version not found."})
@@ -61,6 +65,8 @@ class FakeRegistry:
     serializes: bool = True
     schemas: dict[int, dict[str, Any]] = field(default_factory=dict)
     subjects: dict[str, list[int]] = field(default_factory=dict)
+    #: The other contexts by name, such as ``.prod``, each with its own ids and subjects.
+    contexts: dict[str, FakeRegistry] = field(default_factory=dict)
     #: Subjects that accept no further schema.
     closed: set[str] = field(default_factory=set)
     faults: deque[Fault] = field(default_factory=deque)
@@ -127,11 +133,33 @@ class FakeRegistry:
         schema: str = self.schemas[number]["schema"]
         return schema
 
-    def respond(self, method: str, path: str, body: Any) -> StatusAndBody:
+    def respond(
+        self, method: str, path: str, body: Any, query: dict[str, str] | None = None
+    ) -> StatusAndBody:
         """
         Return the HTTP status and the JSON document for a request.
         """
         parts = [unquote(part) for part in path.strip("/").split("/")]
+        subject = parts[1] if parts[0] == "subjects" else (query or {}).get("subject", "")
+        if (match := _QUALIFIED.fullmatch(subject)) is not None:
+            return self._respond_in_context(match, method, parts, body)
+        return self._respond_by_path(method, parts, body)
+
+    def _respond_in_context(
+        self, subject: re.Match[str], method: str, parts: list[str], body: Any
+    ) -> StatusAndBody:
+        context, name = subject.groups()
+        is_of_subject = parts[0] == "subjects"
+        if context not in self.contexts:
+            return _NO_SUBJECT if is_of_subject else _NO_SCHEMA
+        inner = [parts[0], name, *parts[2:]] if is_of_subject else parts
+        path = "/".join(quote(part, safe="") for part in inner)
+        status, document = self.contexts[context].respond(method, path, body)
+        if "subject" in document:
+            document = document | {"subject": subject[0]}
+        return status, document
+
+    def _respond_by_path(self, method: str, parts: list[str], body: Any) -> StatusAndBody:
         if parts[:3] == ["apis", "registry", "v2"]:
             return self._apicurio(parts[3:])
         if parts[:3] == ["apis", "ccompat", "v7"]:
@@ -244,11 +272,12 @@ class _Handler(BaseHTTPRequestHandler):
         if not registry.allows(self.headers.get("Authorization")):
             self._send(401, json.dumps({"error_code": 40101, "message": "Unauthorized"}).encode())
             return
-        status, document = registry.respond(self.command, path, body)
+        query = {name: texts[0] for name, texts in parse_qs(address.query).items()}
+        status, document = registry.respond(self.command, path, body, query)
         if status == 200 and isinstance(document, str):
             self._send(status, document.encode(), kind="PROTOBUF")
             return
-        if status == 200 and address.query == "format=serialized" and registry.serializes:
+        if status == 200 and query.get("format") == "serialized" and registry.serializes:
             document = {**document, "schema": registry.serialized(document)}
         self._send(status, json.dumps(document).encode(), fault)
 

@@ -112,7 +112,9 @@ class _RecordDecoder:
                 from pyspark_pykafka.formats.registered_schemas import WriterSchemas
 
                 return RegisteredAvroColumn(
-                    *common, id_bytes=registry.id_bytes, writers=WriterSchemas(registry)
+                    *common,
+                    id_bytes=registry.id_bytes,
+                    writers=WriterSchemas(registry, column.subject),
                 )
             from pyspark_pykafka.formats.avro_decoder import AvroColumn
 
@@ -302,5 +304,5 @@ def _protobuf_column(column: TypedColumn, max_bytes: int, policy: BadRecordPolic
 
     registry = column.registry
     return RegisteredProtobufColumn(
-        *common, id_bytes=registry.id_bytes, writers=WriterSchemas(registry)
+        *common, id_bytes=registry.id_bytes, writers=WriterSchemas(registry, column.subject)
     )

@@ -45,9 +45,10 @@ class TypedColumn(NamedTuple):
     A decoded key or value: its column in records, its format, and its type.
 
     For Avro, ``schema`` is the text of the writer's schema, or of the reader's schema if there is a
-    ``registry``. For Protobuf, ``schema`` is the descriptors in base64, and ``message`` the name of
-    the message. The values of a column with an ``envelope`` are change events of that type. If the
-    column ``rescues``, the last field of its type gets the unknown fields of the JSON.
+    ``registry``, in which the schema has the ``subject``, if it is known. For Protobuf, ``schema``
+    is the descriptors in base64, and ``message`` the name of the message. The values of a column
+    with an ``envelope`` are change events of that type. If the column ``rescues``, the last field
+    of its type gets the unknown fields of the JSON.
     """
 
     name: str
@@ -58,6 +59,7 @@ class TypedColumn(NamedTuple):
     message: str = ""
     envelope: Envelope | None = None
     rescues: bool = False
+    subject: str = ""
 
     @property
     def needs_headers(self) -> bool:
@@ -219,9 +221,10 @@ def _typed_column(
     if rescues and pa.types.is_struct(field.type):
         field = field.with_type(pa.struct([*field.type, pa.field(RESCUED_FIELDS, pa.string())]))
     schema_text = (encoding in {"avro", "protobuf"} and text) or ""
-    registry = options.registry
+    registry, subject = options.registry, options.subjects[name].name or ""
     column = TypedColumn(
-        *(name, encoding, field.type, schema_text, registry, message or "", envelope, rescues)
+        *(name, encoding, field.type, schema_text, registry, message or "", envelope, rescues),
+        subject=subject,
     )
     return column, mistakes
 

@@ -11,6 +11,7 @@ from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.protobuf_descriptors import described_files, varint
 from pyspark_pykafka.formats.protobuf_schemas import parsed_schema
 from pyspark_pykafka.registry.errors import SchemaRegistryError
+from pyspark_pykafka.registry.rest_api import in_context_of
 from pyspark_pykafka.registry.schemas import Schema, SchemaReference
 
 if TYPE_CHECKING:
@@ -33,7 +34,8 @@ def register_files(
     """
     Register or look up the last file of descriptors, after its imports; ``text`` is base64.
 
-    As in Confluent's serializers, the subject of an import is its path. Raises the errors of the
+    As in Confluent's serializers, the subject of an import is its path, in the context of
+    ``subject``. Raises the errors of the
     registry's client.
     """
     *others, last = described_files(base64.b64decode(text))
@@ -42,15 +44,16 @@ def register_files(
         if file.name.startswith(_KNOWN_FILES):
             continue
         schema = _schema(file.data, _direct_references(file.imports, references))
-        registered = request(file.name, schema)
+        imported = in_context_of(subject, file.name)
+        registered = request(imported, schema)
         # Older registries do not return the version of a schema that is registered.
         version = (
-            registered.version if registered.version >= 0 else look_up(file.name, schema).version
+            registered.version if registered.version >= 0 else look_up(imported, schema).version
         )
         if version < 0:
-            msg = f"the schema registry's response for subject '{file.name}' has no version"
+            msg = f"the schema registry's response for subject '{imported}' has no version"
             raise SchemaRegistryError(msg)
-        references[file.name] = (SchemaReference(file.name, file.name, version),)
+        references[file.name] = (SchemaReference(file.name, imported, version),)
     return request(subject, _schema(last.data, _direct_references(last.imports, references)))
 
 

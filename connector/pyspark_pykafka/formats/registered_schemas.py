@@ -53,6 +53,10 @@ def with_registered_schemas(
         return options
     schemas: dict[str, str | None] = dict(options.schemas)
     messages: dict[str, str | None] = dict(options.messages)
+    subjects = {
+        column: replace(subject, name=_known_subject(column, subject, strategy))
+        for column, subject in options.subjects.items()
+    }
     for column, kind in options.encodings.items():
         needed = kind in {"avro", "protobuf"} or (kind == "json" and gives_columns)
         if needed and options.schemas[column] is None:
@@ -73,6 +77,8 @@ def with_registered_schemas(
         value_schema=schemas["value"],
         key_message=messages["key"],
         value_message=messages["value"],
+        key_subject=subjects["key"],
+        value_subject=subjects["value"],
     )
 
 
@@ -100,23 +106,30 @@ def subject_name(column: str, subject: SubjectOptions, strategy: Strategy) -> st
     Raises :class:`OptionsError` if it depends on the topic, but the query does not name exactly
     one.
     """
-    if subject.name is not None:
-        return subject.name
-    record = subject.record_name
-    if subject.strategy == "RecordNameStrategy":
-        return str(record)
-    topics: set[str] = set()
-    if isinstance(strategy, Subscribe):
-        topics = set(strategy.topics)
-    elif isinstance(strategy, Assign):
-        topics = {tp.topic for tp in strategy.partitions}
-    if len(topics) != 1:
+    name = _known_subject(column, subject, strategy)
+    if name is None:
         msg = (
             f"the subject of {column} is derived from the topic, but the query does not name "
             f"exactly one topic; set {column}Subject to one subject for all topics, or set "
             f"{column}Schema"
         )
         raise OptionsError((msg,))
+    return name
+
+
+def _known_subject(column: str, subject: SubjectOptions, strategy: Strategy) -> str | None:
+    if subject.name is not None:
+        return subject.name
+    record = subject.record_name
+    if subject.strategy == "RecordNameStrategy":
+        return record
+    topics: set[str] = set()
+    if isinstance(strategy, Subscribe):
+        topics = set(strategy.topics)
+    elif isinstance(strategy, Assign):
+        topics = {tp.topic for tp in strategy.partitions}
+    if len(topics) != 1:
+        return None
     (topic,) = topics
     suffix = record if subject.strategy == "TopicRecordNameStrategy" else column
     return f"{topic}-{suffix}"
@@ -189,10 +202,13 @@ class WriterSchemas:
     """
     Looks up the schemas whose ids are in records: Avro schemas are returned, and the messages of
     Protobuf schemas are checked.
+
+    Ids are those of the context of ``subject``, or of the default context if it is empty.
     """
 
-    def __init__(self, options: RegistryOptions) -> None:
+    def __init__(self, options: RegistryOptions, subject: str = "") -> None:
         self._registry = schema_registry(options)
+        self._subject = subject
         self._id_bytes = options.id_bytes
 
     def find(self, name: SchemaName) -> AvroType:
@@ -264,10 +280,10 @@ class WriterSchemas:
 
     def _request_schema(self, name: SchemaName) -> RegisteredSchema:
         if name.kind == "guid":
-            return self._registry.schema_by_guid(str(name.value))
+            return self._registry.schema_by_guid(str(name.value), self._subject)
         number = int(name.value)
         if name.kind == "id" and (self._id_bytes == 4 or not self._registry.is_apicurio):
-            return self._registry.schema_by_id(number)
+            return self._registry.schema_by_id(number, self._subject)
         kind = CONTENT_IDS if name.kind == "contentId" else GLOBAL_IDS
         return self._registry.schema_of_apicurio(kind, number)
 

@@ -25,6 +25,7 @@ from pyspark_pykafka.registry.rest_api import (
     APICURIO_PATH,
     apicurio_url,
     failed_request_error,
+    in_context_of,
     is_missing,
     path_part,
     read_kind,
@@ -32,7 +33,7 @@ from pyspark_pykafka.registry.rest_api import (
     read_references,
     registry_url,
     schema_body,
-    with_format,
+    with_query,
 )
 from pyspark_pykafka.registry.schemas import RegisteredSchema, Schema, SchemaReference
 from pyspark_pykafka.registry.transport import RegistryTransport
@@ -90,24 +91,36 @@ class SchemaRegistry:
         """
         return self._transport.all_urls_match(APICURIO_PATH)
 
-    def schema_by_id(self, schema_id: int) -> RegisteredSchema:
+    def schema_by_id(self, schema_id: int, subject: str = "") -> RegisteredSchema:
         """
-        Return the schema of an id, with its references resolved (``GET /schemas/ids/{id}``).
+        Return the schema of an id, with its references resolved (``GET
+        /schemas/ids/{id}?subject={subject}``).
 
-        An id counts as unknown only if all URLs have said so: a registry's replica may lag behind.
+        An id is unique in one context of the registry only: ``subject`` determines the context, and
+        without it the id is one of the default context. An id counts as unknown only if all URLs
+        have said so: a registry's replica may lag behind.
 
         Raises :class:`SchemaNotFoundError` if the registry does not know the id.
         """
-        return self._cached(("id", schema_id), f"/schemas/ids/{schema_id}", f"id {schema_id}")
+        path = with_query(f"/schemas/ids/{schema_id}", subject=subject)
+        resource = f"id {schema_id}"
+        if subject:
+            resource += f" of the context of subject '{subject}'"
+        # The whole subject is a part of the key: the registry searches all contexts for a subject
+        # without a context of its own.
+        return self._cached(("id", subject, schema_id), path, resource, subject=subject)
 
-    def schema_by_guid(self, guid: str) -> RegisteredSchema:
+    def schema_by_guid(self, guid: str, subject: str = "") -> RegisteredSchema:
         """
         Return the schema of a GUID, such as ``89791762-2336-4186-9674-299b90a802e2``.
 
         GUIDs are in the header ``__value_schema_id`` (``GET /schemas/guids/{guid}``; Confluent 8.0
-        and later). Raises :class:`SchemaNotFoundError` if the registry does not know the GUID.
+        and later). They are unique in all contexts; that of ``subject`` is the context of the
+        schema's references. Raises :class:`SchemaNotFoundError` if the registry does not know the
+        GUID.
         """
-        return self._cached(("guid", guid), f"/schemas/guids/{quote(guid)}", f"GUID {guid}")
+        path = f"/schemas/guids/{quote(guid)}"
+        return self._cached(("guid", subject, guid), path, f"GUID {guid}", subject=subject)
 
     def schema_of_apicurio(self, kind: str, number: int) -> RegisteredSchema:
         """
@@ -127,8 +140,8 @@ class SchemaRegistry:
 
         Raises :class:`SchemaNotFoundError` if there is no such subject.
         """
-        resource = f"subject '{subject}'"
-        return self._fetch(f"/subjects/{path_part(subject)}/versions/latest", resource, form)
+        path = f"/subjects/{path_part(subject)}/versions/latest"
+        return self._fetch(path, f"subject '{subject}'", form, subject)
 
     def version(self, subject: str, version: int, *, form: str = "") -> RegisteredSchema:
         """
@@ -138,7 +151,7 @@ class SchemaRegistry:
         """
         path = f"/subjects/{path_part(subject)}/versions/{version}"
         key = "version", subject, version, form
-        return self._cached(key, path, f"{subject} version {version}", form)
+        return self._cached(key, path, f"{subject} version {version}", form, subject)
 
     def look_up(self, subject: str, schema: Schema) -> RegisteredSchema:
         """
@@ -172,11 +185,11 @@ class SchemaRegistry:
             str(document.get("guid") or ""),
             subject,
             read_number(document, "version"),
-            self._imports(schema),
+            self._imports(schema, subject=subject),
         )
 
     def _cached(
-        self, key: tuple[Any, ...], path: str, resource: str, form: str = ""
+        self, key: tuple[Any, ...], path: str, resource: str, form: str = "", subject: str = ""
     ) -> RegisteredSchema:
         with self._lock:
             if (cached := self._known.get(key)) is not None:
@@ -186,7 +199,7 @@ class SchemaRegistry:
             if error is not None and self._now() - since < UNKNOWN_SECONDS:
                 raise error.with_traceback(None)
         try:
-            fetched = self._fetch(path, resource, form)
+            fetched = self._fetch(path, resource, form, subject)
         except SchemaNotFoundError as missing:
             with self._lock:
                 _cache_entry(self._unknown, key, (self._now(), missing))
@@ -196,9 +209,13 @@ class SchemaRegistry:
             self._unknown.pop(key, None)
         return fetched
 
-    def _fetch(self, path: str, resource: str, form: str = "") -> RegisteredSchema:
+    def _fetch(
+        self, path: str, resource: str, form: str = "", subject: str = ""
+    ) -> RegisteredSchema:
         is_apicurio_path = path.startswith("/ids/")
-        request = Request("GET", with_format(path, form), expects_json=not is_apicurio_path)
+        request = Request("GET", path, expects_json=not is_apicurio_path)
+        if form:
+            request = request._replace(path=with_query(path, format=form))
         rebase = apicurio_url if is_apicurio_path else registry_url
         response = self._response(request, resource, rebase)
         if is_apicurio_path:
@@ -221,7 +238,7 @@ class SchemaRegistry:
             str(document.get("guid") or ""),
             str(document.get("subject") or ""),
             read_number(document, "version"),
-            self._imports(schema, form),
+            self._imports(schema, form, subject),
         )
 
     def _apicurio_schema(self, path: str, resource: str, response: Response) -> RegisteredSchema:
@@ -252,43 +269,48 @@ class SchemaRegistry:
             return response
         raise failed_request_error(response, resource)
 
-    def _imports(self, schema: Schema, form: str = "") -> tuple[tuple[str, Schema], ...]:
+    def _imports(
+        self, schema: Schema, form: str = "", subject: str = ""
+    ) -> tuple[tuple[str, Schema], ...]:
         """
         Return the schemas that a schema refers to, in dependency order; a cycle is an error.
+
+        ``subject`` is that of the schema, whose context is that of its references.
         """
         imports: dict[tuple[str, int], tuple[str, Schema]] = {}
-        self._collect(schema, imports, (), form)
+        self._collect(schema, subject, imports, (), form)
         return tuple(imports.values())
 
     def _collect(
         self,
         schema: Schema,
+        subject: str,
         imports: dict[tuple[str, int], tuple[str, Schema]],
         path: tuple[tuple[str, int], ...],
         form: str,
     ) -> None:
         for reference in schema.references:
-            key = reference.subject, reference.version
+            key = in_context_of(subject, reference.subject), reference.version
             if key in imports:
                 continue
             if key in path or len(imports) + len(path) >= _MAX_IMPORTS:
                 msg = (
-                    f"the references of a schema cannot be resolved at '{reference.subject}' "
+                    f"the references of a schema cannot be resolved at '{key[0]}' "
                     f"version {reference.version}: they form a cycle, or there are more than "
                     f"{_MAX_IMPORTS}"
                 )
                 raise InvalidSchemaError(msg)
-            referred = self._fetch_referenced(reference, form)
-            self._collect(referred, imports, (*path, key), form)
+            referred = self._fetch_referenced(*key, form)
+            self._collect(referred, key[0], imports, (*path, key), form)
             imports[key] = (reference.name, referred)
 
-    def _fetch_referenced(self, reference: SchemaReference, form: str) -> Schema:
+    def _fetch_referenced(self, subject: str, version: int, form: str) -> Schema:
         """
         Return a schema that another schema refers to, without resolving its own references.
         """
-        resource = f"{reference.subject} version {reference.version}"
-        path = f"/subjects/{path_part(reference.subject)}/versions/{reference.version}"
-        document = self._request_object(Request("GET", with_format(path, form)), resource)
+        resource = f"{subject} version {version}"
+        path = f"/subjects/{path_part(subject)}/versions/{version}"
+        document = self._request_object(Request("GET", with_query(path, format=form)), resource)
         if not isinstance(document.get("schema"), str):
             msg = (
                 f"the schema registry's response for {resource} has no schema; check "

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from pyspark_pykafka.registry.errors import (
     IncompatibleSchemaError,
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 _NOT_FOUND = frozenset({40401, 40402, 40403})
 _REJECTED = frozenset({409, 42201, 42202, 42203})
 _KINDS = frozenset({"AVRO", "JSON", "PROTOBUF"})
+
+# The context before the name of a subject, as in ``:.prod:orders-value``.
+_CONTEXT = re.compile(r":\.[^:]*:")
 
 #: The path at the end of a URL of Apicurio's own API, or of its ``ccompat`` API.
 APICURIO_PATH = re.compile(r"/apis/(ccompat|registry)/v\d+/?$")
@@ -78,11 +81,23 @@ def apicurio_url(url: str) -> str:
     return f"{url[: match.start()]}/apis/registry/v2" if match else url
 
 
-def with_format(path: str, form: str) -> str:
+def with_query(path: str, **parameters: str) -> str:
     """
-    Return the path with a query for a schema's format, such as ``serialized``, if one is given.
+    Return the path with the query parameters that are not empty.
     """
-    return f"{path}?format={form}" if form else path
+    query = urlencode({name: value for name, value in parameters.items() if value})
+    return f"{path}?{query}" if query else path
+
+
+def in_context_of(parent: str, subject: str) -> str:
+    """
+    Return a subject, qualified with the context of another one unless it has its own context.
+
+    As in Confluent's clients: a schema of ``:.prod:orders-value`` that refers to the subject
+    ``customer`` refers to ``:.prod:customer``.
+    """
+    context = _CONTEXT.match(parent)
+    return subject if context is None or _CONTEXT.match(subject) else context[0] + subject
 
 
 def path_part(name: str) -> str:

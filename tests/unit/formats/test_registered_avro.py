@@ -132,6 +132,53 @@ def test_version_and_subject(registry: FakeRegistry) -> None:
     )
 
 
+@pytest.mark.parametrize("given", [None, json.dumps(NEW)])
+def test_ids_of_a_context(registry: FakeRegistry, given: str | None) -> None:
+    """
+    Ids are looked up in the context of the column's subject, where another schema may have the same
+    id as in the default context; also if the reader's schema is an option.
+    """
+    prod = registry.contexts[".prod"] = FakeRegistry()
+    registry.add("orders-value", order(("note", "string")))
+    old, new = prod.add("orders-value", OLD), prod.add("orders-value", NEW)
+    subject = SubjectOptions(":.prod:orders-value")
+    values: list[bytes | None] = [framed(old, b"\x02"), framed(new, b"\x04\x02x")]
+    assert rows(formats(registry, value_subject=subject, value_schema=given), values) == [
+        ({"id": 1, "note": "none"}, None),
+        ({"id": 2, "note": "x"}, None),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "subject", "expected"),
+    [
+        (ORDERS, SubjectOptions(), "orders-value"),
+        (SubscribePattern("o.*"), SubjectOptions(), ""),
+        (SubscribePattern("o.*"), SubjectOptions("s"), "s"),
+        (Subscribe(("a", "b")), SubjectOptions(), ""),
+        (
+            Subscribe(("a", "b")),
+            SubjectOptions(strategy="RecordNameStrategy", record_name="shop.Order"),
+            "shop.Order",
+        ),
+    ],
+)
+def test_subject_of_a_given_schema(
+    registry: FakeRegistry, strategy: Strategy, subject: SubjectOptions, expected: str
+) -> None:
+    """
+    With a schema as an option, ids are looked up under the subject that the schema would have; if
+    the query has several topics and no other name of a subject, without a subject.
+    """
+    options = formats(registry, value_schema=json.dumps(NEW), value_subject=subject)
+    resolved = with_registered_schemas(options, strategy, gives_columns=True)
+    kind = arrow_type(parse_avro(json.dumps(NEW)))
+    fields = pa.schema([("value", kind), ("_error", pa.string())])
+    (column,) = record_format(resolved, fields, include_headers=False).typed
+    assert column.subject == expected
+    assert registry.requests == []
+
+
 def test_guid_in_a_header(registry: FakeRegistry) -> None:
     """
     A value's schema is named by the GUID in its last header, or by a prefix if it has no header.

@@ -29,6 +29,7 @@ from tests.unit.formats.test_write_format import CONTEXT, mistakes, prepared
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.protoc import compile_proto
 from pyspark_pykafka.formats.record_encoder import RecordEncoder
+from pyspark_pykafka.options import SubjectOptions
 from pyspark_pykafka.registry.errors import SchemaNotFoundError
 
 if TYPE_CHECKING:
@@ -133,6 +134,22 @@ def test_imports_are_registered_first(registry: FakeRegistry, shop: str) -> None
     ]
     assert texts == [b"\x00" + number.to_bytes(4, "big") + b"\x00\x08\x07\x22\x02\x08\x05"]
     assert rows(formats(registry), [*texts]) == [(VALUE, "")]
+
+
+def test_imports_of_a_context(registry: FakeRegistry, shop: str) -> None:
+    """
+    An import is registered in the context of the subject, where readers look for it.
+    """
+    prod = registry.contexts[".prod"] = FakeRegistry()
+    options = {**registry.options(), "valueFormat": "protobuf", "valueSchema": shop}
+    options |= {"valueMessageName": "com.shop.Order", "valueSubject": ":.prod:orders-value"}
+
+    texts = encoded(prepared(options, ORDER), {"id": 7, "price": {"units": 5}})
+
+    assert [*prod.subjects] == ["money.proto", "orders-value"]
+    assert not registry.subjects
+    read = formats(registry, value_subject=SubjectOptions(":.prod:orders-value"))
+    assert rows(read, [*texts]) == [(VALUE, "")]
 
 
 def test_only_imports_are_registered(registry: FakeRegistry, tmp_path: Path) -> None:

@@ -64,6 +64,42 @@ def test_schema_by_id_is_requested_once(registry: FakeRegistry) -> None:
     assert registry.requests == [f"GET /schemas/ids/{number}"]
 
 
+def test_id_in_the_context_of_a_subject(registry: FakeRegistry) -> None:
+    """
+    Each context counts ids from 1, so an id means the schema in the context of its subject.
+    """
+    prod = registry.contexts[".prod"] = FakeRegistry()
+    number = registry.add("t-value", INT)
+    assert prod.add("t-value", LONG) == number
+    schema_client = client(registry.url)
+    for _ in range(2):
+        assert schema_client.schema_by_id(number, ":.prod:t-value").schema.text == LONG
+        assert schema_client.schema_by_id(number, "t-value").schema.text == INT
+        assert schema_client.schema_by_id(number).schema.text == INT
+    with pytest.raises(SchemaNotFoundError, match=r"id 1 of the context of subject ':\.dev:t"):
+        schema_client.schema_by_id(number, ":.dev:t-value")
+
+
+def test_references_in_a_context(registry: FakeRegistry) -> None:
+    """
+    A reference without a context is to a subject in the context of the schema that has it.
+    """
+    prod = registry.contexts[".prod"] = FakeRegistry()
+    registry.add("a", LONG)
+    prod.add("a", {"type": "record", "name": "A", "fields": []})
+    prod.add("b", ["A", "null"], references=[{"name": "A", "subject": "a", "version": 1}])
+    to_b = {"name": "B", "subject": ":.prod:b", "version": 1}
+    number = prod.add("t", ["A", "int"], references=[to_b])
+    schema_client = client(registry.url)
+    for registered in (
+        schema_client.schema_by_id(number, ":.prod:t"),
+        schema_client.latest(":.prod:t"),
+        schema_client.look_up(":.prod:t", schema_client.latest(":.prod:t").schema),
+    ):
+        first = registered.imports[0]
+        assert (first[0], json.loads(first[1].text)["name"]) == ("A", "A")
+
+
 def test_schema_by_guid(registry: FakeRegistry) -> None:
     """
     A GUID names the same schema as its id.
