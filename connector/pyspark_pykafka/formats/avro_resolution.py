@@ -2,9 +2,10 @@
 Resolves a writer's schema against a reader's schema, as Avro's specification defines.
 
 Fields are matched by name and alias. Fields that the writer lacks get their defaults, numbers are
-promoted, and the branches of unions are matched by type. A mismatch makes only those values bad in
-which it occurs. Beyond the specification, timestamps are converted between units, and decimals that
-differ only in precision match.
+promoted, and the branches of unions are matched by type, and records among them by name. A mismatch
+makes only those values bad in which it occurs. Beyond the specification, timestamps are converted
+between units, decimals that differ only in precision match, and so do records of different names
+that are not in a union, as in Java's resolver.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def resolved_plan(writer: AvroType, reader: AvroType, kind: pa.DataType) -> Writ
 
 def _plan(writer: AvroType, reader: AvroType, kind: pa.DataType, number: int) -> WriterPlan:
     if writer.kind == "union":
-        branches = [_plan(branch, reader, kind, number) for _, branch in writer.fields]
+        branches = [_branch_plan(branch, reader, kind, number) for _, branch in writer.fields]
         return KINDS["union"], number, AS_IT_IS, 0, branches, ()
     if reader.kind == "union":
         return _into_union(writer, reader, kind, number)
@@ -56,6 +57,15 @@ def _plan(writer: AvroType, reader: AvroType, kind: pa.DataType, number: int) ->
         return _enum(writer, reader, number)
     plan_of_kind = {"record": _record, "array": _items, "map": _items}.get(reader.kind, _simple)
     return plan_of_kind(writer, reader, kind, number)
+
+
+def _branch_plan(writer: AvroType, reader: AvroType, kind: pa.DataType, number: int) -> WriterPlan:
+    """
+    Return the plan for a branch of the writer's union.
+    """
+    if reader.kind != "union" and not _matches_in_union(writer, reader):
+        return _unresolved(writer, number)
+    return _plan(writer, reader, kind, number)
 
 
 def _unresolved(writer: AvroType, number: int, reason: int = UNRESOLVED) -> WriterPlan:
@@ -73,6 +83,15 @@ def matches(writer: AvroType, reader: AvroType) -> bool:
     if writer.kind != reader.kind or writer.size != reader.size:
         return False
     return writer.kind not in {"fixed", "enum"} or _same_name(writer, reader)
+
+
+def _matches_in_union(writer: AvroType, reader: AvroType) -> bool:
+    """
+    Return whether values of one type can be read as another, if one of them is in a union.
+
+    There only its name tells a record from one of another type, which may have the same fields.
+    """
+    return matches(writer, reader) and (writer.kind != "record" or _same_name(writer, reader))
 
 
 def _same_name(writer: AvroType, reader: AvroType) -> bool:
@@ -167,8 +186,8 @@ def _simple(writer: AvroType, reader: AvroType, kind: pa.DataType, number: int) 
 
 def _into_union(writer: AvroType, reader: AvroType, kind: pa.DataType, number: int) -> WriterPlan:
     """
-    Return the plan that reads a value as the first branch of the same type, or else as the first
-    branch that it can be promoted to.
+    Return the plan that reads a value as the first branch of the same type and name, or else as the
+    first branch that it can be promoted to.
     """
     if writer.kind == "null":
         has_null = len(reader.branches) < len(reader.fields)
@@ -193,12 +212,7 @@ def _into_union(writer: AvroType, reader: AvroType, kind: pa.DataType, number: i
 
 
 def _branch(writer: AvroType, branches: list[AvroType]) -> int | None:
-    same = [
-        number
-        for number, branch in enumerate(branches)
-        if branch.kind == writer.kind and matches(writer, branch)
-    ]
-    same_name = [n for n in same if not branches[n].name or branches[n].name == writer.name]
-    similar = [n for n in same if not branches[n].name or _same_name(writer, branches[n])]
-    promoted = [n for n, branch in enumerate(branches) if matches(writer, branch)]
-    return next(iter([*same_name, *similar, *promoted]), None)
+    matching = [n for n, branch in enumerate(branches) if _matches_in_union(writer, branch)]
+    same_kind = [n for n in matching if branches[n].kind == writer.kind]
+    same_name = [n for n in same_kind if branches[n].name == writer.name]
+    return next(iter([*same_name, *same_kind, *matching]), None)

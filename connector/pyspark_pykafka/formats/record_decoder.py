@@ -115,6 +115,7 @@ class _RecordDecoder:
                     *common,
                     id_bytes=registry.id_bytes,
                     writers=WriterSchemas(registry, column.subject),
+                    compares_names=column.compares_names,
                 )
             from pyspark_pykafka.formats.avro_decoder import AvroColumn
 

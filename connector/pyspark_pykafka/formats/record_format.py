@@ -48,7 +48,8 @@ class TypedColumn(NamedTuple):
     ``registry``, in which the schema has the ``subject``, if it is known. For Protobuf, ``schema``
     is the descriptors in base64, and ``message`` the name of the message. The values of a column
     with an ``envelope`` are change events of that type. If the column ``rescues``, the last field
-    of its type gets the unknown fields of the JSON.
+    of its type gets the unknown fields of the JSON. If it ``compares_names``, an Avro record whose
+    name is not that of the reader's schema is a bad record.
     """
 
     name: str
@@ -60,6 +61,7 @@ class TypedColumn(NamedTuple):
     envelope: Envelope | None = None
     rescues: bool = False
     subject: str = ""
+    compares_names: bool = False
 
     @property
     def needs_headers(self) -> bool:
@@ -221,10 +223,11 @@ def _typed_column(
     if rescues and pa.types.is_struct(field.type):
         field = field.with_type(pa.struct([*field.type, pa.field(RESCUED_FIELDS, pa.string())]))
     schema_text = (encoding in {"avro", "protobuf"} and text) or ""
-    registry, subject = options.registry, options.subjects[name].name or ""
+    registry, subject = options.registry, options.subjects[name]
     column = TypedColumn(
         *(name, encoding, field.type, schema_text, registry, message or "", envelope, rescues),
-        subject=subject,
+        subject=subject.name or "",
+        compares_names=subject.names_record,
     )
     return column, mistakes
 

@@ -45,7 +45,8 @@ class RegisteredAvroColumn(DecodedColumn):
     A column of Avro values that carry the ids of their writers' schemas.
 
     Values are resolved to ``schema``, the JSON text of the reader's schema. ``writers`` looks up
-    the writers' schemas; decoding waits for a lookup at the first value with a new id.
+    the writers' schemas; decoding waits for a lookup at the first value with a new id. With
+    ``compares_names`` values are bad whose schema is a record of another name.
     """
 
     format_name = "Avro"
@@ -65,11 +66,13 @@ class RegisteredAvroColumn(DecodedColumn):
         *,
         id_bytes: int,
         writers: SchemaSource,
+        compares_names: bool = False,
     ) -> None:
         self._reader = parse_avro(schema)
         self._column = name
         self._names = SchemaNames(name)
         self._writers = writers
+        self._compares_names = compares_names
         self._unusable: dict[int, str] = {}
         self._avro = AvroDecoder(plan(name, kind), max_bytes, policy.fails, None, id_bytes)
         super().__init__(name, kind, self._avro)
@@ -94,6 +97,8 @@ class RegisteredAvroColumn(DecodedColumn):
             self._unusable.clear()
         try:
             writer = self._writers.find(self._names.name(key))
+            if self._compares_names:
+                _check_name(writer, self._reader)
             self._avro.add_schema(key, resolved_plan(writer, self._reader, self._type))
         except UnusableSchemaError as reason:
             self._unusable[key] = str(reason)
@@ -106,3 +111,13 @@ class RegisteredAvroColumn(DecodedColumn):
         if reason == UNUSABLE_SCHEMA:
             return f"{self._column} cannot be decoded: {self._unusable[position]}"
         return super().describe(position, reason, node, byte)
+
+
+def _check_name(writer: AvroType, reader: AvroType) -> None:
+    """
+    Raise :class:`UnusableSchemaError` for a record of another full name than the reader's.
+    """
+    both_are_records = writer.kind == reader.kind == "record"
+    if both_are_records and writer.name not in {reader.name, *reader.aliases}:
+        msg = f"its record is '{writer.name}', not '{reader.name}'"
+        raise UnusableSchemaError(msg)

@@ -44,6 +44,13 @@ class SubjectOptions:
     strategy: SubjectNameStrategy = "TopicNameStrategy"
     record_name: str | None = None
 
+    @property
+    def names_record(self) -> bool:
+        """
+        Whether the subject is that of one type of record, of which a topic may have several.
+        """
+        return self.strategy != "TopicNameStrategy"
+
 
 #: The latest version of the subject that the topic's name determines.
 BY_TOPIC = SubjectOptions()

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark_pykafka.options import Strategy
+    from pyspark_pykafka.options.registry_values import SubjectNameStrategy
 
 TP = TopicPartition("orders", 0)
 ORDERS = Subscribe(("orders",))
@@ -177,6 +178,48 @@ def test_subject_of_a_given_schema(
     (column,) = record_format(resolved, fields, include_headers=False).typed
     assert column.subject == expected
     assert registry.requests == []
+
+
+@pytest.mark.parametrize("strategy", ["RecordNameStrategy", "TopicRecordNameStrategy"])
+@pytest.mark.parametrize("given", [True, False])
+def test_record_of_another_name(
+    registry: FakeRegistry, strategy: SubjectNameStrategy, given: bool
+) -> None:
+    """
+    In a topic of several types a record of another type is bad, even if the fields of the wanted
+    type are fields of it too; one of the wanted type's aliases is good.
+    """
+    wanted = OLD | {"namespace": "shop", "aliases": ["OldOrder"]}
+    record_subject = SubjectOptions(strategy=strategy, record_name="shop.Order")
+    prefix = "orders-" if strategy == "TopicRecordNameStrategy" else ""
+    ids = [
+        registry.add(f"{prefix}{namespace}.{name}", NEW | {"name": name, "namespace": namespace})
+        for namespace, name in (
+            *(("shop", "Order"), ("shop", "OldOrder"), ("shop", "Customer"), ("other", "Order")),
+        )
+    ]
+    registry.add(f"{prefix}shop.Order", wanted | {"fields": [{"name": "id", "type": "long"}]})
+    reader = wanted | {"fields": [{"name": "id", "type": "long"}]}
+    options = formats(
+        registry,
+        value_subject=record_subject,
+        value_schema=json.dumps(reader) if given else None,
+    )
+    good, renamed, *bad = rows(options, [framed(number, b"\x04\x02x") for number in ids])
+    assert good == renamed == ({"id": 2}, None)
+    assert bad == [
+        ({"id": None}, f"value cannot be decoded: its record is '{name}', not 'shop.Order'")
+        for name in ("shop.Customer", "other.Order")
+    ]
+
+
+def test_renamed_record(registry: FakeRegistry) -> None:
+    """
+    With one type for each topic the name of the record does not matter.
+    """
+    number = registry.add("orders-value", OLD | {"name": "OldOrder"})
+    registry.add("orders-value", OLD)
+    assert rows(formats(registry), [framed(number, b"\x02")]) == [({"id": 1}, None)]
 
 
 def test_guid_in_a_header(registry: FakeRegistry) -> None:
