@@ -19,6 +19,8 @@ from pyspark_pykafka.options.registry_table import (
     VALUE_SUBJECT_OPTIONS,
 )
 from pyspark_pykafka.options.registry_values import SubjectOptions
+from pyspark_pykafka.options.schema_text import begins_with_type
+from pyspark_pykafka.options.value_parsers import SCHEMA, InvalidOptionError
 
 if TYPE_CHECKING:
     from pyspark_pykafka.options.option_reader import OptionReader
@@ -28,6 +30,7 @@ _STRUCTURED = ("json", "avro", "protobuf")
 # Each of Spark's structs, arrays and maps has one of these keys in its JSON text; no JSON Schema
 # does.
 _SPARK_KEYS = {"fields", "elementType", "keyType"}
+_MAX_SCHEMA_LENGTH = 200
 
 
 def read_encoding(reader: OptionReader) -> EncodingOptions:
@@ -73,6 +76,11 @@ def _read_column(reader: OptionReader, name: str) -> EncodedColumnOptions:
             "protobuf"
         )
     if format_name == "json" and text is not None and not _is_json_schema(text):
+        if not _is_spark_type(text):
+            reader.mistakes.append(
+                f"{name}Schema is '{text[:_MAX_SCHEMA_LENGTH]}'; it must be: the text of a JSON "
+                "Schema that is a JSON object, or the type of a read as DDL or JSON text"
+            )
         # A Spark type, with which a view reads; a write takes the column's type.
         text = None
     column = EncodedColumnOptions(
@@ -95,6 +103,13 @@ def _is_json_schema(text: str) -> bool:
     except (ValueError, RecursionError):
         return False
     return isinstance(document, dict) and not _SPARK_KEYS & document.keys()
+
+
+def _is_spark_type(text: str) -> bool:
+    try:
+        return begins_with_type(SCHEMA(text))
+    except InvalidOptionError:
+        return False
 
 
 def _read_subject(reader: OptionReader, column: str) -> SubjectOptions:

@@ -1,7 +1,7 @@
 """
 Schemas given as text: Spark's DDL, or the JSON text of Spark's types, which becomes DDL.
 
-Spark itself parses the DDL, so nothing here knows its grammar.
+Spark itself parses the DDL, so nothing here knows its whole grammar.
 """
 
 from __future__ import annotations
@@ -13,6 +13,15 @@ from typing import Any
 # A type's name with its parameters, as opposed to a list of fields: "BIGINT", "ARRAY<INT>".
 _TYPE = re.compile(r"\w+\s*(<.*>|\([\d\s,]*\))?", re.DOTALL)
 _STRUCT = re.compile(r"struct\s*<(.*)>", re.DOTALL | re.IGNORECASE)
+
+# Spark's types, also by their names in JSON text.
+_NAMES = (
+    "array|bigint|binary|boolean|byte|char|character|date|dec|decimal|double|float|int|integer|"
+    "interval|long|map|numeric|real|short|smallint|string|struct|time|timestamp|timestamp_ltz|"
+    "timestamp_ntz|tinyint|varchar|variant|void"
+)
+_BEGINS_WITH_TYPE = re.compile(rf"({_NAMES})\b", re.IGNORECASE)
+_BEGINS_WITH_FIELD = re.compile(rf"\s*(\w+|`([^`]|``)+`)(\s*:\s*|\s+)({_NAMES})\b", re.IGNORECASE)
 
 
 def read_schema(text: str) -> str:
@@ -27,6 +36,17 @@ def read_schema(text: str) -> str:
     if stripped[0] in '{"':
         return _type_ddl(json.loads(stripped))
     return stripped if _TYPE.fullmatch(stripped) else f"STRUCT<{stripped}>"
+
+
+def begins_with_type(ddl: str) -> bool:
+    """
+    Return whether DDL of :func:`read_schema` begins with one of Spark's types, or with a field of
+    one; the rest is not checked.
+    """
+    fields = struct_fields(ddl)
+    if fields is None:
+        return _BEGINS_WITH_TYPE.match(ddl) is not None
+    return not fields.strip() or _BEGINS_WITH_FIELD.match(fields) is not None
 
 
 def struct_fields(ddl: str) -> str | None:

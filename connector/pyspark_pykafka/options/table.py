@@ -372,7 +372,9 @@ VALUE_SCHEMA = Option(
     "`debezium-avro` the schema that values were written with, as JSON "
     "text. With `protobuf` the path of a file that `protoc --include_imports "
     "--descriptor_set_out` has written, its bytes in base64, or the text of a `.proto` file. In a "
-    "write: the Avro or Protobuf schema to encode with, or the JSON Schema to register.",
+    "write: the Avro or Protobuf schema to encode with, or the text of the JSON Schema to "
+    "register. If `json` is written, the type of a read has no effect: the schema is derived from "
+    "the column.",
     Scope.ALL,
 )
 KEY_SCHEMA = Option(

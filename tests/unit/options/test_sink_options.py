@@ -158,7 +158,11 @@ def test_sink_engine_is_parsed() -> None:
         ('{"type": "array", "items": {"type": "string"}}', True),
         ('{"type": "struct", "fields": []}', False),
         ('{"type": "array", "elementType": "long", "containsNull": true}', False),
+        ('"string"', False),
         ("id BIGINT", False),
+        ("`a b` decimal(9,2) NOT NULL COMMENT 'x', b: int", False),
+        ("struct<id: bigint>", False),
+        ("map<string, int>", False),
     ],
 )
 def test_schema_of_written_json(schema: str, is_registered: bool) -> None:
@@ -171,3 +175,30 @@ def test_schema_of_written_json(schema: str, is_registered: bool) -> None:
     encoding = parse_sink(options, streaming=False).encoding
 
     assert encoding.value.schema == (schema if is_registered else None)
+
+
+@pytest.mark.parametrize("registry", [{}, {"schema.registry.url": "http://localhost:8081"}])
+@pytest.mark.parametrize("format_name", ["keyFormat", "valueFormat"])
+@pytest.mark.parametrize(
+    "schema",
+    [
+        '{"type": "object", "properties": {},}',
+        '{"fields": []}',
+        *("true", "1", "[]", "null", '"x"'),
+        *("/schemas/order.json", "order.json", "order", "an order"),
+    ],
+)
+def test_schema_of_written_json_that_is_none(
+    registry: dict[str, str], format_name: str, schema: str
+) -> None:
+    """
+    A text that is neither a JSON Schema nor a type of Spark is an error: no other schema is
+    registered in its place.
+    """
+    name = format_name.replace("Format", "Schema")
+    options = {**SERVERS, **registry, "topic": "t", format_name: "json", name: schema}
+
+    with pytest.raises(
+        OptionsError, match=f"{name} is '.*'; it must be: the text of a JSON Schema"
+    ):
+        parse_sink(options, streaming=False)
