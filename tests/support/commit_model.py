@@ -75,13 +75,22 @@ class Open:
     state: TransactionState = TransactionState.EMPTY
 
 
+@dataclass(frozen=True)
+class Tombstone:
+    """
+    A record without a value: compaction removes the earlier ones with its key.
+    """
+
+    key: str
+
+
 @dataclass
 class World:
     """
-    The brokers: a log of (transaction, entry); (None, None) is a control record.
+    The brokers: a log of (transaction, entry); (None, None) is a control record, or removed.
     """
 
-    log: list[tuple[Open | None, Entry | None]] = field(default_factory=list)
+    log: list[tuple[Open | None, Entry | Tombstone | None]] = field(default_factory=list)
     names: dict[str, Open] = field(default_factory=dict)
     ended: list[Open] = field(default_factory=list)
     in_flight: list[Callable[[], Any]] = field(default_factory=list)
@@ -147,7 +156,7 @@ class World:
             raise FencedError(str(prepared))
         self._finish(transaction, end_state)
 
-    def append(self, entries: Sequence[Entry]) -> int:
+    def append(self, entries: Sequence[Entry | Tombstone]) -> int:
         """
         Append entries outside transactions, and return the log end offset.
         """
@@ -166,6 +175,20 @@ class World:
         )
         return next(open_indexes, len(self.log))
 
+    def compact(self, end: int) -> None:
+        """
+        Compact the log before an offset: of each key only the last committed record stays.
+        """
+        assert end <= self.stable
+        kept = {
+            entry.key: offset
+            for offset, (transaction, entry) in enumerate(self.log[:end])
+            if entry is not None and _is_committed(transaction)
+        }
+        for offset, (_, entry) in enumerate(self.log[:end]):
+            if entry is None or kept.get(entry.key) != offset:
+                self.log[offset] = (None, None)
+
     def lose_log(self) -> None:
         """
         Replace the log by an empty one, as of a topic that was deleted and created again.
@@ -182,11 +205,8 @@ class World:
             (index, entry)
             for index, (transaction, entry) in enumerate(self.log[start:end], start)
             if entry is not None
-            and not (
-                committed
-                and transaction is not None
-                and transaction.state is not TransactionState.COMPLETE_COMMIT
-            )
+            and not isinstance(entry, Tombstone)
+            and not (committed and not _is_committed(transaction))
         ]
 
     def time_out(self, name: str) -> None:
@@ -231,6 +251,13 @@ class World:
             transaction.state = state
             self.ended.append(transaction)
             self.log.append((None, None))
+
+
+def _is_committed(transaction: Open | None) -> bool:
+    """
+    Return whether readers of committed records see what a transaction, or none, has appended.
+    """
+    return transaction is None or transaction.state is TransactionState.COMPLETE_COMMIT
 
 
 class Process(threading.Thread):
@@ -473,7 +500,9 @@ class MemoryLedger(Ledger):
         )
 
     def high_watermark(self) -> int:
-        end: int = self._call("end of the ledger", lambda world: len(world.log) - world.lag)
+        end: int = self._call(
+            "end of the ledger", lambda world: max(world.log_start, len(world.log) - world.lag)
+        )
         return end
 
     def wait_until_stable(self, offset: int, unblock: Callable[[], None] | None = None) -> None:
@@ -484,9 +513,10 @@ class MemoryLedger(Ledger):
                 unblock()
         raise TimeoutExceededError("wait_until_stable")
 
-    def append(self, entry: Entry, outdated: Sequence[Intent] = ()) -> int:  # noqa: ARG002
+    def append(self, entry: Entry, outdated: Sequence[Intent] = ()) -> int:
+        records = [*(Tombstone(intent.key) for intent in outdated), entry]
         offset: int = self._call(
-            f"append {type(entry).__name__}", lambda world: world.append([entry])
+            f"append {type(entry).__name__}", lambda world: world.append(records)
         )
         return offset
 

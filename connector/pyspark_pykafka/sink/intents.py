@@ -16,7 +16,14 @@ from typing import TYPE_CHECKING
 from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
 from pyspark_pykafka.errors import ConcurrentWriteError
 from pyspark_pykafka.sink.command_entries import without_overtaken
-from pyspark_pykafka.sink.ledger_entries import Completion, Intent, Marker, Release, Withdrawal
+from pyspark_pykafka.sink.ledger_entries import (
+    Claim,
+    Completion,
+    Intent,
+    Marker,
+    Release,
+    Withdrawal,
+)
 from pyspark_pykafka.sink.transactional_ids import micro_batch_id_prefix
 
 if TYPE_CHECKING:
@@ -110,8 +117,9 @@ def find_conflict(query: str, batch: int, write: str, entries: EntriesWithOffset
     """
     Return the first entry that conflicts with a write's intent, or None.
 
-    That is a marker of another write of the same or a later batch (a marker of an earlier batch
-    belongs to a lost attempt), a withdrawal of the write, a release, or a completion of the batch.
+    That is a marker or a claim of another write of the same or a later batch (a marker of an
+    earlier batch belongs to a lost attempt), a withdrawal of the write, a release, or a completion
+    of the batch.
     Entries after the intent do not count. If there is no intent yet, all entries count.
     """
     # Invariant I1 (determinism): what follows the intent does not matter.
@@ -155,7 +163,7 @@ def _conflicts(entry: Entry, query: str, batch: int, write: str) -> bool:
         return False
     if isinstance(entry, Withdrawal):
         return entry.write == write
-    if isinstance(entry, Marker):
+    if isinstance(entry, Marker | Claim):
         return entry.write != write and entry.batch >= batch
     return isinstance(entry, Completion) and entry.batch >= batch
 
@@ -168,6 +176,11 @@ def _reason(entry: Entry) -> str:
         return (
             f"another process writes task {entry.task} of batch {entry.batch}; is the query "
             "running twice?"
+        )
+    if isinstance(entry, Claim):
+        return (
+            f"another process also writes batch {entry.batch}, without rows; is the query running "
+            "twice?"
         )
     if isinstance(entry, Withdrawal):
         return "the write was withdrawn in the meantime."

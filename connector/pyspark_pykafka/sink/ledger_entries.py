@@ -44,6 +44,34 @@ class Marker:
 
 
 @dataclass(frozen=True, slots=True)
+class Claim:
+    """
+    Declares that a write without rows is about to abort earlier writes of its batch.
+
+    It conflicts with their intents as a marker does, so that an intent that comes later is not
+    binding. It is stored as the marker of the task -1, outside of any transaction: earlier versions
+    treat it as a marker of another write, too.
+    """
+
+    query: str
+    batch: int
+    write: str
+
+    @property
+    def key(self) -> str:
+        """
+        The compaction key: only the last claim stays.
+        """
+        return self.as_marker().key
+
+    def as_marker(self) -> Marker:
+        """
+        Return the form in which a claim is stored.
+        """
+        return Marker(self.query, self.batch, self.write, _CLAIMING_TASK, 0)
+
+
+@dataclass(frozen=True, slots=True)
 class Intent:
     """
     Declares, before the first commit of a write, which transactions the driver commits.
@@ -120,7 +148,7 @@ class Release:
         return f"release-{self.command}" if self.command else "release"
 
 
-Entry: TypeAlias = "Marker | Intent | Release | Withdrawal | Completion"
+Entry: TypeAlias = "Marker | Claim | Intent | Release | Withdrawal | Completion"
 
 #: Pairs of offset and entry, in log order.
 EntriesWithOffsets: TypeAlias = "Sequence[tuple[int, Entry]]"
@@ -128,7 +156,10 @@ EntriesWithOffsets: TypeAlias = "Sequence[tuple[int, Entry]]"
 #: The prefix of the keys of intents; once a later batch is written, a tombstone removes them.
 INTENT_KEY = "intent-"
 
-_KINDS: dict[str, type[Entry]] = {
+# The task of the marker as which a claim is stored.
+_CLAIMING_TASK = -1
+
+_KINDS: dict[str, type[Marker | Intent | Release | Withdrawal | Completion]] = {
     "marker": Marker,
     "intent": Intent,
     "release": Release,
@@ -188,8 +219,9 @@ def to_record(entry: Entry) -> tuple[bytes, bytes]:
     """
     Return an entry as the key and value of a record.
     """
-    kind = next(name for name, entry_class in _KINDS.items() if isinstance(entry, entry_class))
-    return entry.key.encode(), json.dumps({"kind": kind, **asdict(entry)}).encode()
+    stored = entry.as_marker() if isinstance(entry, Claim) else entry
+    kind = next(name for name, entry_class in _KINDS.items() if isinstance(stored, entry_class))
+    return stored.key.encode(), json.dumps({"kind": kind, **asdict(stored)}).encode()
 
 
 def from_record(value: bytes | None, where: str) -> Entry:
@@ -200,7 +232,7 @@ def from_record(value: bytes | None, where: str) -> Entry:
     """
     try:
         fields = json.loads(value or b"")
-        return _KINDS[fields.pop("kind")](**fields)
+        entry = _KINDS[fields.pop("kind")](**fields)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         msg = (
             f"{where} is not an entry of an exactly-once write's ledger: {error!r}; nothing else "
@@ -208,3 +240,6 @@ def from_record(value: bytes | None, where: str) -> Entry:
             "no query with this prefix will continue"
         )
         raise ExactlyOnceError("EXACTLY_ONCE_LEDGER_MALFORMED", msg) from error
+    if isinstance(entry, Marker) and entry.task == _CLAIMING_TASK:
+        return Claim(entry.query, entry.batch, entry.write)
+    return entry

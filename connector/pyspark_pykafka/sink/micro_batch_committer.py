@@ -26,7 +26,7 @@ from pyspark_pykafka.sink.intents import (
     outdated_intents,
 )
 from pyspark_pykafka.sink.ledger import open_ledger
-from pyspark_pykafka.sink.ledger_entries import Intent, Marker, Withdrawal
+from pyspark_pykafka.sink.ledger_entries import Claim, Intent, Marker, Withdrawal
 from pyspark_pykafka.sink.ledger_loss import (
     check_ledger_not_emptied,
     is_truncated,
@@ -184,7 +184,7 @@ def _committed_before(
     """
     Return the entries that earlier writes have committed, once every earlier write has ended.
     """
-    # Without rows there is no marker: then all current entries are earlier.
+    # Without rows there is no marker: then all current entries are earlier, or the claim's.
     first = (
         ledger.high_watermark() if batch.first_marker_offset is None else batch.first_marker_offset
     )
@@ -198,19 +198,22 @@ def _committed_before(
     if not covered and is_truncated(ledger, log_start):
         # Deleted entries may concern this batch.
         raise truncated_error(batch.prefix, batch.query, ledger.topic, log_start)
+    is_stable = stable_end == first
     decided: list[PreparedTransaction] = []
-    if stable_end < first:
+    if not is_stable:
+        if not batch.committables:
+            # Invariant I4 (exclusion): only a write that others can see may abort theirs.
+            first = ledger.append(Claim(batch.query, batch.batch, batch.write))
         ids = (batch.prefix, batch.query)
         decided = roll_forward(transactions, ledger, ids, log_start, (stable_end, first))
-    start = first if batch.committables else stable_end
 
     def abort_lost_attempts() -> None:
         _abort_lost_attempts_if_alone(
-            transactions, ledger, batch, start, decided if stable_end < first else None
+            transactions, ledger, batch, first, None if is_stable else decided
         )
 
     abort_lost_attempts()
-    if stable_end < first:
+    if not is_stable:
         if prefix_owner(committed) is not None:
             _abort_foreign(transactions, ledger, batch, (stable_end, first))
         ledger.wait_until_stable(first, abort_lost_attempts)
@@ -302,8 +305,8 @@ def _abort_lingering_if_alone(
     open_ids = [name for name in list_open_ids(transactions, pattern) if name not in decided]
     later = ledger.read_all_from(first)
     own = [entry for _, entry in later if isinstance(entry, Marker) and entry.write == write]
-    markers = [(offset, entry) for offset, entry in later if isinstance(entry, Marker)]
-    if own and find_conflict(query, own[0].batch, write, markers) is None:
+    written = [(offset, entry) for offset, entry in later if isinstance(entry, Marker | Claim)]
+    if own and find_conflict(query, own[0].batch, write, written) is None:
         transactions.abort_ids(open_ids)
 
 

@@ -18,6 +18,7 @@ from pyspark_pykafka.sink.intents import (
 )
 from pyspark_pykafka.sink.ledger import open_ledger
 from pyspark_pykafka.sink.ledger_entries import (
+    Claim,
     Completion,
     Intent,
     Marker,
@@ -74,7 +75,9 @@ def is_ledger_unused(transactions: Transactions, prefix: str) -> bool:
     log_start, stable_end = ledger.watermarks()
     unstable = ledger.read_all(stable_end, ledger.high_watermark())
     # The commit of an intent may be decided as long as transactions are open.
-    appended = [entry for _, entry in unstable if not isinstance(entry, (Marker, Withdrawal))]
+    appended = [
+        entry for _, entry in unstable if not isinstance(entry, Marker | Claim | Withdrawal)
+    ]
     committed = ledger.read_committed(log_start, stable_end)
     return not appended and not records_commit(entry for _, entry in committed)
 

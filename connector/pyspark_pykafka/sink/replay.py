@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError
 from pyspark_pykafka.sink.command_entries import is_decidable, without_overtaken
-from pyspark_pykafka.sink.ledger_entries import Completion, Intent, Marker, Release
+from pyspark_pykafka.sink.ledger_entries import Claim, Completion, Intent, Marker, Release
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -83,16 +83,18 @@ def check_not_superseded(batch: CommittableBatch, committed: EntriesWithOffsets)
         raise ExactlyOnceError("EXACTLY_ONCE_BATCH_OVERTAKEN", msg)
 
 
-def concurrent_writer(query: str, write: str, batch: int, later: Iterable[Entry]) -> Marker | None:
+def concurrent_writer(
+    query: str, write: str, batch: int, later: Iterable[Entry]
+) -> Marker | Claim | None:
     """
-    Return a marker of another write of the same or a later batch of the query, or None.
+    Return a marker or a claim of another write of the same or a later batch of the query, or None.
 
-    ``later`` are the entries from the write's first marker on, committed or not. A marker of an
-    earlier batch is ignored: it belongs to a lost attempt that ended late. If another process
-    wrote it instead, that process finds our markers after its own, and stops.
+    ``later`` are the entries from the write's first marker or its claim on, committed or not. A
+    marker of an earlier batch is ignored: it belongs to a lost attempt that ended late. If another
+    process wrote it instead, that process finds our markers after its own, and stops.
     """
     for entry in later:
-        if not isinstance(entry, Marker) or entry.query != query:
+        if not isinstance(entry, Marker | Claim) or entry.query != query:
             continue
         if entry.write != write and entry.batch >= batch:
             return entry
@@ -101,18 +103,17 @@ def concurrent_writer(query: str, write: str, batch: int, later: Iterable[Entry]
 
 def check_single_writer(batch: CommittableBatch, later: Iterable[Entry]) -> None:
     """
-    Raise :class:`ConcurrentWriteError` if another write has added markers in between.
+    Raise :class:`ConcurrentWriteError` if another write has added markers or a claim in between.
 
-    ``later`` is as for :func:`concurrent_writer`. A write without rows has no marker that others
-    would find, and adds nothing to its batch: only markers of a later batch conflict with it.
+    ``later`` is as for :func:`concurrent_writer`.
     """
-    min_batch = batch.batch if batch.committables else batch.batch + 1
-    entry = concurrent_writer(batch.query, batch.write, min_batch, later)
+    entry = concurrent_writer(batch.query, batch.write, batch.batch, later)
     if entry is None:
         return
+    part = f"task {entry.task}" if isinstance(entry, Marker) else "an execution without rows"
     msg = (
         f"another process also writes batch {batch.batch} of the query {batch.query} "
-        f"('{batch.prefix}', task {entry.task} of batch {entry.batch}); is the query running "
+        f"('{batch.prefix}', {part} of batch {entry.batch}); is the query running "
         "twice? Nothing of this write is visible; start it again when no other process runs the "
         "query"
     )

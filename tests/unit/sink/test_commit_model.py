@@ -48,7 +48,7 @@ from pyspark_pykafka.sink import (
     replay,
 )
 from pyspark_pykafka.sink.intents import named_transactions
-from pyspark_pykafka.sink.ledger_entries import Marker, Release, Withdrawal
+from pyspark_pykafka.sink.ledger_entries import Claim, Marker, Release, Withdrawal
 from pyspark_pykafka.sink.transactional_ids import stream_task_id
 
 if TYPE_CHECKING:
@@ -68,6 +68,8 @@ DIVISIONS: tuple[Division, ...] = (
     ("a", "", "bcd"),
 )
 FIRST = DIVISIONS[0]
+#: A write without rows, as of a filter that was changed, or of data that retention has removed.
+EMPTY: Division = ("", "")
 LANDING = "requests in flight land"
 DEATHS = (Turn.DIE, Turn.DIE_AFTER, Turn.DIE_LATE)
 
@@ -91,6 +93,15 @@ def until(process: Process, call: str) -> Process:
     Let a process continue until it has made a call.
     """
     while not any(call in line for line in process.world.trace[-1:]):
+        assert process.advance()
+    return process
+
+
+def until_next(process: Process, call: str) -> Process:
+    """
+    Let a process continue until a call is its next one.
+    """
+    while process.next_action != call:
         assert process.advance()
     return process
 
@@ -312,6 +323,63 @@ def test_a_replay_whose_task_fails() -> None:
         last = start(world, "c", DIVISIONS[3]).finish()
         assert last.outcome == "done", (last.failure, world.trace)
         check_whole(world, 0, ROWS)
+
+
+@pytest.mark.parametrize("division", DIVISIONS[:3], ids="|".join)
+@pytest.mark.parametrize("has_died", [False, True], ids=["two drivers", "after a dead driver"])
+@pytest.mark.parametrize("is_ready", [False, True], ids=["not begun", "about to decide"])
+def test_a_write_without_rows_while_another_driver_writes(
+    division: Division, *, has_died: bool, is_ready: bool
+) -> None:
+    """
+    A driver whose execution has no rows is paused at each of its calls while another one writes the
+    batch: if it succeeds, and the query goes on, all rows of the other one are visible or none.
+    """
+    for moment in range(60):
+        for pause in range(moment % 4, 30 if is_ready else 60, 4):
+            world = World()
+            if has_died:
+                until(start(world, "dead", FIRST), "write task 1").advance(Turn.DIE)
+            without, other = start(world, "without", EMPTY), start(world, "other", division)
+            if is_ready:
+                until_next(other, "append Intent")
+            if not all(without.advance() for _ in range(moment)):
+                return
+            for _ in range(pause):
+                if other.outcome is None:
+                    other.advance()
+            without.finish()
+            other.finish()
+            check_once(world, {0: ROWS})
+            if without.outcome == "done":
+                write_next_batch(world)
+                assert world.excused or world.visible(0) in (Counter(), Counter(ROWS)), world.trace
+                continue
+            last = restart(world, "last", DIVISIONS[2])
+            assert last.outcome == "done" or world.excused, (last.failure, world.trace)
+
+
+def test_a_write_without_rows_ends_the_undecided_writes_before_it() -> None:
+    """
+    A write without rows claims the batch before it aborts open transactions, so an intent of their
+    driver, which was only paused, is not binding; a stable ledger gets no claim.
+    """
+    world = World()
+    paused = until_next(start(world, "paused", FIRST), "append Intent")
+    assert start(world, "without", EMPTY).finish().outcome == "done"
+    assert [entry for _, entry in world.log if isinstance(entry, Claim)] == [
+        Claim(QUERY, 0, "without")
+    ]
+    assert world.ongoing == []
+    paused.finish()
+    assert isinstance(paused.failure, ConcurrentWriteError), paused.failure
+    assert world.visible(0) == Counter()
+
+    end = len(world.log)
+    assert start(world, "again", EMPTY).finish().outcome == "done"
+    assert len(world.log) == end
+    assert start(world, "with rows", DIVISIONS[1]).finish().outcome == "done"
+    check_whole(world, 0, ROWS)
 
 
 def test_two_drivers_die_with_their_intents() -> None:
@@ -762,10 +830,13 @@ class History:
 
     def run(self) -> World:
         """
-        Let three processes write the batch in any order, and a last one alone.
+        Let three processes write the batch in any order, in some histories a fourth one without
+        rows, and a last one alone.
         """
         chance, world = random.Random(self.seed), World()
         alive = [start(world, name, chance.choice(DIVISIONS)) for name in "abc"]
+        if chance.random() < 0.5:
+            alive.append(start(world, "without", EMPTY))
         current = alive[0]
         while alive:
             if chance.random() < 0.1:
@@ -776,11 +847,12 @@ class History:
             if chance.random() < 0.01 and world.ongoing:
                 world.time_out(chance.choice(world.ongoing))
             turn = Turn.GO if chance.random() < 0.97 else chance.choice(list(Turn))
-            if not current.advance(turn):
-                alive.remove(current)
-                current = chance.choice(alive) if alive else current
+            moved = current
+            if not moved.advance(turn):
+                alive.remove(moved)
+                current = chance.choice(alive) if alive else moved
             check_once(world, {0: ROWS})
-            if current.outcome == "done":
+            if moved.outcome == "done" and moved.name != "without":
                 check_whole(world, 0, ROWS)
         self._end(world, chance.choice(DIVISIONS))
         return world
@@ -876,6 +948,19 @@ def aborts_decided_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(micro_batch_committer, "_is_decided", lambda *_: False)
 
 
+def claims_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Let a write without rows abort the transactions of others without a claim in the ledger.
+    """
+    original = MemoryLedger.append
+
+    def append(self: MemoryLedger, entry: Any, outdated: Any = ()) -> int:
+        is_claim = isinstance(entry, Claim)
+        return self.high_watermark() if is_claim else original(self, entry, outdated)
+
+    monkeypatch.setattr(MemoryLedger, "append", append)
+
+
 def withdraws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Abort without a withdrawal in the ledger.
@@ -926,6 +1011,9 @@ FAULTS: dict[Callable[[pytest.MonkeyPatch], None], Callable[[], None]] = {
     believes_every_intent: lambda: test_a_commit_without_a_response(DIVISIONS[1]),
     never_rolls_forward: lambda: test_a_batch_survives_a_death_with_any_division(DIVISIONS[1]),
     aborts_decided_commits: lambda: test_a_commit_without_a_response(DIVISIONS[1]),
+    claims_nothing: lambda: test_a_write_without_rows_while_another_driver_writes(
+        FIRST, has_died=False, is_ready=True
+    ),
     withdraws_nothing: lambda: test_a_commit_without_a_response(DIVISIONS[1]),
     takes_ids_over: lambda: test_a_batch_survives_a_death_with_any_division(DIVISIONS[1]),
     aborts_decided_transactions_of_others: test_a_replay_whose_task_fails,

@@ -14,6 +14,7 @@ from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
 from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError
 from pyspark_pykafka.sink.intents import named_transactions
 from pyspark_pykafka.sink.ledger_entries import (
+    Claim,
     Committable,
     CommittableBatch,
     Completion,
@@ -92,6 +93,7 @@ ENTRIES = {
     Release(QUERY, 5, "a1"): b"release-a1",
     Withdrawal(QUERY, "old"): b"withdrawal",
     Completion(QUERY, 7, 5): b"completion",
+    Claim(QUERY, 7, "old"): b"task--1",
 }
 
 
