@@ -202,8 +202,7 @@ def _committed_before(
     decided: list[PreparedTransaction] = []
     if not is_stable:
         if not batch.committables:
-            # Invariant I4 (exclusion): only a write that others can see may abort theirs.
-            first = ledger.append(Claim(batch.query, batch.batch, batch.write))
+            first = _claim(ledger, batch, stable_end)
         ids = (batch.prefix, batch.query)
         decided = roll_forward(transactions, ledger, ids, log_start, (stable_end, first))
 
@@ -228,6 +227,20 @@ def _committed_before(
     check_single_writer(batch, [entry for _, entry in later])
     # A request of a dead driver may append its intent only now.
     return [*committed, *(entry for entry in later if isinstance(entry[1], Intent))]
+
+
+def _claim(ledger: Ledger, batch: CommittableBatch, stable_end: int) -> int:
+    """
+    Append the claim of a write without rows, and return the offset after it.
+
+    Raises :class:`ConcurrentWriteError` if a later batch is being written. Only markers of this
+    batch may precede the claim, which keeps their writes from deciding to commit.
+    """
+    # Invariant I4 (exclusion): only a write that others can see may abort theirs.
+    end = ledger.append(Claim(batch.query, batch.batch, batch.write))
+    earlier = [entry for _, entry in ledger.read_all(stable_end, end)]
+    check_single_writer(batch, earlier, min_batch=batch.batch + 1)
+    return end
 
 
 def _abort_lost_attempts_if_alone(

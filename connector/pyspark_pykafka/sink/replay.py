@@ -101,13 +101,17 @@ def concurrent_writer(
     return None
 
 
-def check_single_writer(batch: CommittableBatch, later: Iterable[Entry]) -> None:
+def check_single_writer(
+    batch: CommittableBatch, later: Iterable[Entry], *, min_batch: int | None = None
+) -> None:
     """
     Raise :class:`ConcurrentWriteError` if another write has added markers or a claim in between.
 
-    ``later`` is as for :func:`concurrent_writer`.
+    ``later`` is as for :func:`concurrent_writer`; ``min_batch`` is the first batch that conflicts,
+    by default the write's own.
     """
-    entry = concurrent_writer(batch.query, batch.write, batch.batch, later)
+    first_batch = batch.batch if min_batch is None else min_batch
+    entry = concurrent_writer(batch.query, batch.write, first_batch, later)
     if entry is None:
         return
     part = f"task {entry.task}" if isinstance(entry, Marker) else "an execution without rows"

@@ -359,6 +359,27 @@ def test_a_write_without_rows_while_another_driver_writes(
             assert last.outcome == "done" or world.excused, (last.failure, world.trace)
 
 
+def test_a_write_without_rows_leaves_the_next_batch_alone() -> None:
+    """
+    A driver without rows that was paused, whose successor writes the next batch, aborts nothing of
+    that batch, whichever call of the two comes first.
+    """
+    for moment in range(40):
+        for pause in range(40):
+            world = World()
+            without = start(world, "without", EMPTY)
+            if not all(without.advance() for _ in range(moment)):
+                return
+            following = start(world, "next", FIRST, batch=1)
+            for _ in range(pause):
+                if following.outcome is None:
+                    following.advance()
+            without.finish()
+            following.finish()
+            assert following.outcome == "done", (following.failure, world.trace)
+            check_whole(world, 1, ROWS)
+
+
 def test_a_write_without_rows_ends_the_undecided_writes_before_it() -> None:
     """
     A write without rows claims the batch before it aborts open transactions, so an intent of their
