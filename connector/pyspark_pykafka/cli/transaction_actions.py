@@ -122,9 +122,8 @@ def _partly_committed(transactions: Transactions, prefix: str, open_ids: list[st
         return set()
     if not ledger_exists(transactions, ledger_topic(prefix)):
         return set()
-    return {
-        transaction.transactional_id for transaction in find_partly_committed(transactions, prefix)
-    }
+    partly_committed = find_partly_committed(transactions, prefix)
+    return {transaction.transactional_id for transaction in partly_committed} & set(open_ids)
 
 
 def release(arguments: argparse.Namespace) -> int:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
+    from pyspark_pykafka.engines.wire.transactions.values import TransactionDescription
     from pyspark_pykafka.sink.ledger import Ledger
 
 logger = logging.getLogger("pyspark_pykafka")
@@ -98,3 +99,30 @@ def select_open(
         and description.prepared == transaction
         and description.state is TransactionState.ONGOING
     ]
+
+
+def select_undecided(
+    transactions: Transactions, open_ids: Sequence[str], decided: Sequence[PreparedTransaction]
+) -> list[str]:
+    """
+    Return the ids whose open transaction no driver has decided to commit.
+
+    A former coordinator may have reported a decided transaction as not open although it is. Such a
+    transaction is spared: a later roll forward commits it, and until then the ledger is blocked.
+    """
+    by_id = {transaction.transactional_id: transaction for transaction in decided}
+    doubtful = [name for name in open_ids if name in by_id]
+    descriptions = transactions.describe_all(doubtful)
+    spared = {name for name in doubtful if not _is_later(by_id[name], descriptions[name])}
+    for name in sorted(spared):
+        logger.info("the commit of %s is decided, and it seems to be still open", name)
+    return [name for name in open_ids if name not in spared]
+
+
+def _is_later(decided: PreparedTransaction, description: TransactionDescription | None) -> bool:
+    """
+    Return whether the open transaction of an id started after the decided one.
+    """
+    if description is None or description.state is not TransactionState.ONGOING:
+        return False
+    return description.producer_id != decided.producer_id or description.epoch > decided.epoch

@@ -7,7 +7,6 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.engines.wire.transactions.values import TransactionState
 from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.sink.batch_committer import (
     abort_lingering,
@@ -15,7 +14,7 @@ from pyspark_pykafka.sink.batch_committer import (
     find_lost_attempts,
     list_open_ids,
 )
-from pyspark_pykafka.sink.decided_commits import roll_forward
+from pyspark_pykafka.sink.decided_commits import roll_forward, select_undecided
 from pyspark_pykafka.sink.intents import (
     check_binding,
     find_conflict,
@@ -50,7 +49,6 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
-    from pyspark_pykafka.engines.wire.transactions.values import TransactionDescription
     from pyspark_pykafka.sink.ledger import Ledger
     from pyspark_pykafka.sink.ledger_entries import (
         Committable,
@@ -260,40 +258,13 @@ def _abort_lost_attempts_if_alone(
     own_ids = [committable.prepared.transactional_id for committable in batch.committables]
     if decided is not None:
         open_ids = sorted(set(list_open_ids(transactions, pattern)) - set(own_ids))
-        undecided = _undecided(transactions, open_ids, decided)
+        undecided = select_undecided(transactions, open_ids, decided)
     else:
         undecided = find_lost_attempts(transactions, own_ids, pattern)
     if not undecided:
         return
     check_single_writer(batch, [entry for _, entry in ledger.read_all_from(start)])
     transactions.abort_ids(undecided)
-
-
-def _undecided(
-    transactions: Transactions, open_ids: Sequence[str], decided: Sequence[PreparedTransaction]
-) -> list[str]:
-    """
-    Return the ids whose open transaction no driver has decided to commit.
-
-    A former coordinator may have reported a decided transaction as not open although it is. Such a
-    transaction is spared: the next run commits it, and until then the ledger is blocked.
-    """
-    by_id = {transaction.transactional_id: transaction for transaction in decided}
-    doubtful = [name for name in open_ids if name in by_id]
-    descriptions = transactions.describe_all(doubtful)
-    spared = {name for name in doubtful if not _is_later(by_id[name], descriptions[name])}
-    for name in sorted(spared):
-        logger.info("the commit of %s is decided, and it seems to be still open", name)
-    return [name for name in open_ids if name not in spared]
-
-
-def _is_later(decided: PreparedTransaction, description: TransactionDescription | None) -> bool:
-    """
-    Return whether the open transaction of an id started after the decided one.
-    """
-    if description is None or description.state is not TransactionState.ONGOING:
-        return False
-    return description.producer_id != decided.producer_id or description.epoch > decided.epoch
 
 
 def _abort_lingering_if_alone(

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from uuid import uuid4
 
 from pyspark_pykafka.engines.wire.transactions.values import is_committed
-from pyspark_pykafka.sink.batch_committer import abort_lingering
-from pyspark_pykafka.sink.decided_commits import roll_forward, select_open
+from pyspark_pykafka.sink.batch_committer import abort_lingering, list_open_ids
+from pyspark_pykafka.sink.decided_commits import roll_forward, select_open, select_undecided
 from pyspark_pykafka.sink.intents import (
     find_unreleased_intents,
     is_binding,
@@ -92,7 +92,10 @@ def is_ledger_truncated(transactions: Transactions, prefix: str) -> bool:
 
 def find_partly_committed(transactions: Transactions, prefix: str) -> list[PreparedTransaction]:
     """
-    Return the open transactions of writes that are committed in part.
+    Return the transactions that writes have decided to commit, if these are committed in part.
+
+    Some of them have ended. Which ones, only the coordinators' lists of open transactions show: a
+    former coordinator may describe an open transaction as one that has ended.
     """
     ledger = open_ledger(transactions, prefix)
     log_start, stable_end = ledger.watermarks()
@@ -101,12 +104,15 @@ def find_partly_committed(transactions: Transactions, prefix: str) -> list[Prepa
     for query in sorted({entry.query for _, entry in entries if isinstance(entry, Intent)}):
         for offset, intent in find_unreleased_intents(query, entries):
             prepared = named_transactions(prefix, intent)
-            still_open = select_open(transactions, prepared)
             # A write does not name the tasks that earlier writes have committed.
-            in_part = len(prepared) < intent.written or len(still_open) < len(prepared)
+            in_part = len(prepared) < intent.written or (
+                len(select_open(transactions, prepared)) < len(prepared)
+            )
             start = max(log_start, intent.first)
-            if still_open and in_part and is_binding(intent, ledger.read_all(start, offset + 1)):
-                in_doubt += still_open
+            if in_part and is_binding(intent, ledger.read_all(start, offset + 1)):
+                ids = [transaction.transactional_id for transaction in prepared]
+                later = select_undecided(transactions, ids, prepared)
+                in_doubt += [each for each in prepared if each.transactional_id not in later]
     return in_doubt
 
 
@@ -129,14 +135,22 @@ def complete_batch(transactions: Transactions, owner: Marker, prefix: str) -> Ba
     Declare the last batch of the query that owns the prefix complete; return its state.
 
     Open transactions that a driver had decided to commit are committed; the others are aborted.
-    Raises :class:`ConcurrentWriteError` as :func:`release_prefix` does.
+    Raises :class:`ConcurrentWriteError` as :func:`release_prefix` does, and
+    :class:`TimeoutExceededError` if decided transactions stay open, as when a former coordinator
+    reports them as ended.
     """
     ledger = open_ledger(transactions, prefix)
     end = ledger.high_watermark()
     log_start, stable_end = ledger.watermarks()
-    roll_forward(transactions, ledger, (prefix, owner.query), log_start, (stable_end, end))
-    abort_lingering(transactions, query_pattern(prefix, owner.query))
-    ledger.wait_until_stable(end)
+    ids, offsets = (prefix, owner.query), (stable_end, end)
+
+    def end_open_transactions() -> None:
+        decided = roll_forward(transactions, ledger, ids, log_start, offsets)
+        open_ids = list_open_ids(transactions, query_pattern(*ids))
+        transactions.abort_ids(select_undecided(transactions, open_ids, decided))
+
+    end_open_transactions()
+    ledger.wait_until_stable(end, end_open_transactions)
     committed = _read_committed(ledger, prefix, transactions.describe_all)
     state = batch_state(owner.query, owner.batch, committed)
     if not state.is_whole:

@@ -464,6 +464,62 @@ def test_a_former_coordinator_does_not_cause_an_abort() -> None:
         check_whole(world, 0, ROWS)
 
 
+def decided_and_reported_otherwise(
+    state: TransactionState | None,
+) -> tuple[World, str, dict[str, TransactionDescription | None]]:
+    """
+    Return a world in which a driver has died between two commits, the id of the transaction that is
+    still open, and what a former coordinator reports of it.
+    """
+    world = World()
+    until(start(world, "a", FIRST), ": commit ").advance(Turn.DIE)
+    (decided,) = world.ongoing
+    _, producer_id, epoch = world.names[decided].prepared
+    stale = state and TransactionDescription(decided, state, producer_id, epoch - 1, 0, 0, 1)
+    return world, decided, {decided: stale}
+
+
+STALE_STATES = (None, TransactionState.COMPLETE_COMMIT, TransactionState.ONGOING)
+
+
+@pytest.mark.parametrize("state", STALE_STATES)
+def test_a_former_coordinator_does_not_make_complete_give_rows_up(
+    state: TransactionState | None,
+) -> None:
+    """
+    Until the coordinator itself answers, `complete` waits, and fails in the end: it neither aborts
+    a decided transaction nor declares the batch done without its rows.
+    """
+    world, decided, stale = decided_and_reported_otherwise(state)
+    world.stale = stale
+    owner = ask(world, prefix_commands.read_prefix_owner)
+    with pytest.raises(TimeoutExceededError):
+        ask(world, prefix_commands.complete_batch, owner)
+    assert decided in world.ongoing, world.trace
+    world.stale = {}
+    assert ask(world, prefix_commands.complete_batch, owner).is_whole
+    check_whole(world, 0, ROWS)
+
+    for moment in range(40):
+        world, _, world.stale = decided_and_reported_otherwise(state)
+        command = start_command(world, repeat=False)
+        for _ in range(moment):
+            command.advance()
+        world.stale = {}
+        command.finish()
+        assert command.outcome == "done", (command.failure, world.trace)
+        check_whole(world, 0, ROWS)
+
+
+@pytest.mark.parametrize("state", STALE_STATES)
+def test_a_former_coordinator_does_not_make_abort_lose_rows(state: TransactionState | None) -> None:
+    """
+    `abort` spares what is decided, even if it is described as not open.
+    """
+    world, decided, world.stale = decided_and_reported_otherwise(state)
+    assert partly_committed(world) == [decided]
+
+
 def test_a_driver_that_aborts_by_name_too_late() -> None:
     """
     A driver that pauses after listing transactions then aborts, by id, one that another driver has
@@ -520,7 +576,8 @@ def partly_committed(world: World) -> list[str]:
     Return the ids of the open transactions of writes that are committed in part.
     """
     in_doubt: list[PreparedTransaction] = ask(world, prefix_commands.find_partly_committed)
-    return [transaction.transactional_id for transaction in in_doubt]
+    ids = {transaction.transactional_id for transaction in in_doubt}
+    return [name for name in world.ongoing if name in ids]
 
 
 def ask(world: World, command: Callable[..., Any], *arguments: Any) -> Any:
