@@ -101,7 +101,7 @@ class World:
     lag: int = 0
     #: The first offset that has not been deleted.
     log_start: int = 0
-    #: Whether a time-out, or a process still alive, may have aborted a decided transaction.
+    #: Whether a time-out, a process still alive or compaction may have changed what was decided.
     excused: bool = False
 
     def begin(self, name: str) -> PreparedTransaction:
@@ -185,8 +185,10 @@ class World:
             for offset, (transaction, entry) in enumerate(self.log[:end])
             if entry is not None and _is_committed(transaction)
         }
-        for offset, (_, entry) in enumerate(self.log[:end]):
+        for offset, (transaction, entry) in enumerate(self.log[:end]):
             if entry is None or kept.get(entry.key) != offset:
+                # It may be what made an intent not binding, of which a transaction is still open.
+                self.excused |= not _is_committed(transaction) and bool(self.ongoing)
                 self.log[offset] = (None, None)
 
     def lose_log(self) -> None:

@@ -92,7 +92,7 @@ def abort_transactions(arguments: argparse.Namespace) -> int:
     """
     with transaction_client(_settings(arguments)) as transactions:
         open_ids = transactions.list_ids(prefix_pattern(arguments.prefix), _OPEN)
-        partly_committed = _partly_committed(transactions, arguments.prefix, open_ids)
+        partly_committed = _partly_committed(transactions, arguments, open_ids)
         aborted = [id_ for id_ in open_ids if id_ not in partly_committed]
         if arguments.execute:
             transactions.abort_ids(aborted)
@@ -114,15 +114,18 @@ def abort_transactions(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _partly_committed(transactions: Transactions, prefix: str, open_ids: list[str]) -> set[str]:
+def _partly_committed(
+    transactions: Transactions, arguments: argparse.Namespace, open_ids: list[str]
+) -> set[str]:
     """
     Return the ids of the open transactions of a micro-batch that is committed in part.
     """
+    prefix = arguments.prefix
     if not any(map(any_query_pattern(prefix).matches, open_ids)):
         return set()
     if not ledger_exists(transactions, ledger_topic(prefix)):
         return set()
-    partly_committed = find_partly_committed(transactions, prefix)
+    partly_committed = find_partly_committed(transactions, prefix, execute=arguments.execute)
     return {transaction.transactional_id for transaction in partly_committed} & set(open_ids)
 
 

@@ -24,7 +24,13 @@ from pyspark_pykafka.retry import Backoff
 from pyspark_pykafka.schema import SOURCE_TYPES
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.sink.command_entries import without_overtaken
-from pyspark_pykafka.sink.ledger_entries import INTENT_KEY, from_record, ledger_topic, to_record
+from pyspark_pykafka.sink.ledger_entries import (
+    INTENT_KEY,
+    ReadBarrier,
+    from_record,
+    ledger_topic,
+    to_record,
+)
 from pyspark_pykafka.sink.ledger_retries import missing_entries_error, retry_ledger_read
 from pyspark_pykafka.sink.replay import covers_batch
 
@@ -137,9 +143,19 @@ class Ledger:
 
     def read_all_from(self, start: int) -> EntriesWithOffsets:
         """
-        Return all entries from an offset on, committed or not.
+        Return all entries from an offset on, committed or not, as far as the leader reports them.
         """
         return self.read_all(start, self.high_watermark())
+
+    def read_up_to_barrier(self, start: int) -> EntriesWithOffsets:
+        """
+        Return all entries from an offset on, up to a barrier that is appended now.
+
+        Only this proves that an entry is absent: a former leader of the partition may still report
+        an old high watermark, but accepts no append.
+        """
+        # Invariant I7 (proof of absence).
+        return self.read_all(start, self.append(ReadBarrier()))
 
     def read_all(self, start: int, end: int) -> EntriesWithOffsets:
         """

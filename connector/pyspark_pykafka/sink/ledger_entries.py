@@ -62,9 +62,9 @@ class Claim:
         """
         The compaction key: only the last claim stays.
         """
-        return self.as_marker().key
+        return self.stored_as().key
 
-    def as_marker(self) -> Marker:
+    def stored_as(self) -> Marker:
         """
         Return the form in which a claim is stored.
         """
@@ -109,6 +109,24 @@ class Withdrawal:
 
 
 @dataclass(frozen=True, slots=True)
+class ReadBarrier:
+    """
+    Declares nothing: whoever has appended it, and reads up to it, has missed no earlier entry.
+
+    It is stored as the withdrawal of no write, which earlier versions ignore, too.
+    """
+
+    query = ""
+    key = "barrier"
+
+    def stored_as(self) -> Withdrawal:
+        """
+        Return the form in which a barrier is stored.
+        """
+        return Withdrawal(self.query, "")
+
+
+@dataclass(frozen=True, slots=True)
 class Completion:
     """
     Declares that a batch is done: rows that are not committed are abandoned.
@@ -148,7 +166,7 @@ class Release:
         return f"release-{self.command}" if self.command else "release"
 
 
-Entry: TypeAlias = "Marker | Claim | Intent | Release | Withdrawal | Completion"
+Entry: TypeAlias = "Marker | Claim | Intent | Release | Withdrawal | ReadBarrier | Completion"
 
 #: Pairs of offset and entry, in log order.
 EntriesWithOffsets: TypeAlias = "Sequence[tuple[int, Entry]]"
@@ -219,9 +237,9 @@ def to_record(entry: Entry) -> tuple[bytes, bytes]:
     """
     Return an entry as the key and value of a record.
     """
-    stored = entry.as_marker() if isinstance(entry, Claim) else entry
+    stored = entry.stored_as() if isinstance(entry, Claim | ReadBarrier) else entry
     kind = next(name for name, entry_class in _KINDS.items() if isinstance(stored, entry_class))
-    return stored.key.encode(), json.dumps({"kind": kind, **asdict(stored)}).encode()
+    return entry.key.encode(), json.dumps({"kind": kind, **asdict(stored)}).encode()
 
 
 def from_record(value: bytes | None, where: str) -> Entry:
@@ -242,4 +260,6 @@ def from_record(value: bytes | None, where: str) -> Entry:
         raise ExactlyOnceError("EXACTLY_ONCE_LEDGER_MALFORMED", msg) from error
     if isinstance(entry, Marker) and entry.task == _CLAIMING_TASK:
         return Claim(entry.query, entry.batch, entry.write)
+    if isinstance(entry, Withdrawal) and not entry.write:
+        return ReadBarrier()
     return entry

@@ -221,7 +221,9 @@ def _committed_before(
     if batch.committables and not batch_state(batch.query, batch.batch, committed).markers:
         # The intent decides whether this write may commit.
         return committed
-    later = ledger.read_all_from(first)
+    # A stable ledger gets no entry of a write without rows, which has aborted nothing.
+    is_passive = is_stable and not batch.committables
+    later = ledger.read_all_from(first) if is_passive else ledger.read_up_to_barrier(first)
     check_single_writer(batch, [entry for _, entry in later])
     # A request of a dead driver may append its intent only now.
     return [*committed, *(entry for entry in later if isinstance(entry[1], Intent))]
@@ -263,7 +265,7 @@ def _abort_lost_attempts_if_alone(
         undecided = find_lost_attempts(transactions, own_ids, pattern)
     if not undecided:
         return
-    check_single_writer(batch, [entry for _, entry in ledger.read_all_from(start)])
+    check_single_writer(batch, [entry for _, entry in ledger.read_up_to_barrier(start)])
     transactions.abort_ids(undecided)
 
 
@@ -277,21 +279,24 @@ def _abort_lingering_if_alone(
     are spared: the next run commits them.
     """
     prefix, query, write = ids
+    open_ids = list_open_ids(transactions, query_pattern(prefix, query))
+    if not open_ids:
+        return
     _, stable_end = ledger.watermarks()
+    entries = ledger.read_up_to_barrier(min(stable_end, first))
     decided = {
         name
-        for _, intent in find_intents(
-            query, ledger.read_all(min(stable_end, first), ledger.high_watermark())
-        )
+        for _, intent in find_intents(query, entries)
         for name, *_ in named_transactions(prefix, intent)
     }
-    pattern = query_pattern(prefix, query)
-    open_ids = [name for name in list_open_ids(transactions, pattern) if name not in decided]
-    later = ledger.read_all_from(first)
-    own = [entry for _, entry in later if isinstance(entry, Marker) and entry.write == write]
-    written = [(offset, entry) for offset, entry in later if isinstance(entry, Marker | Claim)]
+    written = [
+        (offset, entry)
+        for offset, entry in entries
+        if offset >= first and isinstance(entry, Marker | Claim)
+    ]
+    own = [entry for _, entry in written if entry.write == write]
     if own and find_conflict(query, own[0].batch, write, written) is None:
-        transactions.abort_ids(open_ids)
+        transactions.abort_ids([name for name in open_ids if name not in decided])
 
 
 def _abort_foreign(

@@ -22,6 +22,7 @@ from pyspark_pykafka.sink.ledger_entries import (
     Completion,
     Intent,
     Marker,
+    ReadBarrier,
     Release,
     Withdrawal,
 )
@@ -76,7 +77,9 @@ def is_ledger_unused(transactions: Transactions, prefix: str) -> bool:
     unstable = ledger.read_all(stable_end, ledger.high_watermark())
     # The commit of an intent may be decided as long as transactions are open.
     appended = [
-        entry for _, entry in unstable if not isinstance(entry, Marker | Claim | Withdrawal)
+        entry
+        for _, entry in unstable
+        if not isinstance(entry, Marker | Claim | Withdrawal | ReadBarrier)
     ]
     committed = ledger.read_committed(log_start, stable_end)
     return not appended and not records_commit(entry for _, entry in committed)
@@ -90,16 +93,19 @@ def is_ledger_truncated(transactions: Transactions, prefix: str) -> bool:
     return is_truncated(ledger, ledger.watermarks().log_start)
 
 
-def find_partly_committed(transactions: Transactions, prefix: str) -> list[PreparedTransaction]:
+def find_partly_committed(
+    transactions: Transactions, prefix: str, *, execute: bool = True
+) -> list[PreparedTransaction]:
     """
     Return the transactions that writes have decided to commit, if these are committed in part.
 
     Some of them have ended. Which ones, only the coordinators' lists of open transactions show: a
-    former coordinator may describe an open transaction as one that has ended.
+    former coordinator may describe an open transaction as one that has ended. ``execute`` is False
+    for a dry run, which appends nothing: then a former leader may hide the last intents.
     """
     ledger = open_ledger(transactions, prefix)
     log_start, stable_end = ledger.watermarks()
-    entries = ledger.read_all(stable_end, ledger.high_watermark())
+    entries = ledger.read_up_to_barrier(stable_end) if execute else ledger.read_all_from(stable_end)
     in_doubt: list[PreparedTransaction] = []
     for query in sorted({entry.query for _, entry in entries if isinstance(entry, Intent)}):
         for offset, intent in find_unreleased_intents(query, entries):
@@ -125,7 +131,7 @@ def release_prefix(transactions: Transactions, owner: Marker, prefix: str) -> No
     write was decided in the meantime; then the prefix is not released.
     """
     ledger = open_ledger(transactions, prefix)
-    end = ledger.high_watermark()
+    end = ledger.append(ReadBarrier())
     abort_lingering(transactions, any_query_pattern(prefix))
     ledger.append_command(Release(owner.query, end, uuid4().hex), "release")
 
@@ -140,7 +146,7 @@ def complete_batch(transactions: Transactions, owner: Marker, prefix: str) -> Ba
     reports them as ended.
     """
     ledger = open_ledger(transactions, prefix)
-    end = ledger.high_watermark()
+    end = ledger.append(ReadBarrier())
     log_start, stable_end = ledger.watermarks()
     ids, offsets = (prefix, owner.query), (stable_end, end)
 
@@ -151,23 +157,26 @@ def complete_batch(transactions: Transactions, owner: Marker, prefix: str) -> Ba
 
     end_open_transactions()
     ledger.wait_until_stable(end, end_open_transactions)
-    committed = _read_committed(ledger, prefix, transactions.describe_all)
+    committed = _read_committed(ledger, prefix, transactions.describe_all, end)
     state = batch_state(owner.query, owner.batch, committed)
     if not state.is_whole:
         ledger.append_command(Completion(owner.query, owner.batch, end), "complete")
     return state
 
 
-def _read_committed(ledger: Ledger, prefix: str, describe: Describe) -> EntriesWithOffsets:
+def _read_committed(
+    ledger: Ledger, prefix: str, describe: Describe, min_end: int = 0
+) -> EntriesWithOffsets:
     """
     Return all committed entries of a ledger, also those after the last stable offset.
 
     A transaction that is still open hides later entries from readers of committed records, but the
-    coordinators know which of the transactions that an intent names are committed.
+    coordinators know which of the transactions that an intent names are committed. The ledger is
+    read up to ``min_end`` at least.
     """
     log_start, stable_end = ledger.watermarks()
     committed = ledger.read_committed(log_start, stable_end)
-    unstable = ledger.read_all(stable_end, ledger.high_watermark())
+    unstable = ledger.read_all(stable_end, max(ledger.high_watermark(), min_end))
     # Several attempts of a task may have written a marker, but only one of them is committed.
     known = {(entry.write, entry.task) for _, entry in committed if isinstance(entry, Marker)}
     last_offsets = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import product
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -464,6 +464,49 @@ def test_a_former_coordinator_does_not_cause_an_abort() -> None:
         check_whole(world, 0, ROWS)
 
 
+@pytest.mark.parametrize("lag", [1, 2, 4, 7])
+@pytest.mark.parametrize("commits", [False, True], ids=["abort", "commit"])
+def test_a_former_leader_of_the_ledger_does_not_cause_an_abort(lag: int, *, commits: bool) -> None:
+    """
+    A driver whose commit failed, or that commits after a dead one, is paused while another one
+    decides; then a former leader reports an old high watermark. Nothing decided is aborted.
+    """
+    for moment in range(30):
+        world = World()
+        if commits:
+            until(start(world, "dead", FIRST), "write task 1").advance(Turn.DIE)
+        first = until(start(world, "a", DIVISIONS[2]), "write task 1")
+        first.advance(Turn.GO if commits else Turn.LOSE)
+        if not all(first.advance() for _ in range(moment)):
+            return
+        second = start(world, "b", DIVISIONS[1])
+        while second.outcome is None and ": commit " not in world.trace[-1]:
+            second.advance()
+        world.lag = lag
+        first.finish()
+        world.lag = 0
+        second.finish()
+        last = start(world, "last", DIVISIONS[3]).finish()
+        assert last.outcome == "done" or world.excused, (lag, moment, last.failure, world.trace)
+        check_once(world, {0: ROWS})
+
+
+@pytest.mark.parametrize("lag", [1, 2, 4])
+def test_commands_while_a_former_leader_answers(lag: int) -> None:
+    """
+    `complete` and `abort` spare what is decided, whatever high watermark a former leader reports.
+    """
+    world = World()
+    until(start(world, "a", FIRST), ": commit ").advance(Turn.DIE)
+    owner = ask(world, prefix_commands.read_prefix_owner)
+    decided = world.ongoing
+    world.lag = lag
+    assert decided
+    assert partly_committed(world) == decided
+    assert ask(world, prefix_commands.complete_batch, owner).is_whole
+    check_whole(world, 0, ROWS)
+
+
 def decided_and_reported_otherwise(
     state: TransactionState | None,
 ) -> tuple[World, str, dict[str, TransactionDescription | None]]:
@@ -501,7 +544,8 @@ def test_a_former_coordinator_does_not_make_complete_give_rows_up(
     check_whole(world, 0, ROWS)
 
     for moment in range(40):
-        world, _, world.stale = decided_and_reported_otherwise(state)
+        world, _, stale = decided_and_reported_otherwise(state)
+        world.stale = stale
         command = start_command(world, repeat=False)
         for _ in range(moment):
             command.advance()
@@ -516,7 +560,8 @@ def test_a_former_coordinator_does_not_make_abort_lose_rows(state: TransactionSt
     """
     `abort` spares what is decided, even if it is described as not open.
     """
-    world, decided, world.stale = decided_and_reported_otherwise(state)
+    world, decided, stale = decided_and_reported_otherwise(state)
+    world.stale = stale
     assert partly_committed(world) == [decided]
 
 
@@ -765,7 +810,8 @@ def run_command(world: World, turn: Turn, *, repeat: bool) -> Process:
     """
     command = start_command(world, repeat=repeat)
     while command.outcome is None:
-        command.advance(turn if command.next_action.startswith("append ") else Turn.GO)
+        is_entry = command.next_action in ("append Release", "append Completion")
+        command.advance(turn if is_entry else Turn.GO)
     return command
 
 
@@ -905,13 +951,21 @@ class History:
 
     seed: int
     refusals: int = 0
+    #: Descriptions of transactions at earlier moments, which a former coordinator may still report.
+    former: list[dict[str, TransactionDescription]] = field(default_factory=list)
 
     def run(self) -> World:
         """
         Let three processes write the batch in any order, in some histories a fourth one without
-        rows, and a last one alone.
+        rows, and a last one alone. In some, former leaders and coordinators answer, or compaction
+        removes entries.
         """
         chance, world = random.Random(self.seed), World()
+        disturb = [
+            disturbance
+            for disturbance in (self._lag, self._report_stale, _compact)
+            if chance.random() < 0.3
+        ]
         alive = [start(world, name, chance.choice(DIVISIONS)) for name in "abc"]
         if chance.random() < 0.5:
             alive.append(start(world, "without", EMPTY))
@@ -924,6 +978,8 @@ class History:
                     world.in_flight.pop(chance.randrange(len(world.in_flight)))()
             if chance.random() < 0.01 and world.ongoing:
                 world.time_out(chance.choice(world.ongoing))
+            for disturbance in disturb:
+                disturbance(world, chance)
             turn = Turn.GO if chance.random() < 0.97 else chance.choice(list(Turn))
             moved = current
             if not moved.advance(turn):
@@ -932,8 +988,28 @@ class History:
             check_once(world, {0: ROWS})
             if moved.outcome == "done" and moved.name != "without":
                 check_whole(world, 0, ROWS)
+        world.lag, world.stale = 0, {}
         self._end(world, chance.choice(DIVISIONS))
         return world
+
+    @staticmethod
+    def _lag(world: World, chance: random.Random) -> None:
+        if chance.random() < 0.05:
+            world.lag = chance.choice((0, 0, 1, 2, 4, 6))
+
+    def _report_stale(self, world: World, chance: random.Random) -> None:
+        if chance.random() < 0.1:
+            self.former.append(
+                {
+                    name: TransactionDescription(name, each.state, *each.prepared[1:], 0, 0, 1)
+                    for name, each in world.names.items()
+                }
+            )
+        if chance.random() < 0.05:
+            world.stale = {}
+            if self.former and world.names and chance.random() < 0.6:
+                name = chance.choice(sorted(world.names))
+                world.stale = {name: chance.choice(self.former).get(name)}
 
     def _end(self, world: World, division: Division) -> None:
         last = restart(world, "last", division)
@@ -948,10 +1024,15 @@ class History:
         write_next_batch(world)
 
 
+def _compact(world: World, chance: random.Random) -> None:
+    if chance.random() < 0.02:
+        world.compact(chance.randrange(world.stable + 1))
+
+
 def test_histories_of_three_processes() -> None:
     """
-    Whatever dies, pauses, times out or lands late: no row is duplicated, and a write that succeeds
-    has committed all of its rows.
+    Whatever dies, pauses, times out, lands late, is reported by former leaders and coordinators, or
+    is compacted away: no row is duplicated, and a write that succeeds has committed all its rows.
     """
     run_histories(400)
 
@@ -1039,6 +1120,13 @@ def claims_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryLedger, "append", append)
 
 
+def believes_the_high_watermark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Take the end that a leader reports for the end of the ledger, without an entry of one's own.
+    """
+    monkeypatch.setattr(MemoryLedger, "read_up_to_barrier", MemoryLedger.read_all_from)
+
+
 def withdraws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Abort without a withdrawal in the ledger.
@@ -1091,6 +1179,9 @@ FAULTS: dict[Callable[[pytest.MonkeyPatch], None], Callable[[], None]] = {
     aborts_decided_commits: lambda: test_a_commit_without_a_response(DIVISIONS[1]),
     claims_nothing: lambda: test_a_write_without_rows_while_another_driver_writes(
         FIRST, has_died=False, is_ready=True
+    ),
+    believes_the_high_watermark: lambda: test_a_former_leader_of_the_ledger_does_not_cause_an_abort(
+        4, commits=False
     ),
     withdraws_nothing: lambda: test_a_commit_without_a_response(DIVISIONS[1]),
     takes_ids_over: lambda: test_a_batch_survives_a_death_with_any_division(DIVISIONS[1]),

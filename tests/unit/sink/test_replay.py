@@ -20,6 +20,7 @@ from pyspark_pykafka.sink.ledger_entries import (
     Completion,
     Intent,
     Marker,
+    ReadBarrier,
     Release,
     Withdrawal,
     from_record,
@@ -94,6 +95,7 @@ ENTRIES = {
     Withdrawal(QUERY, "old"): b"withdrawal",
     Completion(QUERY, 7, 5): b"completion",
     Claim(QUERY, 7, "old"): b"task--1",
+    ReadBarrier(): b"barrier",
 }
 
 
