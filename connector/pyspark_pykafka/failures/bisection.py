@@ -143,9 +143,11 @@ def bisect(
     """
     Return the failing records of a batch that failed with ``failure``; run all other records.
 
-    No record that has succeeded is run again. ``probe`` runs no records, and raises if nothing can
-    succeed at the moment. Raises the last error if the failures look like an outage, if more
-    records fail than ``policy`` allows, or if the query is being stopped.
+    A record is returned only if another one has succeeded after it last failed. For that purpose
+    the first and the last record are run at the end. If they fail themselves, a record that has
+    succeeded is run again, at most twice; no others are. ``probe`` runs no records, and raises if
+    nothing can succeed at the moment. Raises the last error if the failures look like an outage, if
+    more records fail than ``policy`` allows, or if the query is being stopped.
     """
     return _Bisection(batch, run, probe, policy, sleep, failure).failed_records()
 
@@ -161,19 +163,37 @@ class _Bisection:
     suspects: list[RecordSet] = field(default_factory=list)
     errors: dict[tuple[TopicPartition, int], Exception] = field(default_factory=dict)
     succeeded: int = 0
+    # Records that are held back: the success of one shows that the sink works.
+    controls: list[RecordSet] = field(default_factory=list)
+    # A record that has succeeded, to be run again if no control is left.
+    witness: RecordSet | None = None
+    has_failed_last: bool = True
 
     def failed_records(self) -> list[FailedRecord]:
         self._raise_outage(self.last_error)
-        # The control record runs last: its success shows that the others failed on their own, and
-        # not because nothing could succeed by then.
-        control, rest = self.batch.split(1)
+        rest = self._hold_controls_back()
         if len(rest) > 0:
             self._narrow(rest)
         else:
-            self.errors[control.single()] = self.last_error
-            self.suspects.append(control)
-        self._check_control(control)
+            self.errors[self.batch.single()] = self.last_error
+            self.suspects.append(self.batch)
+        self._check_sink()
         return self._confirmed()
+
+    def _hold_controls_back(self) -> RecordSet:
+        """
+        Hold the first and the last record back, if there are others, and return these.
+
+        Poison records often lie side by side, so the two are far from each other.
+        """
+        if len(self.batch) == 1:
+            return RecordSet(())
+        first, rest = self.batch.split(1)
+        self.controls.append(first)
+        if len(rest) > 1:
+            rest, last = rest.split(len(rest) - 1)
+            self.controls.append(last)
+        return rest
 
     def _narrow(self, failing: RecordSet) -> None:
         """
@@ -204,13 +224,15 @@ class _Bisection:
         try:
             self.run(part)
         except Exception as error:  # noqa: BLE001 (any error of the user's function counts)
-            self.last_error = error
+            self.last_error, self.has_failed_last = error, True
             if len(part) == 1:
                 self.errors[part.single()] = error
             self._raise_outage(error)
             logger.info("A part of %d records fails: %s", len(part), _first_line(error))
             return True
         self.succeeded += len(part)
+        self.has_failed_last = False
+        self.witness, _ = part.split(1)
         return False
 
     def _suspect(self, part: RecordSet) -> None:
@@ -220,27 +242,65 @@ class _Bisection:
         if len(self.suspects) > self.policy.max_failures(len(self.batch)):
             self._give_up("More records fail than the policy allows")
 
-    def _check_control(self, control: RecordSet) -> None:
-        if control not in self.suspects:
-            if not self._fails(control):
-                return
+    def _check_sink(self) -> None:
+        """
+        Raise an outage unless something has succeeded since the last suspect failed.
+
+        Keeps one control for the end, unless the other one fails.
+        """
+        while self.suspects and self.has_failed_last and len(self.controls) > 1:
+            self._run_control()
+            if self.has_failed_last:
+                self._run_control()
+        if self.suspects and self.has_failed_last and not self.controls:
+            self._require_success()
+
+    def _run_control(self) -> None:
+        control = self.controls.pop(0)
+        if self._fails(control):
             self._suspect(control)
-        self.probe()
 
     def _confirmed(self) -> list[FailedRecord]:
         """
-        Run each suspect again: one that failed in a short outage now succeeds.
+        Run each suspect again, and then the controls that are left.
+
+        A record that failed in a short outage now succeeds. The others are only set aside if a
+        record succeeds afterwards: otherwise the sink may have gone down in the meantime.
         """
         backoff = Backoff(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
-        failed = []
-        for part in self.suspects:
-            attempts, failing = 1, True
-            while failing and attempts < self.policy.attempts:
-                self.sleep(backoff.next_pause())
-                failing, attempts = self._fails(part), attempts + 1
-            if failing:
-                failed.append(FailedRecord(*part.single(), self.errors[part.single()], attempts))
+        failed: list[FailedRecord] = []
+        confirmed = 0
+        while confirmed < len(self.suspects) or self.controls:
+            for part in self.suspects[confirmed:]:
+                failed += self._confirm(part, backoff)
+                confirmed += 1
+            if self.controls:
+                self._run_control()
+        if failed and self.has_failed_last:
+            self._require_success()
         return failed
+
+    def _confirm(self, part: RecordSet, backoff: Backoff) -> list[FailedRecord]:
+        """
+        Run a suspect until it succeeds or has failed often enough; then return it.
+        """
+        attempts = 1
+        while attempts < self.policy.attempts:
+            self.sleep(backoff.next_pause())
+            attempts += 1
+            if not self._fails(part):
+                return []
+        return [FailedRecord(*part.single(), self.errors[part.single()], attempts)]
+
+    def _require_success(self) -> None:
+        """
+        Raise an outage unless a record that has succeeded before succeeds again.
+
+        If none has, only the probe can show an outage.
+        """
+        self.probe()
+        if self.witness is not None and self._fails(self.witness):
+            self._give_up("Nothing succeeds any more, which looks like an outage of the sink")
 
     def _raise_outage(self, error: Exception) -> None:
         if is_cancellation(error):
