@@ -208,14 +208,21 @@ def _abort_lost_attempts(
 
 
 def find_lost_attempts(
-    transactions: Transactions, winners: Iterable[str], pattern: TransactionalIdPattern
+    transactions: Transactions,
+    winners: Iterable[str],
+    pattern: TransactionalIdPattern,
+    *,
+    reuses_ids: bool = False,
 ) -> list[str]:
     """
     Return the ids that other attempts of the winners' tasks have left open.
 
     The ids are derived from the winners' ids, and described. Brokers are asked for a list only if
-    Spark has retried a task. Transactions of lost attempts are never committed, and time out by
-    themselves. So a broker that coordinates nothing else gets only a short time to respond.
+    Spark has retried a task. An attempt that has ended shows this as well, unless the write
+    ``reuses_ids``: each micro-batch has those of earlier ones, which are known for days.
+
+    Transactions of lost attempts are never committed, and time out by themselves. So a broker that
+    coordinates nothing else gets only a short time to respond.
     """
     won = set(winners)
     other_attempts = other_attempt_ids(won)
@@ -223,12 +230,10 @@ def find_lost_attempts(
     descriptions = limited.describe_reachable(
         [*other_attempts.transactional_ids, *other_attempts.notice_ids]
     )
-    ids = {
-        name
-        for name, description in descriptions.items()
-        if description and description.state in _BLOCKING_STATES
-    }
-    if ids or other_attempts.were_retried or any(map(descriptions.get, other_attempts.notice_ids)):
+    known = {name: description for name, description in descriptions.items() if description}
+    ids = {name for name, description in known.items() if description.state in _BLOCKING_STATES}
+    shows_retry = ids or known.keys() & other_attempts.notice_ids or (known and not reuses_ids)
+    if shows_retry or other_attempts.were_retried:
         ids |= set(list_open_ids(transactions, pattern))
     return sorted(ids - won)
 

@@ -262,7 +262,7 @@ def _abort_lost_attempts_if_alone(
         open_ids = sorted(set(list_open_ids(transactions, pattern)) - set(own_ids))
         undecided = select_undecided(transactions, open_ids, decided)
     else:
-        undecided = find_lost_attempts(transactions, own_ids, pattern)
+        undecided = find_lost_attempts(transactions, own_ids, pattern, reuses_ids=True)
     if not undecided:
         return
     check_single_writer(batch, [entry for _, entry in ledger.read_up_to_barrier(start)])

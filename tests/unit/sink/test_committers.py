@@ -270,6 +270,23 @@ def test_a_losing_speculative_attempt_is_aborted() -> None:
         assert requested(stubs, LIST) == BROKERS
 
 
+@pytest.mark.parametrize("first_lost", [1, 2])
+def test_lost_attempts_after_one_that_has_ended_are_aborted(first_lost: int) -> None:
+    """
+    An attempt that has aborted its own transaction shows that Spark has run the task again: all
+    brokers list their transactions, so attempts with later numbers are aborted, too.
+    """
+    coordination = Coordination(brokers=BROKERS)
+    won, ended = prepared(coordination, "w-0-0"), prepared(coordination, "w-0-1")
+    lost = [prepared(coordination, f"w-0-{first_lost + number}") for number in (1, 2)]
+    with StubCoordinators(coordination) as stubs, connected(stubs) as transactions:
+        transactions.end_all([ended], commit=False)
+        commit_write(transactions, [won], write_pattern("w"), MARK)
+
+        assert states(stubs, [won]) == Counter(CompleteCommit=1)
+        assert set(states(stubs, lost)) <= ENDED
+
+
 def test_the_command_aborts_all_transactions_of_a_prefix() -> None:
     """
     The command aborts those of batch writes and streams, fallback ids included, and none of a
