@@ -69,7 +69,9 @@ _NO_PRODUCER_ID = ProducerIdAndEpoch(-1, -1)
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """
-    A ledger, read and appended to; each call takes at most ``config.block_seconds``.
+    A ledger, read and appended to.
+
+    A read takes at most ``config.block_seconds``, and an append the producer's delivery timeout.
 
     Raises the errors of :mod:`pyspark_pykafka.errors`.
     """

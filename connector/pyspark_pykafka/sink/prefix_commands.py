@@ -127,7 +127,8 @@ def release_prefix(transactions: Transactions, owner: Marker, prefix: str) -> No
     Free the prefix for another query, and let its owner write its last batch whole again.
 
     All open transactions of queries with the prefix are aborted. Those of coordinators that do not
-    respond stay open: the query's next run aborts them. Raises :class:`ConcurrentWriteError` if a
+    respond stay open: the query's next run aborts them, but a run of another query waits until they
+    time out. Raises :class:`ConcurrentWriteError` if a
     write was decided in the meantime; then the prefix is not released.
     """
     ledger = open_ledger(transactions, prefix)
