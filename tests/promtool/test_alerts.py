@@ -21,6 +21,7 @@ DRIVER = 'instance="driver:9400", job="pykafka"'
 QUERY = f'{DRIVER}, query_id="q", query_name="flights"'
 PARTITION = f'{QUERY}, topic="orders", partition="0"'
 RUNNING = f"pykafka_query_running{{{QUERY}}}"
+FAILED = f"pykafka_query_failed{{{QUERY}}}"
 RUNNING_ELSEWHERE = RUNNING.replace("driver:9400", "other:9400")
 FAILURES = f'pykafka_query_failures_total{{{QUERY}, error="DataLossError"}}'
 LAST_EVENT = f"pykafka_query_last_event_timestamp_seconds{{{QUERY}}}"
@@ -54,9 +55,7 @@ class Alert(NamedTuple):
 
 FIRING = {
     "PykafkaQueryFailed": Alert("warning", "Query flights failed: DataLossError", FAILURES),
-    "PykafkaQueryDown": Alert(
-        "critical", "Query flights has failed and was not restarted", RUNNING
-    ),
+    "PykafkaQueryDown": Alert("critical", "Query flights has failed and was not restarted", FAILED),
     "PykafkaQueryStuck": Alert(
         "critical", "Query flights has not finished a micro-batch for 15 minutes", RUNNING
     ),
@@ -111,18 +110,31 @@ CASES = (
     Case(
         "failed for good",
         "PykafkaQueryDown",
-        {RUNNING: "1x4 0x20", FAILURES: "_x5 1x20"},
+        {FAILED: "0x4 1x20", RUNNING: "1x4 0x20", FAILURES: "_x5 1x20"},
         16,
         fires=True,
     ),
     Case(
         "failed and restarted",
         "PykafkaQueryDown",
-        {RUNNING: "1x4 0x4 1x20", FAILURES: "_x5 1x20"},
+        {FAILED: "0x4 1x4 0x20", RUNNING: "1x4 0x4 1x20", FAILURES: "_x5 1x20"},
         20,
         fires=False,
     ),
-    Case("ended without an error", "PykafkaQueryDown", {RUNNING: "1x4 0x20"}, 20, fires=False),
+    Case(
+        "failed once, restarted, and ended without an error",
+        "PykafkaQueryDown",
+        {FAILED: "0x4 1x2 0x30", RUNNING: "1x4 0x2 1x4 0x30", FAILURES: "_x5 1x35"},
+        30,
+        fires=False,
+    ),
+    Case(
+        "ended without an error",
+        "PykafkaQueryDown",
+        {FAILED: "0x24", RUNNING: "1x4 0x20"},
+        20,
+        fires=False,
+    ),
     Case("stuck", "PykafkaQueryStuck", {RUNNING: "1x30", LAST_EVENT: "60x30"}, 17, fires=True),
     Case(
         "a long micro-batch",

@@ -148,6 +148,7 @@ class _Query:
     name: str
     max_partitions: int
     is_running: bool = False
+    has_failed: bool = False
     starts: int = 0
     batches: int = 0
     replays: int = 0
@@ -175,7 +176,7 @@ class _Query:
 
     def start(self, run_id: str, now: float) -> None:
         self.runs[run_id] = _Run()
-        self.is_running = True
+        self.is_running, self.has_failed = True, False
         self.starts += 1
         self.last_event_time = now
         # The log has grown since the last run. Spark reports no latest offsets for a batch that the
@@ -220,7 +221,7 @@ class _Query:
 
     def end(self, run_id: str, error: tuple[str, str] | None, now: float) -> None:
         if next(reversed(self.runs), run_id) == run_id:
-            self.is_running = False
+            self.is_running, self.has_failed = False, error is not None
             self.runs.clear()
         self.runs.pop(run_id, None)
         self.last_event_time = now
@@ -237,6 +238,7 @@ class _Query:
             id=self.id,
             name=self.name,
             is_running=self.is_running,
+            has_failed=self.has_failed,
             starts=self.starts,
             batches=self.batches,
             replays=self.replays,

@@ -57,6 +57,7 @@ class QuerySnapshot:
     """
     One query since the listener was added; times are in seconds since 1970.
 
+    ``has_failed``: the last run has ended with an error, and none has started since.
     ``last_seconds`` and ``total_seconds`` hold the duration of each of Spark's phases in the last
     micro-batch and in all micro-batches. ``failures`` counts the errors that ended runs, by name;
     ``dead_letters`` counts the records set aside, by (topic, partition). ``lost`` and
@@ -67,6 +68,7 @@ class QuerySnapshot:
     name: str
     is_running: bool
     starts: int
+    has_failed: bool = False
     batches: int = 0
     replays: int = 0
     batch_id: int | None = None

@@ -138,6 +138,14 @@ METRICS = (
         _of_queries(lambda query: int(query.is_running)),
     ),
     Metric(
+        "pykafka_query_failed",
+        Kind.GAUGE,
+        QUERY,
+        "1",
+        "1 if the last run ended with an error and the query was not restarted, else 0.",
+        _of_queries(lambda query: int(query.has_failed)),
+    ),
+    Metric(
         "pykafka_query_starts_total",
         Kind.COUNTER,
         QUERY,

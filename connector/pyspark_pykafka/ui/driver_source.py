@@ -18,7 +18,7 @@ from pyspark_pykafka.ui.page_data import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark_pykafka.metrics.snapshot import QuerySnapshot, Snapshot
+    from pyspark_pykafka.metrics.snapshot import PartitionSnapshot, QuerySnapshot, Snapshot
 
 
 def page_of_driver(snapshot: Snapshot) -> PageData:
@@ -39,15 +39,12 @@ def page_of_driver(snapshot: Snapshot) -> PageData:
 
 
 def _query(query: QuerySnapshot) -> PageQuery:
-    end_state = "failed" if query.last_error else "ended"
+    end_state = "failed" if query.has_failed else "ended"
     return PageQuery(
         id=query.id,
         name=query.name or query.id,
         state="running" if query.is_running else end_state,
-        partitions=tuple(
-            PagePartition(p.topic, p.partition, p.position, p.end, p.lag, p.lag_seconds)
-            for p in query.partitions
-        ),
+        partitions=tuple(_partition(query, each) for each in query.partitions),
         batch=query.batch_id,
         batch_seconds=query.last_seconds.get(TRIGGER),
         rows_per_second=sum(source.processed_rate for source in query.sources),
@@ -57,6 +54,16 @@ def _query(query: QuerySnapshot) -> PageQuery:
         failures=sum(query.failures.values()),
         last_event=query.last_event_time,
     )
+
+
+def _partition(query: QuerySnapshot, each: PartitionSnapshot) -> PagePartition:
+    """
+    Return a partition; after the end of the query without its end and lag, which nobody reads then.
+    """
+    label = (each.topic, each.partition)
+    if not query.is_running:
+        return PagePartition(*label, each.position, None, None, None)
+    return PagePartition(*label, each.position, each.end, each.lag, each.lag_seconds)
 
 
 def _errors(query: QuerySnapshot) -> Iterator[PageError]:

@@ -104,6 +104,7 @@ def test_ended_query_has_counters_only(metrics: QueryMetrics) -> None:
     gauges = {metric.name for metric in METRICS if metric.kind is Kind.GAUGE}
     assert samples.keys() & gauges == {
         "pykafka_query_running",
+        "pykafka_query_failed",
         "pykafka_query_last_event_timestamp_seconds",
         "pykafka_last_batch_timestamp_seconds",
         "pykafka_dead_letter_topic_end_offset",

@@ -229,6 +229,29 @@ def test_replay_after_a_late_batch_of_the_earlier_run_counts() -> None:
     assert (query.batches, query.replays) == (2, 1)
 
 
+def test_query_has_failed_if_its_last_run_has() -> None:
+    """
+    A restart, and a later end without an error, end the failure; a late end of an earlier run does
+    not begin one.
+    """
+    metrics = QueryMetrics(100)
+    failed = []
+    error = ("Error", "text")
+    metrics.start("q", "first", "flights", 0.0)
+    metrics.end("q", "first", error, 1.0)
+    failed.append(metrics.snapshot(1.0).queries[0].has_failed)
+    metrics.start("q", "second", "flights", 2.0)
+    failed.append(metrics.snapshot(2.0).queries[0].has_failed)
+    metrics.start("q", "third", "flights", 3.0)
+    metrics.end("q", "second", error, 4.0)
+    failed.append(metrics.snapshot(4.0).queries[0].has_failed)
+    metrics.end("q", "third", None, 5.0)
+    failed.append(metrics.snapshot(5.0).queries[0].has_failed)
+
+    assert failed == [True, False, False, False]
+    assert metrics.snapshot(5.0).queries[0].failures == {"Error": 2}
+
+
 def test_run_that_started_before_the_listener_was_added() -> None:
     """
     A query without a start event runs from its first batch to its end.

@@ -31,7 +31,7 @@ def test_query_of_a_driver() -> None:
 
 def test_ended_queries_come_last() -> None:
     """
-    Running queries are first; one that has ended without an error has not failed.
+    Running queries are first; one whose last run has ended without an error has not failed.
     """
     metrics = eventful_metrics()
     metrics.end("q", "run", ("X", "text"), 60.0)
@@ -40,5 +40,27 @@ def test_ended_queries_come_last() -> None:
     metrics.start("new", "run", "", 90.0)
     metrics.count_dead_letters("", [])
 
+    metrics.start("recovered", "first", "", 91.0)
+    metrics.end("recovered", "first", ("X", "text"), 92.0)
+    metrics.start("recovered", "second", "", 93.0)
+    metrics.end("recovered", "second", None, 94.0)
+
     states = [(query.name, query.state) for query in page_of_driver(metrics.snapshot(99)).queries]
-    assert states == [("new", "running"), ("flights", "failed"), ("stopped", "ended")]
+    assert states == [
+        ("new", "running"),
+        ("flights", "failed"),
+        ("stopped", "ended"),
+        ("recovered", "ended"),
+    ]
+
+
+def test_ended_query_has_no_lag() -> None:
+    """
+    Nobody reads the end offsets of a query that has ended: its lag is unknown, its position stays.
+    """
+    metrics = eventful_metrics()
+    metrics.end("q", "run", None, 60.0)
+
+    (query,) = page_of_driver(metrics.snapshot(100.0)).queries
+    assert [(each.position, each.end) for each in query.partitions] == [(17, None), (5, None)]
+    assert (query.lag, query.lag_seconds) == (None, None)
