@@ -14,6 +14,7 @@ import pytest
 from pyspark_pykafka import mount, register
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.testing import Record
+from pyspark_pykafka.testing.plugin import unique_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -97,6 +98,39 @@ def test_a_mounted_topic_is_queried_by_its_name(
         mount(spark, {**options, "assign": "{}"})
     with pytest.raises(OptionsError, match="pushDownFilters is set; .* remove the option"):
         mount(spark, {**options, "pushdownFilters": "true"})
+
+
+def test_topics_whose_views_would_have_one_name_are_refused(
+    spark: SparkSession, kafka_cluster: KafkaCluster
+) -> None:
+    """
+    Kafka's names are case-sensitive, and Spark's only on request: topics that differ in nothing
+    else are named in one error, and no view is made. With case-sensitive names each has its view.
+    """
+    first, second = (unique_name("Mounted") for _ in range(2))
+    clashing = [name for each in (first, second) for name in (each, each.lower())]
+    for name in clashing:
+        kafka_cluster.create_topic(name)
+    options = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}
+    pattern = f"^(?i:{first}|{second})$"
+    before = {view.name for view in spark.catalog.listTables()}
+
+    with pytest.raises(OptionsError, match="differ only in case") as caught:
+        mount(spark, options, pattern=pattern)
+    assert all(name in str(caught.value) for name in clashing)
+    assert len(caught.value.mistakes) == 2
+    assert {view.name for view in spark.catalog.listTables()} == before
+
+    spark.conf.set("spark.sql.caseSensitive", "true")
+    try:
+        views = mount(spark, options, pattern=pattern)
+        kafka_cluster.produce(first, [Record(value=b"new")])
+        assert sorted(views) == sorted(clashing)
+        assert [spark.table(f"`{name}`").count() for name in (first, first.lower())] == [1, 0]
+        for name in views:
+            spark.catalog.dropTempView(name)
+    finally:
+        spark.conf.unset("spark.sql.caseSensitive")
 
 
 def test_tables_take_the_options_of_a_query(

@@ -11,13 +11,14 @@ from pyspark_pykafka.options import parse_batch_source
 from pyspark_pykafka.source.factory import metadata_client
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from pyspark.sql import SparkSession
 
 _ALL_TOPICS = "^(?!__)"
 _SELECTION = ("assign", "subscribe", "subscribepattern")
 _PUSH_DOWN = "pushdownfilters"
+_CASE_SENSITIVE = "spark.sql.caseSensitive"
 
 
 def mount(
@@ -48,13 +49,16 @@ def mount(
         mount(spark, options, prefix="kafka_", schema="key string, value string")
         spark.sql("SELECT key, count(*) FROM kafka_flights GROUP BY key")
 
-    Raises :class:`~pyspark_pykafka.errors.OptionsError` if an option is wrong, and
+    Raises :class:`~pyspark_pykafka.errors.OptionsError` if an option is wrong, or if names of
+    topics differ only in case and ``spark.sql.caseSensitive`` is false, and
     :class:`~pyspark_pykafka.errors.BrokerUnavailableError` if no broker responds.
     """
     _check_no_selection(options)
     _check_no_push_down(options)
+    topics = _topics(options, pattern)
+    _check_distinct_names(spark, topics)
     names = []
-    for topic in _topics(options, pattern):
+    for topic in topics:
         reader = spark.read.format("pykafka").options(**options).option("subscribe", topic)
         frame = (reader if schema is None else reader.schema(schema)).load()
         names.append(f"{prefix}{topic}")
@@ -76,6 +80,26 @@ def _check_no_push_down(options: Mapping[str, str]) -> None:
             "is used in any number: remove the option"
         )
         raise OptionsError((msg,))
+
+
+def _check_distinct_names(spark: SparkSession, topics: Iterable[str]) -> None:
+    """
+    Raise :class:`OptionsError` if Spark would take the names of several topics for one.
+    """
+    if spark.conf.get(_CASE_SENSITIVE, "false") == "true":
+        return
+    # Spark compares the names of views in lower case (SessionCatalog.format).
+    by_view: dict[str, list[str]] = {}
+    for topic in topics:
+        by_view.setdefault(topic.lower(), []).append(topic)
+    mistakes = tuple(
+        f"the topics {', '.join(clashing)} differ only in case, so they would have one view; "
+        f"select one of them with pattern, or set {_CASE_SENSITIVE} to true"
+        for clashing in by_view.values()
+        if len(clashing) > 1
+    )
+    if mistakes:
+        raise OptionsError(mistakes)
 
 
 def _topics(options: Mapping[str, str], pattern: str) -> list[str]:
