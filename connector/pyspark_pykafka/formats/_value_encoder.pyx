@@ -107,6 +107,7 @@ cdef enum:
     NOT_FINITE = 7
     TOO_LARGE = 8
     SECOND_OF_ONEOF = 9
+    SECOND_OF_UNION = 10
 
 cdef struct Column:
     const uint8_t* validity
@@ -855,12 +856,21 @@ cdef int avro_items(State* state, const Node* node, const Column* column, Py_ssi
 
 
 cdef int avro_members(State* state, const Node* node, Py_ssize_t row) noexcept nogil:
-    cdef int i, status
+    """
+    Write the only member that is not null.
+    """
+    cdef int i
     cdef const Node* child
+    cdef const Node* member = NULL
     for i in range(node.child_count):
         child = &node.children[i]
-        if not is_null(&state.columns[child.column], row):
-            return avro_value(state, child, row)
+        if is_null(&state.columns[child.column], row):
+            continue
+        if member != NULL:
+            return unfit(state, child, SECOND_OF_UNION)
+        member = child
+    if member != NULL:
+        return avro_value(state, member, row)
     if node.null_branch < 0:
         return unfit(state, node, IS_NULL)
     return put_long(state, node.null_branch)

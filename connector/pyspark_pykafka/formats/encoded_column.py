@@ -30,6 +30,7 @@ _REASONS = {
     7: "is NaN or infinite, which JSON Schema does not allow for a number",
     8: "has more than 2147483647 bytes",
     9: "is set, and so is another field of its oneof; at most one of them may be non-null",
+    10: "is set, and so is another member of its union; at most one of them may be non-null",
 }
 
 

@@ -235,6 +235,24 @@ def test_unions_of_several_types() -> None:
     assert texts == encoded(schema, *({"u": v} for v in ("a", 5, None, None, True)))
 
 
+@pytest.mark.parametrize("null", [[], ["null"]])
+def test_two_members_of_a_union(null: list[str]) -> None:
+    """
+    A union has one value, so a second member that is not NULL is an error and not left out.
+    """
+    kind = pa.struct([("member0", pa.int32()), ("member1", pa.string()), ("member2", pa.bool_())])
+    schema = [*null, "int", "string", "boolean"]
+    for value, path in (
+        ({"member0": 1, "member1": "x"}, "member1"),
+        ({"member1": "x", "member2": False}, "member2"),
+        ({"member0": 0, "member1": "", "member2": False}, "member1"),
+    ):
+        assert field_error(kind, value, schema) == (
+            f"value.f.{path} is set, and so is another member of its union; at most one of them "
+            "may be non-null"
+        )
+
+
 @pytest.mark.parametrize(
     ("kind", "schema", "text"),
     [
