@@ -20,8 +20,9 @@ class Cluster:
     Topics as lists of (log start, log end) by partition, and their ids.
 
     The timestamp of each record in ms equals its offset. ``epochs`` holds the start offset of each
-    leader epoch by partition, ``epoch_requests`` the requests for epoch ends so far, and ``stale``
-    the next responses for end offsets.
+    leader epoch by partition, ``epoch_requests`` the requests for epoch ends so far, ``stale``
+    the next responses for end offsets, and ``open_transactions`` the first offset of an open
+    transaction by partition: the log's end for readers of committed records.
     """
 
     topics: dict[str, list[tuple[int, int]]] = field(default_factory=dict)
@@ -29,6 +30,7 @@ class Cluster:
     stale: list[Offsets] = field(default_factory=list)
     epochs: dict[TopicPartition, dict[int, int]] = field(default_factory=dict)
     epoch_requests: list[dict[TopicPartition, int]] = field(default_factory=list)
+    open_transactions: Offsets = field(default_factory=dict)
 
     def create_topic(self, topic: str, *ends: int, log_start: int = 0) -> None:
         self.topics[topic] = [(log_start, end) for end in ends]
@@ -73,10 +75,19 @@ class Cluster:
     def end_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         if self.stale:
             return self.stale.pop()
-        return {tp: log[1] for tp in tps if (log := self._find(tp))}
+        return {
+            tp: min(log[1], self.open_transactions.get(tp, log[1]))
+            for tp in tps
+            if (log := self._find(tp))
+        }
 
     def log_ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
-        ends = self.end_offsets(tps)
+        return self._with_epochs(self.end_offsets(tps))
+
+    def high_watermarks(self, tps: Iterable[TopicPartition]) -> LogEnds:
+        return self._with_epochs({tp: log[1] for tp in tps if (log := self._find(tp))})
+
+    def _with_epochs(self, ends: Offsets) -> LogEnds:
         return LogEnds(ends, {tp: max(self.epochs[tp]) for tp in ends if tp in self.epochs})
 
     def offsets_for_leader_epochs(self, epochs: Mapping[TopicPartition, int]) -> Offsets:

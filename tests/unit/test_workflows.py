@@ -48,7 +48,9 @@ def test_each_job_can_start(path: Path) -> None:
         assert job["runs-on"]
         for step in job["steps"]:
             assert ("run" in step) != ("uses" in step), step
-            assert re.fullmatch(r"[\w-]+/[\w-]+@(release/)?v\d+", step.get("uses", "actions/x@v1")), step
+            assert re.fullmatch(
+                r"[\w-]+/[\w-]+@(release/)?v\d+", step.get("uses", "actions/x@v1")
+            ), step
 
 
 def test_wheels_of_each_platform() -> None:

@@ -83,6 +83,15 @@ class MetadataClient:
             return LogEnds({}, {})
         return self._retrying(lambda: self._backend.log_ends(partitions))
 
+    def high_watermarks(self, tps: Iterable[TopicPartition]) -> LogEnds:
+        """
+        Return the ends of uncommitted records, at any isolation level, with the leader epochs.
+        """
+        partitions = list(tps)
+        if not partitions:
+            return LogEnds({}, {})
+        return self._retrying(lambda: self._backend.high_watermarks(partitions))
+
     def offsets_for_leader_epochs(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
         """
         Return the end offset of each leader epoch; -1 if the leader does not know the epoch.

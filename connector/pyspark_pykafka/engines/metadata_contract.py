@@ -74,6 +74,11 @@ class MetadataBackend(Protocol):
         Brokers before 2.1 do not send leader epochs (KIP-320): they are left out.
         """
 
+    def high_watermarks(self, tps: Iterable[TopicPartition]) -> LogEnds:
+        """
+        Return as :meth:`log_ends` does, at any isolation level: the ends of uncommitted records.
+        """
+
     def offsets_for_leader_epochs(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
         """
         Return the end offset of each leader epoch (KIP-320); -1 if the leader does not know it.

@@ -17,11 +17,11 @@ from pyspark_pykafka.engines.log_truncation import (
 from pyspark_pykafka.errors import DataLossError, OffsetsError
 from pyspark_pykafka.offsets import Offsets, format_partitions
 from pyspark_pykafka.source.offset_limits import OffsetSource
-from pyspark_pykafka.source.planner import PARTITIONS_DELETED, DataLoss, StreamPlan
+from pyspark_pykafka.source.planner import PARTITIONS_DELETED, DataLoss, StreamPlan, went_back
 from pyspark_pykafka.source.subscription import describe, matches
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from pyspark_pykafka.offsets import StreamOffset, TopicPartition
     from pyspark_pykafka.options import SourceOptions
@@ -64,7 +64,21 @@ class DataLossReporter:
                 "the options no longer subscribe to %s; it is not read any more",
                 format_partitions(plan.unsubscribed),
             )
-        for loss in plan.losses:
+        self._report(plan.losses)
+
+    def check_positions(self, start: StreamOffset, latest: StreamOffset) -> None:
+        """
+        Raise :class:`DataLossError` if a log ends before its start offset and ``failOnDataLoss`` is
+        true.
+
+        Spark requests the end before it writes it into the checkpoint. A plan would be too late: a
+        restart would plan the same batch again, even after the log has recovered.
+        """
+        if self._options.fail_on_data_loss:
+            self._report(went_back(start, latest))
+
+    def _report(self, losses: Iterable[DataLoss]) -> None:
+        for loss in losses:
             if self._options.fail_on_data_loss:
                 text = f"{loss.explanation}. Set failOnDataLoss to false to continue without them"
                 raise DataLossError(self._condition(loss), text)

@@ -4,14 +4,16 @@ The end offsets of a stream's partitions, bounded by the end that its options se
 
 from __future__ import annotations
 
+import logging
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_pykafka.engines.log_truncation import older_epochs
 from pyspark_pykafka.errors import BrokerUnavailableError, OffsetsError
 from pyspark_pykafka.offsets import (
     LATEST,
+    NO_EPOCH,
     Assignment,
     LogEnds,
     Offsets,
@@ -22,12 +24,15 @@ from pyspark_pykafka.offsets import (
 from pyspark_pykafka.options import Latest, SpecificOffsets, SpecificTimestamps
 from pyspark_pykafka.source.data_loss import OffsetLookup
 from pyspark_pykafka.source.offset_limits import end_time, resolve_end
+from pyspark_pykafka.source.planner import older_offsets
 from pyspark_pykafka.source.subscription import matches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
     from pyspark_pykafka.options import SourceOptions, Strategy
+
+logger = logging.getLogger("pyspark_pykafka")
 
 
 class PartitionLookup(OffsetLookup, Protocol):
@@ -45,6 +50,11 @@ class PartitionLookup(OffsetLookup, Protocol):
         Return the offsets that ``end_offsets`` returns, with the leader epochs of the partitions.
         """
 
+    def high_watermarks(self, tps: Iterable[TopicPartition]) -> LogEnds:
+        """
+        Return the ends of uncommitted records, at any isolation level, with the leader epochs.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class EndOffsets:
@@ -55,13 +65,15 @@ class EndOffsets:
     options: SourceOptions
     lookup: PartitionLookup
     sleep: Callable[[float], None] = time.sleep
+    _waiting: dict[TopicPartition, int] = field(default_factory=dict)
 
     def latest(self, start: StreamOffset) -> StreamOffset:
         """
         Return the latest offsets; retry if some are older than known ones (KAFKA-7703).
 
         Missing partitions and recreated topics are retried as well, and accepted only after the
-        last attempt.
+        last attempt. The end of a partition whose start lies beyond the last stable offset is the
+        start.
         """
         policy = self.options.fetch_offset_retry
         for _ in range(policy.attempts - 1):
@@ -89,8 +101,52 @@ class EndOffsets:
         assigned = self.lookup.assignment(self.options.strategy)
         offsets, epochs = self.lookup.log_ends(assigned.partitions)
         latest = StreamOffset(offsets, assigned.topic_ids, epochs=epochs)
+        latest = self._with_uncommitted(start, latest)
         self._require_newer(start, latest)
         return latest
+
+    def _with_uncommitted(self, start: StreamOffset, latest: StreamOffset) -> StreamOffset:
+        """
+        Return the latest offsets; those before the start are replaced by the start, or by the end
+        of uncommitted records if that is before the start, too.
+
+        The position of a reader of committed records is beyond the last stable offset if the query
+        read uncommitted records before, or started at offsets of such a reader.
+        """
+        # Invariant R9 (last stable offset).
+        if self.options.isolation_level == "read_uncommitted":
+            return latest
+        older = older_offsets(start, latest)
+        offsets, epochs = self.lookup.high_watermarks(sorted(older))
+        ends = {
+            tp: max(min(start.offsets[tp], end), latest.offsets[tp])
+            for tp, end in offsets.items()
+            # A broker with an older epoch than another one had has stale metadata.
+            if epochs.get(tp, NO_EPOCH) >= latest.epochs.get(tp, NO_EPOCH)
+        }
+        self._log_waiting({tp: latest.offsets[tp] for tp in older}, ends)
+        changed_epochs = {tp: epochs[tp] for tp in ends if tp in epochs}
+        return replace(
+            latest,
+            offsets={**latest.offsets, **ends},
+            epochs={**latest.epochs, **changed_epochs},
+        )
+
+    def _log_waiting(self, stable: Offsets, positions: Offsets) -> None:
+        """
+        Log each wait for a transaction once.
+        """
+        waiting = {tp: stable[tp] for tp in positions}
+        new = {tp: end for tp, end in waiting.items() if self._waiting.get(tp) != end}
+        self._waiting.clear()
+        self._waiting.update(waiting)
+        if new:
+            tp = min(new)
+            logger.warning(
+                "%s: the position lies beyond the last stable offset; %s waits at offset %d for "
+                "the end of a transaction that is open since offset %d or before",
+                *(format_partitions(new), tp, positions[tp], new[tp]),
+            )
 
     def _require_newer(self, start: StreamOffset, latest: StreamOffset) -> None:
         """
@@ -99,12 +155,13 @@ class EndOffsets:
         stale = older_epochs(start, latest)
         if stale:
             raise _stale_epoch_error(stale, start, latest)
+        if older_offsets(start, latest):
+            raise _StaleOffsetsError(latest)
         recreated = latest.recreated_topics(start)
-        for tp, offset in start.offsets.items():
-            is_older = latest.offsets.get(tp, offset) < offset
+        for tp in start.offsets:
             # The broker may have stale metadata: the next attempt goes to another one.
             is_missing = tp not in latest.offsets and matches(self.options.strategy, tp)
-            if is_older or is_missing or tp.topic in recreated:
+            if is_missing or tp.topic in recreated:
                 raise _StaleOffsetsError(latest)
 
     def limit_to_options(self, start: StreamOffset, latest: StreamOffset) -> StreamOffset:
@@ -155,6 +212,7 @@ class EndOffsets:
                 f"offsets are {_text(end.offsets)}. Start the query again"
             )
             raise OffsetsError("LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW", msg)
+        latest |= self._high_watermarks_of(older_offsets(end, StreamOffset(latest)))
         beyond = [tp for tp, offset in end.offsets.items() if offset > latest[tp]]
         if beyond:
             msg = (
@@ -168,6 +226,11 @@ class EndOffsets:
                 "TRIGGER_AVAILABLENOW",
                 msg,
             )
+
+    def _high_watermarks_of(self, tps: Iterable[TopicPartition]) -> Offsets:
+        if self.options.isolation_level == "read_uncommitted":
+            return {}
+        return self.lookup.high_watermarks(sorted(tps)).offsets
 
 
 def _floors(start: StreamOffset, latest: StreamOffset) -> Offsets:

@@ -170,7 +170,8 @@ class MicroBatchStream:
         self._has_planned_end = True
         start = self._with_identity(StreamOffset({}))
         initial = self._start_if_new()
-        self._latest = self._ends.latest(start)
+        # The query may be new: its end is not before its start then.
+        self._latest = self._ends.latest(initial or start)
         end = self._ends.limit_to_options(initial or start, self._latest)
         return replace(end, initial=initial, query=_next_batch(start)).to_json()
 
@@ -209,6 +210,7 @@ class MicroBatchStream:
         self._latest = self._latest_after(start_offset)
         self._has_planned_end = True
         self._data_loss.check_truncation(start_offset, self._latest)
+        self._data_loss.check_positions(start_offset, self._latest)
         latest = self._ends.limit_to_options(start_offset, self._latest)
         ends = self._admit(start_offset, latest) if limited and self.has_limits else latest.offsets
         if ends is None:

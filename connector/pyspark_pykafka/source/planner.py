@@ -265,6 +265,28 @@ def starting_new_partitions_at(
     return replace(start, offsets={**start.offsets, **added})
 
 
+def older_offsets(start: StreamOffset, end: StreamOffset) -> list[TopicPartition]:
+    """
+    Return the partitions that end before they start, without those of recreated topics.
+    """
+    recreated = end.recreated_topics(start)
+    return [
+        tp
+        for tp, offset in start.offsets.items()
+        if end.offsets.get(tp, offset) < offset and tp.topic not in recreated
+    ]
+
+
+def went_back(start: StreamOffset, end: StreamOffset) -> list[DataLoss]:
+    """
+    Return the losses of logs that end before their start offset.
+    """
+    return [
+        _went_back(tp, start.offsets[tp], end.offsets[tp])
+        for tp in sorted(older_offsets(start, end))
+    ]
+
+
 def _deleted(tps: Sequence[TopicPartition]) -> Iterable[DataLoss]:
     if tps:
         text = (

@@ -94,13 +94,19 @@ class AdminMetadata:
         """
         Return the offsets, retrying until every leader has responded or the timeout has passed.
         """
-        return self._list_offsets(times).offsets
+        return self._list_offsets(times, self._isolation).offsets
 
     def log_ends(self, tps: Iterable[TopicPartition]) -> LogEnds:
         """
         Return the end offsets and leader epochs, with retries as in :meth:`list_offsets`.
         """
-        return self._list_offsets(dict.fromkeys(tps, LATEST))
+        return self._list_offsets(dict.fromkeys(tps, LATEST), self._isolation)
+
+    def high_watermarks(self, tps: Iterable[TopicPartition]) -> LogEnds:
+        """
+        Return the ends of uncommitted records, with retries as in :meth:`list_offsets`.
+        """
+        return self._list_offsets(dict.fromkeys(tps, LATEST), IsolationLevel.READ_UNCOMMITTED)
 
     def offsets_for_leader_epochs(self, epochs: Mapping[TopicPartition, int]) -> Offsets:  # noqa: ARG002
         """
@@ -130,15 +136,21 @@ class AdminMetadata:
         except KafkaClientError as error:
             raise to_read_error(error) from error
 
-    def _list_offsets(self, times: Mapping[TopicPartition, int]) -> LogEnds:
+    def _list_offsets(
+        self, times: Mapping[TopicPartition, int], isolation: IsolationLevel
+    ) -> LogEnds:
         if not times:
             return LogEnds({}, {})
         deadline = self._admin.new_deadline()
         backoff = Backoff(_MIN_PAUSE, _MAX_PAUSE)
-        return retry_until(lambda: self._offsets_of_all(times, deadline), deadline, backoff)
+        return retry_until(
+            lambda: self._offsets_of_all(times, isolation, deadline), deadline, backoff
+        )
 
-    def _offsets_of_all(self, times: Mapping[TopicPartition, int], deadline: Deadline) -> LogEnds:
-        ends = self._request_offsets(times, deadline)
+    def _offsets_of_all(
+        self, times: Mapping[TopicPartition, int], isolation: IsolationLevel, deadline: Deadline
+    ) -> LogEnds:
+        ends = self._request_offsets(times, isolation, deadline)
         missing = [tp for tp, offset in ends.offsets.items() if offset == _NO_RESPONSE]
         if missing:
             # librdkafka 2.16 keeps sending requests to the old leader, thousands of times a second.
@@ -149,11 +161,13 @@ class AdminMetadata:
             raise BrokerUnavailableError(msg)
         return ends
 
-    def _request_offsets(self, times: Mapping[TopicPartition, int], deadline: Deadline) -> LogEnds:
+    def _request_offsets(
+        self, times: Mapping[TopicPartition, int], isolation: IsolationLevel, deadline: Deadline
+    ) -> LogEnds:
         positions = {Position(tp.topic, tp.partition): _spec(time) for tp, time in times.items()}
         results = self._call(
             lambda client, seconds: client.list_offsets(
-                positions, isolation_level=self._isolation, request_timeout=seconds
+                positions, isolation_level=isolation, request_timeout=seconds
             ),
             f"reading the offsets of {format_partitions(times)}",
             deadline,

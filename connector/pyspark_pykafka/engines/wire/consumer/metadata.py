@@ -126,9 +126,13 @@ class WireMetadata:
         """
         Return end offsets and leader epochs; retries as :meth:`list_offsets` does.
         """
-        latest = dict.fromkeys(tps, LATEST)
-        api = list_offsets_api(self._isolation)
-        return self._request_from_leaders(latest, ListOffsetsPartition, api)
+        return self._log_ends(tps, self._isolation)
+
+    def high_watermarks(self, tps: Iterable[TopicPartition]) -> LogEnds:
+        """
+        Return the ends of uncommitted records; retries as :meth:`list_offsets` does.
+        """
+        return self._log_ends(tps, ISOLATION["read_uncommitted"])
 
     def offsets_for_leader_epochs(self, epochs: Mapping[TopicPartition, int]) -> Offsets:
         """
@@ -139,6 +143,10 @@ class WireMetadata:
         return self._request_from_leaders(
             epochs, OffsetForLeaderPartition, LEADER_EPOCH_API
         ).offsets
+
+    def _log_ends(self, tps: Iterable[TopicPartition], isolation: int) -> LogEnds:
+        latest = dict.fromkeys(tps, LATEST)
+        return self._request_from_leaders(latest, ListOffsetsPartition, list_offsets_api(isolation))
 
     def _request_from_leaders(
         self,
