@@ -7,10 +7,11 @@ All fields of the schema are nullable; the report shows how often each of them h
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from pyspark_pykafka.formats.json_types import MAX_TYPE_DEPTH
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 MAX_FIELDS = 500
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
-_LONG = Decimal(1 << 63)
+_LONG = 1 << 63
 # Decimals with at most this many significant digits survive the conversion to double.
 _DOUBLE_DIGITS = 15
 _DECIMAL_DIGITS = 38
@@ -87,7 +88,7 @@ class JsonSample:
         """
         try:
             value = json.loads(
-                text.decode(), parse_float=_number, parse_int=_number, parse_constant=_reject
+                text.decode(), parse_float=_fraction, parse_int=_whole, parse_constant=_reject
             )
         except (ValueError, RecursionError) as cause:
             raise InvalidJsonError(str(cause)) from cause
@@ -95,7 +96,8 @@ class JsonSample:
 
     def observe(self, value: Any, depth: int) -> None:
         """
-        Add one parsed value; its numbers are Decimal objects.
+        Add one parsed value. Its numbers with a point or exponent are Decimal, or infinite if the
+        exponent exceeds what Decimal can hold.
         """
         kind = _kind(value)
         if kind in {"object", "array"} and depth > MAX_TYPE_DEPTH // 2:
@@ -149,15 +151,18 @@ class JsonSample:
         if not self.is_map and len(self.fields) > MAX_FIELDS:
             self._become_map()
 
-    def _observe_number(self, number: Decimal) -> None:
-        _, digits, exponent = number.as_tuple()
+    def _observe_number(self, number: float | Decimal) -> None:
+        # The decoder takes no number with a point or an exponent for a BIGINT, not even 1e3.
+        self.has_fraction |= not isinstance(number, int)
+        self.exceeds_long |= isinstance(number, int) and not -_LONG <= number < _LONG
+        if isinstance(number, float):
+            self.whole_digits = _DECIMAL_DIGITS + 1
+            return
+        _, digits, exponent = Decimal(number).as_tuple()
         assert isinstance(exponent, int)
-        self.has_fraction |= exponent != 0
         self.scale = max(self.scale, -exponent)
         self.whole_digits = max(self.whole_digits, len(digits) + exponent)
         self.digits = max(self.digits, len(digits))
-        # Only for integers: fractions are never compared, and may have huge exponents.
-        self.exceeds_long |= exponent == 0 and not -_LONG <= number < _LONG
 
     @property
     def ddl(self) -> str:
@@ -255,11 +260,24 @@ def _kind(value: Any) -> str:
     return "array" if isinstance(value, list) else "number"
 
 
-def _number(text: str) -> Decimal:
+def _whole(text: str) -> int:
+    _check_length(text)
+    return int(text)
+
+
+def _fraction(text: str) -> Decimal | float:
+    _check_length(text)
+    try:
+        return Decimal(text)
+    except InvalidOperation:
+        # The exponent has too many digits. A decoder of DOUBLE reads infinity or 0.
+        return math.inf
+
+
+def _check_length(text: str) -> None:
     if len(text) > _MAX_NUMBER_LENGTH:
         msg = f"a number of more than {_MAX_NUMBER_LENGTH} characters"
         raise ValueError(msg)
-    return Decimal(text)
 
 
 def _reject(text: str) -> NoReturn:

@@ -5,12 +5,16 @@ The schema that is inferred from a sample of JSON texts.
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pyspark_pykafka.formats.bad_records import BadRecordPolicy
+from pyspark_pykafka.formats.json_decoder import JsonColumn
 from pyspark_pykafka.formats.json_inference import MAX_FIELDS, InvalidJsonError, JsonSample
 
 
@@ -32,6 +36,10 @@ def sample(*texts: str) -> JsonSample:
         (["1234567890123.456789"], "DECIMAL(19,6)"),
         (["0.1234567890123456", "9007199254740993"], "DECIMAL(32,16)"),
         (["1e400"], "DOUBLE"),
+        (["1.700000123E9"], "DOUBLE"),
+        (["1e0", "7"], "DOUBLE"),
+        (["1e9999999999999999999"], "DOUBLE"),
+        (["0e-9999999999999999999", "12345678901234567"], "DOUBLE"),
         (["1e-400", "12345678901234567"], "DOUBLE"),
         (["true", "null"], "BOOLEAN"),
         (['"a"'], "STRING"),
@@ -116,6 +124,35 @@ def test_deep_texts() -> None:
 
     assert json_sample.ddl.count("ARRAY<") == 50
     assert "nested too deeply" in [*json_sample.report()][-1].note
+
+
+NUMBERS = st.builds(
+    "{}{}{}{}".format,
+    st.sampled_from(["", "-"]),
+    st.integers(0, 10**20).map(str) | st.sampled_from(["0", "1", "9223372036854775808", "9" * 39]),
+    st.just("") | st.text("0123456789", min_size=1, max_size=20).map(".{}".format),
+    st.just("") | st.sampled_from(["e0", "E9", "e+2", "E-7", "e40", "e-9999999999999999999"]),
+)
+
+
+@given(st.lists(NUMBERS, min_size=1, max_size=4))
+def test_numbers_of_the_sample_have_the_inferred_type(numbers: list[str]) -> None:
+    """
+    The decoder accepts each number of the sample as a value of the type that was inferred from it.
+    """
+    texts = [f'{{"a":{number}}}'.encode() for number in numbers]
+    ddl = sample(*numbers).ddl
+    decimal = re.fullmatch(r"DECIMAL\((\d+),(\d+)\)", ddl)
+    kind = (
+        pa.decimal128(*map(int, decimal.groups()))
+        if decimal
+        else {"BIGINT": pa.int64(), "DOUBLE": pa.float64()}[ddl]
+    )
+    column = JsonColumn("value", pa.struct([("a", kind)]), 1 << 20, BadRecordPolicy("null"))
+
+    column.decode(pa.array(texts, pa.binary()), 0, len(texts))
+
+    assert column.take_bad() == []
 
 
 JSON = st.recursive(
