@@ -193,7 +193,9 @@ class _Matching:
             self._reject(member, kind, path, DDL[columns_of(member)[0]])
             return None
         enum = self.schema.enum(member.type_name) if member.kind == ENUM else None
-        default = None if member.default is None else _encoded(member, member.default, enum)
+        # Of a oneof at most one member is set, and an absent one must not look like it.
+        has_default = member.default is not None and member.oneof < 0
+        default = _encoded(member, member.default or "", enum) if has_default else None
         return _plan(
             *(member, member.kind, number),
             oneof=member.oneof,
@@ -269,7 +271,8 @@ def _encoded(member: ProtobufField, text: str, enum: ProtobufEnum | None) -> byt
 
 def _encode(kind: int, text: str, enum: ProtobufEnum | None) -> bytes:
     if enum is not None:
-        return varint(next(number for number, symbol in enum.symbols if symbol == text))
+        symbols = (*enum.symbols, *enum.aliases)
+        return varint(next(number for number, symbol in symbols if symbol == text))
     if kind in {STRING, BYTES}:
         data = text.encode() if kind == STRING else _unescaped(text)
         return varint(len(data)) + data

@@ -475,6 +475,50 @@ def test_parts_and_defaults(record: bytes, changes: dict[str, Any]) -> None:
     assert decoded(nested(), record) == ([ABSENT | changes], [])
 
 
+@pytest.mark.parametrize(
+    ("record", "row"),
+    [
+        (b"", {"a": None, "b": None}),
+        (b"\x12\x01x", {"a": None, "b": "x"}),
+        (b"\x08\x07", {"a": 7, "b": None}),
+        (b"\x12\x01x\x08\x05", {"a": 5, "b": None}),
+    ],
+)
+def test_members_of_a_oneof_have_no_default(record: bytes, row: dict[str, Any]) -> None:
+    """
+    A member of a oneof that is not set is NULL, although proto2 gives it an explicit default: at
+    most one member has a value.
+    """
+    file = new_file("proto2")
+    order = file.message_type.add(name="Order")
+    order.oneof_decl.add(name="o")
+    order.field.add(
+        name="a", number=1, label=1, type=FIELD.TYPE_INT32, default_value="5", oneof_index=0
+    )
+    order.field.add(name="b", number=2, label=1, type=FIELD.TYPE_STRING, oneof_index=0)
+    kind = pa.struct([("a", pa.int32()), ("b", pa.string())])
+
+    assert decoded(Described(with_imports(file), "shop.Order", kind), record) == ([row], [])
+
+
+def test_a_default_may_be_an_alias() -> None:
+    """
+    A default names any symbol of its enum; its number's first symbol is the value.
+    """
+    file = new_file("proto2")
+    enum = file.enum_type.add(name="Aliased")
+    enum.options.allow_alias = True
+    for symbol, number in (("A", 0), ("B", 1), ("C", 1)):
+        enum.value.add(name=symbol, number=number)
+    order = file.message_type.add(name="Order")
+    order.field.add(
+        name="e", number=1, label=1, type=14, type_name=".shop.Aliased", default_value="C"
+    )
+    described = Described(with_imports(file), "shop.Order", pa.struct([("e", pa.string())]))
+
+    assert decoded(described, b"", b"\x08\x00") == ([{"e": "B"}, {"e": "A"}], [])
+
+
 def test_bad_bytes_deep_in_a_message() -> None:
     """
     The reason for bad bytes names the innermost field that they are in.
