@@ -67,6 +67,8 @@ class FakeRegistry:
     subjects: dict[str, list[int]] = field(default_factory=dict)
     #: The other contexts by name, such as ``.prod``, each with its own ids and subjects.
     contexts: dict[str, FakeRegistry] = field(default_factory=dict)
+    #: Subjects that were soft-deleted: the ids of their schemas remain.
+    deleted: set[str] = field(default_factory=set)
     #: Subjects that accept no further schema.
     closed: set[str] = field(default_factory=set)
     faults: deque[Fault] = field(default_factory=deque)
@@ -142,11 +144,19 @@ class FakeRegistry:
         parts = [unquote(part) for part in path.strip("/").split("/")]
         subject = parts[1] if parts[0] == "subjects" else (query or {}).get("subject", "")
         if (match := _QUALIFIED.fullmatch(subject)) is not None:
-            return self._respond_in_context(match, method, parts, body)
+            return self._respond_in_context(match, method, parts, body, query)
+        if parts[0] == "subjects" and subject in self.deleted:
+            shows_deleted = (query or {}).get("deleted") == "true"
+            return self._respond_by_path(method, parts, body) if shows_deleted else _NO_SUBJECT
         return self._respond_by_path(method, parts, body)
 
     def _respond_in_context(
-        self, subject: re.Match[str], method: str, parts: list[str], body: Any
+        self,
+        subject: re.Match[str],
+        method: str,
+        parts: list[str],
+        body: Any,
+        query: dict[str, str] | None,
     ) -> StatusAndBody:
         context, name = subject.groups()
         is_of_subject = parts[0] == "subjects"
@@ -154,7 +164,9 @@ class FakeRegistry:
             return _NO_SUBJECT if is_of_subject else _NO_SCHEMA
         inner = [parts[0], name, *parts[2:]] if is_of_subject else parts
         path = "/".join(quote(part, safe="") for part in inner)
-        status, document = self.contexts[context].respond(method, path, body)
+        status, document = self.contexts[context].respond(
+            method, path, body, {**(query or {}), "subject": ""}
+        )
         if "subject" in document:
             document = document | {"subject": subject[0]}
         return status, document

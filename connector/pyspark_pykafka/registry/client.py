@@ -310,7 +310,9 @@ class SchemaRegistry:
         """
         resource = f"{subject} version {version}"
         path = f"/subjects/{path_part(subject)}/versions/{version}"
-        document = self._request_object(Request("GET", with_query(path, format=form)), resource)
+        # As Confluent's clients do: after a soft delete, schemas that refer to it are still in use.
+        query = with_query(path, format=form, deleted="true")
+        document = self._request_object(Request("GET", query), resource)
         if not isinstance(document.get("schema"), str):
             msg = (
                 f"the schema registry's response for {resource} has no schema; check "

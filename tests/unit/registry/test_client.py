@@ -154,6 +154,20 @@ def test_references_are_resolved_in_order(registry: FakeRegistry) -> None:
     )
 
 
+def test_references_to_deleted_subjects(registry: FakeRegistry) -> None:
+    """
+    A schema is usable after the subject that it refers to was soft-deleted, as its records are.
+    """
+    registry.add("a", {"type": "record", "name": "A", "fields": []})
+    to_a = {"name": "A", "subject": "a", "version": 1}
+    number = registry.add("t-value", ["A", "null"], references=[to_a])
+    registry.deleted.add("a")
+
+    registered = client(registry.url).schema_by_id(number)
+
+    assert [name for name, _ in registered.imports] == ["A"]
+
+
 def test_references_in_a_circle(registry: FakeRegistry) -> None:
     """
     References in a circle are an error; they are not followed without end.
