@@ -35,7 +35,7 @@ PACKAGE = Path(pyspark_pykafka.__file__).parent
 #: The packages that Spark itself needs on each node for Python data sources.
 SPARK_NEEDS = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "python-dateutil", "pytz", "tzdata")
 #: The packages that docs/deploying.md packs with the connector.
-PACKED = ("confluent-kafka", "kafka-python", "crc32c", "cramjam", "kazoo")
+PACKED = ("confluent-kafka", "kafka-python", "crc32c", "cramjam", "kazoo", "javaproperties")
 RECORDS = 900
 
 
