@@ -40,7 +40,9 @@ cdef enum:
     W_CONSTANT = 14
     W_BRANCH = 15
     W_UNRESOLVED = 16
-    W_KINDS = 17
+    # Bytes without a length, which are the rest of the record.
+    W_REST = 17
+    W_KINDS = 18
 
 # The conversions, as avro_times.py numbers them.
 cdef enum:
@@ -184,6 +186,9 @@ cdef int skip(Parser* parser, Writer* writer) noexcept nogil:
         return OK
     if kind == W_BRANCH or kind == W_UNRESOLVED:
         return skip(parser, &writer.children[0])
+    if kind == W_REST:
+        parser.at = parser.end
+        return OK
     size = 4 if kind == W_FLOAT else 8 if kind == W_DOUBLE else writer.size
     if size > left(parser):
         return ended(parser)
@@ -253,6 +258,8 @@ cdef int decode(Parser* parser, Writer* writer) noexcept nogil:
         return decode_branch(parser, writer)
     if kind == W_UNRESOLVED:
         return skip_unresolved(parser, writer)
+    if kind == W_REST:
+        return decode_rest(parser, writer)
     return add_null(parser, node)
 
 
@@ -344,6 +351,12 @@ cdef inline int decode_string(Parser* parser, Node* node) noexcept nogil:
     cdef int status = read_size(parser, &size)
     if status:
         return status
+    return take_text(parser, node, start, size)
+
+
+cdef inline int take_text(
+    Parser* parser, Node* node, const uint8_t* start, int64_t size
+) noexcept nogil:
     parser.at += size
     if not is_utf8(parser.at - size, parser.at):
         return unfit(parser, node, start, BAD_UTF8)
@@ -353,14 +366,29 @@ cdef inline int decode_string(Parser* parser, Node* node) noexcept nogil:
 cdef int decode_bytes(Parser* parser, Writer* writer) noexcept nogil:
     cdef const uint8_t* start = parser.at
     cdef int64_t size = writer.size
-    cdef uint128 number
-    cdef int status = OK
+    cdef int status
     if writer.kind == W_BYTES:
         status = read_size(parser, &size)
         if status:
             return status
     elif size > left(parser):
         return ended(parser)
+    return take_bytes(parser, writer, start, size)
+
+
+cdef int decode_rest(Parser* parser, Writer* writer) noexcept nogil:
+    """
+    Take the rest of the record as bytes, or as the text that they are for a column of strings.
+    """
+    if writer.target.kind == STRING:
+        return take_text(parser, writer.target, parser.at, left(parser))
+    return take_bytes(parser, writer, parser.at, left(parser))
+
+
+cdef inline int take_bytes(
+    Parser* parser, Writer* writer, const uint8_t* start, int64_t size
+) noexcept nogil:
+    cdef uint128 number
     parser.at += size
     if writer.target.kind != DECIMAL:
         return add_bytes(parser, writer.target, parser.at - size, size)
@@ -513,7 +541,7 @@ cdef int build_writer(Writer* writer, object plan, Node* root) except -1:
     for i, child in enumerate(children):
         writer.child_count = i + 1
         build_writer(&writer.children[i], child, root)
-    if kind >= W_CONSTANT and (number < 0 or len(children) != 1):
+    if W_CONSTANT <= kind <= W_UNRESOLVED and (number < 0 or len(children) != 1):
         raise ValueError(f"a resolved value needs a column and a type: {plan[:4]}")
     return 0
 

@@ -807,8 +807,15 @@ cdef int avro_bytes(State* state, const Node* node, const Column* column, Py_ssi
         if size != node.size:
             return unfit(state, node, WRONG_SIZE)
         return put(state, at, size)
-    status = put_long(state, size)
+    status = put_length(state, node, size)
     return status if status else put(state, at, size)
+
+
+cdef inline int put_length(State* state, const Node* node, Py_ssize_t size) noexcept nogil:
+    """
+    Write the length of bytes, unless the plan has the size -1: then they are the whole value.
+    """
+    return OK if node.size < 0 else put_long(state, size)
 
 
 cdef int avro_decimal(State* state, const Node* node, int128 value) noexcept nogil:
@@ -828,7 +835,7 @@ cdef int avro_decimal(State* state, const Node* node, int128 value) noexcept nog
         bytes_count = node.size
         status = OK
     else:
-        status = put_long(state, bytes_count)
+        status = put_length(state, node, bytes_count)
     if status == OK:
         status = reserve(state, bytes_count)
     if status:

@@ -25,6 +25,8 @@ _DECIMAL_BYTES, _DECIMAL_FIXED, _MILLIS, _NANOS = range(9, 13)
 _RECORD, _ARRAY, _MAP, _MEMBERS, _CONSTANT = range(13, 18)
 
 _NO_COLUMN = -1
+# The compiled encoder's size for bytes whose length is not written.
+_WITHOUT_LENGTH = -1
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32())
 
 # The output for each column type. Avro's logical types are checked first.
@@ -50,6 +52,15 @@ def avro_plan(path: str, kind: pa.DataType, schema: AvroType) -> tuple[EncoderPl
     matching = _Matching([])
     plan = matching.plan(path, kind, 0, schema)
     return plan, matching.mistakes
+
+
+def registered_plan(path: str, kind: pa.DataType, schema: AvroType) -> EncoderPlan:
+    """
+    Return the plan that encodes a checked column as Confluent's Java serializer does: if the whole
+    value is bytes, they have no length.
+    """
+    plan, _ = avro_plan(path, kind, schema)
+    return replace(plan, size=_WITHOUT_LENGTH) if schema.kind == "bytes" else plan
 
 
 @dataclass(frozen=True, slots=True)

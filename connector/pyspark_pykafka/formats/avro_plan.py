@@ -27,7 +27,7 @@ KINDS = {
         [
             *("null", "boolean", "int", "long", "float", "double", "bytes", "string"),
             *("record", "enum", "array", "map", "union", "fixed"),
-            *("constant", "branch", "unresolved"),
+            *("constant", "branch", "unresolved", "rest"),
         ]
     )
 }

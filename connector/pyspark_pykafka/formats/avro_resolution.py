@@ -45,6 +45,26 @@ def resolved_plan(writer: AvroType, reader: AvroType, kind: pa.DataType) -> Writ
     return _plan(writer, reader, kind, 0)
 
 
+def registered_plan(writer: AvroType, reader: AvroType, kind: pa.DataType) -> WriterPlan:
+    """
+    Return the plan of :func:`resolved_plan` for values that Confluent's Java serializer writes: if
+    the whole value is bytes, they have no length.
+    """
+    plan = resolved_plan(writer, reader, kind)
+    return _without_length(plan) if writer.kind == "bytes" else plan
+
+
+def _without_length(plan: WriterPlan) -> WriterPlan:
+    """
+    Return the plan of bytes, which may be a branch of the reader's union or skipped, without their
+    length.
+    """
+    kind, number, conversion_code, size, inner, symbols = plan
+    if kind in {KINDS["bytes"], KINDS["string"]}:
+        kind = KINDS["rest"]
+    return kind, number, conversion_code, size, [_without_length(part) for part in inner], symbols
+
+
 def _plan(writer: AvroType, reader: AvroType, kind: pa.DataType, number: int) -> WriterPlan:
     if writer.kind == "union":
         branches = [_branch_plan(branch, reader, kind, number) for _, branch in writer.fields]

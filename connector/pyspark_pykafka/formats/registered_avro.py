@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from pyspark_pykafka.formats._avro import AvroDecoder
 from pyspark_pykafka.formats.avro_decoder import AvroColumn
-from pyspark_pykafka.formats.avro_resolution import resolved_plan
+from pyspark_pykafka.formats.avro_resolution import registered_plan
 from pyspark_pykafka.formats.avro_schema import parse_avro
 from pyspark_pykafka.formats.decoded_column import DecodedColumn
 from pyspark_pykafka.formats.json_types import plan
@@ -99,7 +99,7 @@ class RegisteredAvroColumn(DecodedColumn):
             writer = self._writers.find(self._names.name(key))
             if self._compares_names:
                 _check_name(writer, self._reader)
-            self._avro.add_schema(key, resolved_plan(writer, self._reader, self._type))
+            self._avro.add_schema(key, registered_plan(writer, self._reader, self._type))
         except UnusableSchemaError as reason:
             self._unusable[key] = str(reason)
             self._avro.add_schema(key, None)

@@ -51,6 +51,13 @@ class WrittenColumn(NamedTuple):
     message: str = ""
     schema_id: bytes = b""
 
+    @property
+    def is_registered(self) -> bool:
+        """
+        Whether the values or their headers have the id of a registered schema.
+        """
+        return bool(self.prefix or self.schema_id)
+
     def with_message(self, schema: ResolvedSchema) -> WrittenColumn:
         """
         Return the same column with the schema of a Protobuf message.

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -220,6 +221,54 @@ def test_renamed_record(registry: FakeRegistry) -> None:
     number = registry.add("orders-value", OLD | {"name": "OldOrder"})
     registry.add("orders-value", OLD)
     assert rows(formats(registry), [framed(number, b"\x02")]) == [({"id": 1}, None)]
+
+
+MONEY_SCHEMA = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+
+
+@pytest.mark.parametrize(
+    ("reader", "payload", "expected"),
+    [
+        ("bytes", b"\x04ab", b"\x04ab"),
+        ("bytes", b"", b""),
+        ("string", "é".encode(), "é"),
+        (["null", "bytes"], b"\x04ab", b"\x04ab"),
+        (["int", "bytes", "boolean"], b"a", {"member0": None, "member1": b"a", "member2": None}),
+        (MONEY_SCHEMA, b"\x04\xd2", Decimal("12.34")),
+    ],
+)
+def test_bytes_as_a_whole_value(
+    registry: FakeRegistry, reader: Any, payload: bytes, expected: Any
+) -> None:
+    """
+    A value whose schema is of the type bytes is the rest of the record, as Confluent's Java
+    serializer writes it: it has no length.
+    """
+    writer = reader if reader == MONEY_SCHEMA else "bytes"
+    number = registry.add("orders-value", json.dumps(writer))
+    registry.add("orders-value", json.dumps(reader))
+    guid: Headers = [("__value_schema_id", b"\1" + UUID(registry.guid(number)).bytes)]
+    values: list[bytes | None] = [framed(number, payload), payload]
+    assert rows(formats(registry), values, [[], guid]) == [(expected, None)] * 2
+
+
+def test_bytes_that_the_reader_cannot_hold(registry: FakeRegistry) -> None:
+    """
+    Bytes as a whole value are bad for a reader of another type, and other values stay.
+    """
+    old = registry.add("orders-value", json.dumps("bytes"))
+    new = registry.add("orders-value", json.dumps("int"))
+    (bad, reason), good = rows(formats(registry), [framed(old, b"\x04ab"), framed(new, b"\x04")])
+    assert (bad, good) == (None, (2, None))
+    assert "value must be INT, but is a value that does not match the reader's" in str(reason)
+
+
+def test_bytes_in_a_union_have_a_length(registry: FakeRegistry) -> None:
+    """
+    Only bytes as a whole value have no length: those in a union are in Avro's encoding.
+    """
+    number = registry.add("orders-value", ["null", "bytes"])
+    assert rows(formats(registry), [framed(number, b"\x02\x04ab")]) == [(b"ab", None)]
 
 
 def test_guid_in_a_header(registry: FakeRegistry) -> None:

@@ -17,7 +17,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
-from tests.support.schema_registry import FakeRegistry, running_registry
+from tests.support.schema_registry import FakeRegistry, framed, running_registry
 
 from pyspark_pykafka.errors import AuthenticationError, OptionsError, RecordError
 from pyspark_pykafka.formats import write_format as module
@@ -196,6 +196,48 @@ def test_schemas_are_registered(registry: FakeRegistry) -> None:
     assert row["key"] == b"\x00" + ids["orders-key"].to_bytes(4, "big") + b"\x02k"
     assert row["value"] == b"\x00" + ids["orders-value"].to_bytes(4, "big") + b"\x00\x02\x00\x02w"
     assert json.loads(registry.schemas[ids["orders-value"]]["schema"])["name"] == "topLevelRecord"
+
+
+@pytest.mark.parametrize("location", ["prefix", "header"])
+@pytest.mark.parametrize(
+    ("kind", "schema", "value", "payload"),
+    [
+        (pa.binary(), None, b"\x04ab", b"\x04ab"),
+        (pa.binary(), None, b"", b""),
+        (pa.string(), '"bytes"', "é", "é".encode()),
+        (
+            pa.decimal128(9, 2),
+            '{"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}',
+            Decimal("12.34"),
+            b"\x04\xd2",
+        ),
+        (pa.binary(), '["null", "bytes"]', b"ab", b"\x02\x04ab"),
+    ],
+)
+def test_bytes_as_a_whole_value(
+    registry: FakeRegistry,
+    location: str,
+    kind: pa.DataType,
+    schema: str | None,
+    value: Any,
+    payload: bytes,
+) -> None:
+    """
+    With a registry, a value of the type bytes is written without a length, as Confluent's Java
+    serializer does; without one, and in a union, it has the length of Avro's encoding.
+    """
+    options = {"valueFormat": "avro", **({} if schema is None else {"valueSchema": schema})}
+    columns = pa.schema([("value", kind)])
+    values = pa.record_batch([pa.array([value], kind)], names=["value"])
+
+    texts = []
+    for more in ({**registry.options(), "schemaIdLocation": location}, {}):
+        (part,) = RecordEncoder(prepared(options | more, columns), "orders").batches([values])
+        texts += part.column("value").to_pylist()
+
+    (number,) = registry.schemas
+    with_length = payload if schema == '["null", "bytes"]' else bytes([2 * len(payload)]) + payload
+    assert texts == [framed(number, payload) if location == "prefix" else payload, with_length]
 
 
 @pytest.mark.parametrize(
