@@ -5,6 +5,7 @@ A schema registry over real HTTP that implements Confluent's REST API, with inje
 from __future__ import annotations
 
 import base64
+import io
 import json
 import re
 import threading
@@ -41,7 +42,8 @@ class Fault:
     A fault of one request: it replaces the response, or happens before it.
 
     ``status`` and ``body`` replace those of the response, ``seconds`` delays it, ``cut`` sends half
-    of the body, and ``location`` is the target of a redirect.
+    of the body, and ``location`` is the target of a redirect. ``byte_seconds`` delays each byte of
+    the response, from the status line on.
     """
 
     status: int = 0
@@ -49,6 +51,7 @@ class Fault:
     cut: bool = False
     body: bytes | None = None
     location: str = ""
+    byte_seconds: float = 0
 
 
 @dataclass
@@ -76,6 +79,8 @@ class FakeRegistry:
     always: Fault | None = None
     requests: list[str] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    #: The number of responses whose status line and headers were sent.
+    heads_sent: int = 0
     url: str = ""
     _lock: Any = field(default_factory=threading.Lock)
     released: threading.Event = field(default_factory=threading.Event)
@@ -278,6 +283,8 @@ class _Handler(BaseHTTPRequestHandler):
         fault = registry.faults.popleft() if registry.faults else registry.always
         if fault is not None and fault.seconds:
             registry.released.wait(fault.seconds)
+        if fault is not None and fault.byte_seconds:
+            self.wfile: Any = _SlowWriter(self.wfile, fault.byte_seconds, registry.released)
         if fault is not None and (fault.status or fault.body is not None):
             self._send(fault.status or 200, fault.body or b"<html>failure</html>", fault)
             return
@@ -303,8 +310,27 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header("Location", fault.location)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
+        self.registry.heads_sent += 1
         self.wfile.write(body[: len(body) // 2] if fault is not None and fault.cut else body)
         self.close_connection = True
+
+
+class _SlowWriter(io.RawIOBase):
+    """
+    Writes each byte of a response after a pause.
+    """
+
+    def __init__(self, target: Any, seconds: float, released: threading.Event) -> None:
+        self._target, self._seconds, self._released = target, seconds, released
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any) -> int:
+        for byte in bytes(data):
+            self._released.wait(self._seconds)
+            self._target.write(bytes([byte]))
+        return len(data)
 
 
 class _Server(ThreadingHTTPServer):

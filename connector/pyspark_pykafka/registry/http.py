@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote, urljoin, urlsplit
 
 from pyspark_pykafka.errors import AuthenticationError, AuthorizationError, TlsError
+from pyspark_pykafka.registry.connection import BoundedConnection
 from pyspark_pykafka.registry.errors import RegistryUnavailableError, SchemaRegistryError
 
 if TYPE_CHECKING:
@@ -113,9 +114,12 @@ class HttpClient:
     def _round_trip(self, url: str, request: Request, deadline: Deadline) -> Response:
         seconds = self._options.request_timeout_ms / 1000
         limit = deadline.within(seconds)
-        connection = _connect(url, self._options, max(limit.remaining(), MIN_SECONDS))
+        limit = limit.extended(max(MIN_SECONDS - limit.remaining(), 0))
+        parts = urlsplit(url)
+        context = tls_context(self._options) if parts.scheme == "https" else None
+        connection = BoundedConnection(parts.hostname or "", parts.port, limit, context)
         try:
-            return _receive(_send(connection, url, request, self._headers()), connection, limit)
+            return _receive(_send(connection, url, request, self._headers()))
         except ssl.SSLCertVerificationError as cause:
             msg = (
                 f"the certificate of the schema registry {_server_url(url)} is not trusted: "
@@ -145,15 +149,6 @@ def _authorization(options: RegistryOptions) -> str:
     return ""
 
 
-def _connect(url: str, options: RegistryOptions, seconds: float) -> http.client.HTTPConnection:
-    parts = urlsplit(url)
-    host = parts.hostname or ""
-    if parts.scheme == "https":
-        context = tls_context(options)
-        return http.client.HTTPSConnection(host, parts.port, timeout=seconds, context=context)
-    return http.client.HTTPConnection(host, parts.port, timeout=seconds)
-
-
 def tls_context(options: RegistryOptions) -> ssl.SSLContext:
     """
     Return the TLS context for one connection. Files are read each time, since they may change.
@@ -176,7 +171,7 @@ def tls_context(options: RegistryOptions) -> ssl.SSLContext:
 
 
 def _send(
-    connection: http.client.HTTPConnection, url: str, request: Request, headers: dict[str, str]
+    connection: BoundedConnection, url: str, request: Request, headers: dict[str, str]
 ) -> http.client.HTTPResponse:
     parts = urlsplit(url)
     target = parts.path + (f"?{parts.query}" if parts.query else "")
@@ -187,11 +182,9 @@ def _send(
     return connection.getresponse()
 
 
-def _receive(
-    response: http.client.HTTPResponse, connection: http.client.HTTPConnection, limit: Deadline
-) -> Response:
+def _receive(response: http.client.HTTPResponse) -> Response:
     """
-    Read the body within the deadline and the size limit, even if it arrives byte by byte.
+    Read the body within the size limit.
     """
     body = bytearray()
     while chunk := response.read1(_CHUNK_BYTES):
@@ -199,10 +192,6 @@ def _receive(
         if len(body) > MAX_RESPONSE_BYTES:
             msg = f"its response has more than {MAX_RESPONSE_BYTES >> 20} MiB"
             raise http.client.HTTPException(msg)
-        if limit.expired:
-            raise TimeoutError("timed out")
-        if connection.sock is not None:
-            connection.sock.settimeout(max(limit.remaining(), MIN_SECONDS))
     if response.length:
         raise http.client.IncompleteRead(bytes(body), response.length)
     headers = {name.lower(): value for name, value in response.getheaders()}

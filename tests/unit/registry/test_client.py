@@ -7,12 +7,16 @@ from __future__ import annotations
 import json
 import os
 import pickle
+import socket
 import ssl
 import threading
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import pytest
 import trustme
+from tests.support.listening import listen
 from tests.support.schema_registry import FakeRegistry, Fault, running_registry
 
 from pyspark_pykafka.errors import AuthenticationError, TlsError
@@ -359,6 +363,57 @@ def test_slow_registry(registry: FakeRegistry) -> None:
         slow.always = Fault(seconds=60)
         schema_client = client(slow.url, registry.url, request_timeout_ms=200, timeout_ms=60_000)
         assert schema_client.schema_by_id(number).schema.text == INT
+
+
+def test_response_that_arrives_byte_by_byte(registry: FakeRegistry) -> None:
+    """
+    The limit of a request covers the whole response, also if each byte of its head comes in time.
+    """
+    number = registry.add("t-value", INT)
+    with running_registry() as slow:
+        slow.add("t-value", LONG)
+        slow.always = Fault(byte_seconds=0.05)
+        schema_client = client(slow.url, registry.url, request_timeout_ms=200, timeout_ms=60_000)
+        assert schema_client.schema_by_id(number).schema.text == INT
+        with pytest.raises(RegistryUnavailableError, match="timed out"):
+            client(slow.url, request_timeout_ms=200, timeout_ms=300).schema_by_id(number)
+        assert slow.heads_sent == 0
+
+
+def test_host_with_an_address_that_does_not_respond(
+    registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The limit of a request is divided among the addresses of a host, so a silent one leaves time for
+    the next one.
+    """
+    number = registry.add("t-value", INT)
+    port = urlsplit(registry.url).port
+    with silent_address() as silent:
+        found = [
+            (socket.AF_INET, socket.SOCK_STREAM, 6, "", address)
+            for address in (silent, ("127.0.0.1", port))
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        schema_client = client(f"http://registry:{port}", request_timeout_ms=1000, timeout_ms=1100)
+        assert schema_client.schema_by_id(number).schema.text == INT
+
+
+@contextmanager
+def silent_address() -> Iterator[tuple[str, int]]:
+    """
+    Yield an address that answers no attempt to connect, since its queue is full.
+    """
+    with listen(backlog=0) as listener, ExitStack() as clients:
+        address = listener.getsockname()
+        while True:
+            waiting = clients.enter_context(socket.socket())
+            waiting.settimeout(0.2)
+            try:
+                waiting.connect(address)
+            except TimeoutError:
+                yield address
+                return
 
 
 def test_huge_response(registry: FakeRegistry, monkeypatch: pytest.MonkeyPatch) -> None:
