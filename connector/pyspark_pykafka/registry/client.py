@@ -35,7 +35,7 @@ from pyspark_pykafka.registry.rest_api import (
     schema_body,
     with_query,
 )
-from pyspark_pykafka.registry.schemas import RegisteredSchema, Schema, SchemaReference
+from pyspark_pykafka.registry.schemas import RegisteredSchema, Schema
 from pyspark_pykafka.registry.transport import RegistryTransport
 
 if TYPE_CHECKING:
@@ -230,7 +230,7 @@ class SchemaRegistry:
         schema = Schema(
             document["schema"],
             read_kind(document.get("schemaType"), resource),
-            read_references(document),
+            read_references(document.get("references")),
         )
         return RegisteredSchema(
             schema,
@@ -246,10 +246,7 @@ class SchemaRegistry:
         listed = self._response(
             Request("GET", f"{path}/references"), resource, apicurio_url
         ).document
-        references = tuple(
-            SchemaReference(str(r["name"]), str(r["artifactId"]), read_number(r, "version"))
-            for r in (listed if isinstance(listed, list) else ())
-        )
+        references = read_references(listed if isinstance(listed, list) else (), "artifactId")
         schema = Schema(response.text, read_kind(kind, resource), references)
         return RegisteredSchema(schema, int(path.rpartition("/")[2]), imports=self._imports(schema))
 
@@ -322,7 +319,7 @@ class SchemaRegistry:
         return Schema(
             document["schema"],
             read_kind(document.get("schemaType"), resource),
-            read_references(document),
+            read_references(document.get("references")),
         )
 
 

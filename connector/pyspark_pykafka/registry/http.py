@@ -33,6 +33,7 @@ _MAX_REDIRECTS = 3
 # The retriable statuses besides server errors: request timeout, too early, too many requests.
 _TRANSIENT = frozenset({408, 425, 429})
 _CHUNK_BYTES = 1 << 16
+_MAX_URL_LENGTH = 200
 #: The minimum timeout of a request, however near the deadline is.
 MIN_SECONDS = 0.1
 
@@ -99,8 +100,8 @@ class HttpClient:
             response = self._round_trip(url, request, deadline)
             if response.status not in _REDIRECTS:
                 return _check_status(base, request, response)
-            target = urljoin(url, response.headers.get("location", ""))
-            if _origin(target) != _origin(url):
+            target, origin = _redirect_target(base, url, response)
+            if origin != _origin(url):
                 # Credentials must not go to a host that the user has not named.
                 msg = (
                     f"{_server_url(base)} redirects to another server, {_server_url(target)}; set "
@@ -221,6 +222,24 @@ def _check_status(base: str, request: Request, response: Response) -> Response:
         msg = f"{_server_url(base)}: its response is not JSON"
         raise RegistryUnavailableError(msg)
     return response
+
+
+def _redirect_target(base: str, url: str, response: Response) -> tuple[str, tuple[str, str, int]]:
+    """
+    Return the URL that a server redirects to, and its origin.
+
+    Raises :class:`SchemaRegistryError` if it is not a valid URL.
+    """
+    location = response.headers.get("location", "")
+    try:
+        target = urljoin(url, location)
+        return target, _origin(target)
+    except ValueError as cause:
+        msg = (
+            f"{_server_url(base)} redirects to '{location[:_MAX_URL_LENGTH]}', which is not a "
+            f"valid URL ({cause}); check the registry or its proxy"
+        )
+        raise SchemaRegistryError(msg, response.status) from cause
 
 
 def _origin(url: str) -> tuple[str, str, int]:

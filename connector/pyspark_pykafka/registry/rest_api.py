@@ -23,6 +23,9 @@ _NOT_FOUND = frozenset({40401, 40402, 40403})
 _REJECTED = frozenset({409, 42201, 42202, 42203})
 _KINDS = frozenset({"AVRO", "JSON", "PROTOBUF"})
 
+# At most the digits of 64 bits.
+_NUMBER = re.compile(r"[0-9]{1,19}")
+
 # The context before the name of a subject, as in ``:.prod:orders-value``.
 _CONTEXT = re.compile(r":\.[^:]*:")
 
@@ -121,16 +124,16 @@ def schema_body(schema: Schema) -> dict[str, Any]:
     return body
 
 
-def read_references(document: dict[str, Any]) -> tuple[SchemaReference, ...]:
+def read_references(listed: Any, subject: str = "subject") -> tuple[SchemaReference, ...]:
     """
-    Return the references in a response with a schema.
+    Return the references in a response; ``subject`` is the name of the field with the subject.
 
     Raises :class:`InvalidSchemaError` if they cannot be read.
     """
-    listed = document.get("references") or ()
     try:
         return tuple(
-            SchemaReference(str(r["name"]), str(r["subject"]), int(r["version"])) for r in listed
+            SchemaReference(str(r["name"]), str(r[subject]), int(r["version"]))
+            for r in listed or ()
         )
     except (KeyError, TypeError, ValueError) as cause:
         msg = "the schema registry's response has references that cannot be read"
@@ -144,7 +147,7 @@ def read_kind(name: Any, resource: str) -> Any:
     Raises :class:`InvalidSchemaError` for any other type.
     """
     kind = name or "AVRO"
-    if kind not in _KINDS:
+    if not isinstance(kind, str) or kind not in _KINDS:
         msg = f"the schema registry's schema of {resource} has the type {kind!s:.50}; it must be: "
         raise InvalidSchemaError(msg + ", ".join(sorted(_KINDS)))
     return kind
@@ -152,7 +155,8 @@ def read_kind(name: Any, resource: str) -> Any:
 
 def read_number(document: dict[str, Any], name: str) -> int:
     """
-    Return an integer field of a response, or -1 if it is missing or not an integer.
+    Return a field of a response that is a whole number from 0 on, also as text, or -1 if it is
+    missing or something else.
     """
     value = document.get(name)
-    return int(value) if isinstance(value, int | str) and str(value).isdigit() else -1
+    return int(value) if isinstance(value, int | str) and _NUMBER.fullmatch(str(value)) else -1

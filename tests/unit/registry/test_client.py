@@ -11,7 +11,7 @@ import socket
 import ssl
 import threading
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -25,6 +25,7 @@ from pyspark_pykafka.registry import client as client_module
 from pyspark_pykafka.registry.client import SchemaRegistry, schema_registry
 from pyspark_pykafka.registry.errors import (
     IncompatibleSchemaError,
+    InvalidSchemaError,
     RegistryUnavailableError,
     SchemaNotFoundError,
     SchemaRegistryError,
@@ -444,6 +445,61 @@ def test_redirect_to_another_server(registry: FakeRegistry) -> None:
         with pytest.raises(SchemaRegistryError, match="redirects to another server"):
             client(with_login.url, user_info=("me", "secret")).schema_by_id(1)
     assert registry.requests == []
+
+
+@pytest.mark.parametrize(
+    "location", ["http://127.0.0.1:999999/x", "http://[x/", "//[", "http://h:x/"]
+)
+def test_redirect_to_an_invalid_url(registry: FakeRegistry, location: str) -> None:
+    """
+    A redirect to an invalid URL is an error that names the registry and the URL.
+    """
+    registry.always = Fault(302, location=location)
+    with pytest.raises(SchemaRegistryError, match="which is not a valid URL") as caught:
+        client(registry.url).schema_by_id(1)
+    assert registry.url in str(caught.value)
+    assert location in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("document", "text"),
+    [
+        ({"schemaType": ["AVRO"]}, "of id 1 has the type"),
+        ({"schemaType": {}}, ""),
+        ({"schemaType": "XML"}, "of id 1 has the type XML"),
+        ({"references": 5}, "references that cannot be read"),
+        ({"references": [5]}, "references that cannot be read"),
+        ({"references": [{"name": "A", "subject": "a", "version": "²"}]}, "cannot be read"),
+        *(({name: "²"}, "") for name in ("id", "version")),
+        *(({name: "9" * 5000}, "") for name in ("id", "version")),
+    ],
+)
+def test_responses_of_another_form(
+    registry: FakeRegistry, document: dict[str, Any], text: str
+) -> None:
+    """
+    A response with values of other types is an error of the registry, or the values are missing.
+    """
+    registry.always = Fault(body=json.dumps({"schema": INT, **document}).encode())
+    if text:
+        with pytest.raises(InvalidSchemaError, match=text):
+            client(registry.url).schema_by_id(1)
+    else:
+        registered = client(registry.url).schema_by_id(1)
+        assert (registered.id, registered.version) == (-1, -1)
+
+
+@pytest.mark.parametrize("references", [[5], [{"name": "A"}]])
+def test_references_of_apicurio_of_another_form(registry: FakeRegistry, references: Any) -> None:
+    """
+    Apicurio's references that cannot be read are an error of the registry.
+    """
+    registry.faults.extend(
+        Fault(body=json.dumps(document).encode()) for document in (INT, references)
+    )
+    schema_client = client(f"{registry.url}/apis/registry/v2")
+    with pytest.raises(InvalidSchemaError, match="references that cannot be read"):
+        schema_client.schema_of_apicurio("globalIds", 1)
 
 
 def test_redirects_without_end(registry: FakeRegistry) -> None:
