@@ -85,6 +85,8 @@ cdef enum:
     P_REPEATED = 34
     P_PACKED = 35
     P_MAP = 36
+    # A union of Avro: each value is written as the first branch that can hold it.
+    A_CHOICE = 37
 
 # The values that a field of Protobuf omits, as protobuf_encoder_plan.py numbers them.
 cdef enum:
@@ -883,6 +885,21 @@ cdef int avro_members(State* state, const Node* node, Py_ssize_t row) noexcept n
     return put_long(state, node.null_branch)
 
 
+cdef int avro_choice(State* state, const Node* node, Py_ssize_t row) noexcept nogil:
+    """
+    Write a value that is not null as the first branch that can hold it.
+    """
+    cdef size_t used = state.used
+    cdef int status = UNFIT
+    cdef int i
+    for i in range(node.child_count):
+        state.used = used
+        status = avro_value(state, &node.children[i], row)
+        if status != UNFIT:
+            break
+    return status
+
+
 cdef int avro_simple(State* state, const Node* node, const Column* column, Py_ssize_t row) noexcept nogil:
     cdef int output = node.output
     cdef int64_t value
@@ -926,6 +943,8 @@ cdef int avro_value(State* state, const Node* node, Py_ssize_t row) noexcept nog
         return put_long(state, node.null_branch)
     if node.output == A_MEMBERS:
         return avro_members(state, node, row)
+    if node.output == A_CHOICE:
+        return avro_choice(state, node, row)
     if node.branch >= 0:
         status = put_long(state, node.branch)
         if status:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from itertools import takewhile
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 _BOOLEAN, _INTEGER, _FLOAT, _DOUBLE, _BYTES, _STRING, _ENUM, _FIXED = range(1, 9)
 _DECIMAL_BYTES, _DECIMAL_FIXED, _MILLIS, _NANOS = range(9, 13)
 _RECORD, _ARRAY, _MAP, _MEMBERS, _CONSTANT = range(13, 18)
+_CHOICE = 37
+# The outputs that cannot hold all values of a column of their type.
+_PARTIAL = {_STRING, _ENUM, _FIXED, _DECIMAL_BYTES, _DECIMAL_FIXED, _NANOS}
 
 _NO_COLUMN = -1
 # The compiled encoder's size for bytes whose length is not written.
@@ -150,9 +154,28 @@ class _Matching:
         return EncoderPlan(path, schema.kind, 0, _CONSTANT, _NO_COLUMN, text=text)
 
     def _union(self, path: str, kind: pa.DataType, column: int, schema: AvroType) -> EncoderPlan:
-        null = _null_branch(schema)
-        if pa.types.is_struct(kind) and _are_members(kind):
-            return self._members(path, kind, column, schema)
+        if not pa.types.is_struct(kind) or not _are_members(kind):
+            return self._branch(path, kind, column, schema)
+        # A read returns a struct of members for a union of several branches only. The struct may
+        # also be a record with fields of these names, as in the schema that is derived from it.
+        forms = [_Matching._branch, _Matching._members]
+        if len(schema.branches) > 1:
+            forms.reverse()
+        mistakes: list[list[str]] = []
+        for form in forms:
+            attempt = _Matching([])
+            plan = form(attempt, path, kind, column, schema)
+            if not attempt.mistakes:
+                return plan
+            mistakes.append(attempt.mistakes)
+        self.mistakes.extend(mistakes[0])
+        return plan
+
+    def _branch(self, path: str, kind: pa.DataType, column: int, schema: AvroType) -> EncoderPlan:
+        """
+        Return the plan for a column of the type of a branch, or of several ones.
+        """
+        fitting: list[EncoderPlan] = []
         branch_mistakes: list[str] = []
         for number, (_, branch) in enumerate(schema.fields):
             if branch.kind == "null":
@@ -160,11 +183,22 @@ class _Matching:
             attempt = _Matching([])
             plan = attempt.plan(path, kind, column, branch)
             if not attempt.mistakes:
-                return _in_union(plan, null, number)
+                fitting.append(_in_union(plan, NO_BRANCH, number))
             branch_mistakes += attempt.mistakes
-        mismatch = f"'{path}' is {spark_name(kind)}, but no branch of its union has that type"
-        self.mistakes.extend(branch_mistakes if len(schema.branches) == 1 else [mismatch])
-        return EncoderPlan(path, "union", kind_number(kind), _CONSTANT, _NO_COLUMN)
+        if not fitting:
+            mismatch = f"'{path}' is {spark_name(kind)}, but no branch of its union has that type"
+            self.mistakes.extend(branch_mistakes if len(schema.branches) == 1 else [mismatch])
+            return EncoderPlan(path, "union", kind_number(kind), _CONSTANT, _NO_COLUMN)
+        partial = list(takewhile(lambda plan: plan.output in _PARTIAL, fitting))
+        choices = fitting[: len(partial) + 1]
+        null = _null_branch(schema)
+        if len(choices) == 1:
+            return replace(choices[0], null_branch=null)
+        return EncoderPlan(
+            *(path, "union", kind_number(kind), _CHOICE, column),
+            null_branch=null,
+            children=tuple(choices),
+        )
 
     def _members(self, path: str, kind: pa.DataType, column: int, schema: AvroType) -> EncoderPlan:
         """

@@ -235,6 +235,108 @@ def test_unions_of_several_types() -> None:
     assert texts == encoded(schema, *({"u": v} for v in ("a", 5, None, None, True)))
 
 
+@pytest.mark.parametrize(
+    "member",
+    [
+        pa.struct([("member0", pa.int32()), ("member1", pa.string())]),
+        pa.struct([("member0", pa.struct([("member0", pa.int32())]))]),
+    ],
+)
+def test_unions_of_a_read_with_a_derived_schema(member: pa.DataType) -> None:
+    """
+    A column that a read of a union returns is written as the record that its derived schema has,
+    and is read back equal.
+    """
+    kind = pa.struct([("id", pa.int64()), ("u", member), ("all", pa.list_(member))])
+    schema = json.loads(avro_schema(kind))
+    assert mistakes(kind, schema) == []
+    one = pa.array([{}, None], member).to_pylist()
+    values = pa.array([{"id": 1, "u": u, "all": one} for u in one], kind)
+
+    actual, bad = decoded(schema, kind, *written(values, schema))
+
+    assert (actual, bad) == (values.to_pylist(), [])
+
+
+def test_record_with_the_fields_of_members_in_a_union() -> None:
+    """
+    A struct is written as the record that has its fields if it has not a member of each branch's
+    type.
+    """
+    inner = {
+        "type": "record",
+        "name": "Inner",
+        "fields": [{"name": "member0", "type": "int"}, {"name": "member1", "type": "string"}],
+    }
+    schema = record(("u", ["null", inner, "boolean"]))
+    pair = pa.struct([("member0", pa.int32()), ("member1", pa.string())])
+    members = pa.struct([("member0", pair), ("member1", pa.bool_())])
+    value = {"member0": 1, "member1": "x"}
+    for kind, field in ((pair, value), (members, {"member0": value})):
+        array = pa.array([{"u": field}], pa.struct([("u", kind)]))
+        assert written(array, schema) == encoded(schema, {"u": value})
+
+
+@pytest.mark.parametrize(
+    ("kind", "branches", "values"),
+    [
+        (
+            pa.string(),
+            ["null", {"type": "enum", "name": "E", "symbols": ["A", "B"]}, "string"],
+            ["A", "zz", "B", "", None],
+        ),
+        (
+            pa.string(),
+            [
+                {"type": "enum", "name": "E", "symbols": ["A"]},
+                {"type": "enum", "name": "F", "symbols": ["B"]},
+            ],
+            ["B", "A"],
+        ),
+        (
+            pa.binary(),
+            [{"type": "fixed", "name": "F", "size": 2}, "null", "bytes"],
+            [b"ab", b"a", b"", None],
+        ),
+    ],
+)
+def test_branch_that_can_hold_a_value(kind: pa.DataType, branches: Any, values: Any) -> None:
+    """
+    Each value is written as the first branch of the column's type that can hold it, as by fastavro.
+    """
+    schema = record(("u", branches))
+    array = pa.array([{"u": value} for value in values], pa.struct([("u", kind)]))
+
+    assert written(array, schema) == encoded(schema, *({"u": value} for value in values))
+
+
+def test_decimals_in_a_union() -> None:
+    """
+    A decimal is written as the first branch with enough digits.
+    """
+    branches = [
+        {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 2},
+        {"type": "fixed", "name": "D", "size": 4, "logicalType": "decimal", "precision": 9}
+        | {"scale": 2},
+    ]
+    values = [Decimal("1.23"), Decimal("1234567.89"), Decimal("-9.99")]
+    kind = pa.struct([("u", pa.decimal128(9, 2))])
+
+    assert written(pa.array([{"u": value} for value in values], kind), record(("u", branches))) == [
+        *(b"\x00\x02\x7b", b"\x02\x07\x5b\xcd\x15", b"\x00\x04\xfc\x19")
+    ]
+
+
+def test_value_that_no_branch_can_hold() -> None:
+    """
+    The error of a value that no branch can hold has the reason of the last branch.
+    """
+    fixed = [{"type": "fixed", "name": f"F{size}", "size": size} for size in (2, 4)]
+    assert field_error(pa.binary(), b"abc", fixed) == (
+        "value.f does not have the 4 bytes of the schema's fixed type"
+    )
+
+
 @pytest.mark.parametrize("null", [[], ["null"]])
 def test_two_members_of_a_union(null: list[str]) -> None:
     """
