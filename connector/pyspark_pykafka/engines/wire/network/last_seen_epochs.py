@@ -30,7 +30,7 @@ class LastSeenEpochs:
     def __init__(self) -> None:
         self._epochs: dict[tuple[Hashable, UUID], dict[int, int]] = {}
         self._ids: dict[tuple[Hashable, str], UUID] = {}
-        self._confirmed: dict[tuple[Hashable, UUID | str | None], None] = {}
+        self._confirmed: dict[tuple[Hashable, UUID], None] = {}
 
     def topic_id(self, cluster: Hashable, name: str) -> UUID | None:
         """
@@ -41,21 +41,22 @@ class LastSeenEpochs:
     def is_confirmed(self, cluster: Hashable, topic: TopicMetadata) -> bool:
         """
         Return whether a topic has been confirmed; true for brokers before 2.1, without epochs.
+
+        A topic of brokers from 2.1 to 2.7 never is: since no epochs are remembered for it, later
+        metadata of one broker alone could be stale.
         """
         if topic.error_code:
             return False
-        if topic.topic_id is None and all(
-            partition.leader_epoch < 0 for partition in topic.partitions
-        ):
-            return True
-        return (cluster, topic.topic_id or topic.name) in self._confirmed
+        if topic.topic_id is None:
+            return all(partition.leader_epoch < 0 for partition in topic.partitions)
+        return (cluster, topic.topic_id) in self._confirmed
 
     def confirm(self, cluster: Hashable, topic: TopicMetadata) -> None:
         """
-        Record that a second broker has described a topic, by the topic's name if it has no id.
+        Record that a second broker has described a topic with an id.
         """
-        if not topic.error_code:
-            self._confirmed[cluster, topic.topic_id or topic.name] = None
+        if not topic.error_code and topic.topic_id is not None:
+            self._confirmed[cluster, topic.topic_id] = None
             _evict_oldest(self._confirmed)
 
     def staleness(self, cluster: Hashable, topic: TopicMetadata) -> str | None:

@@ -234,6 +234,20 @@ def test_epochs_count_without_topic_ids() -> None:
     assert check.result().topics == [new]
 
 
+def test_a_topic_without_an_id_is_confirmed_each_time() -> None:
+    """
+    Its epochs are not remembered, since those of a recreated topic start again: one broker's later
+    metadata may be stale.
+    """
+    one = topic(4, topic_id=None)
+    later = FreshnessCheck("c", ("t",), confirmed_topics(one))
+    later.add(A, cluster_metadata(one))
+    was_settled = later.is_settled
+    later.add(B, cluster_metadata(one))
+
+    assert (was_settled, later.is_settled) == (False, True)
+
+
 def test_one_response_is_enough_without_epochs() -> None:
     """
     Responses of brokers before 2.1 cannot be compared.
