@@ -41,8 +41,8 @@ def confirm_log(
     # Imported here, since other reads do not need the other engine's connections.
     from pyspark_pykafka.engines.wire.consumer.metadata import WireMetadata
 
-    # Invariant R18 (no single broker).
-    backend = WireMetadata(kafka, isolation_level)
+    # Invariant R18 (no single broker): also in a worker that has read the topic before.
+    backend = WireMetadata(kafka, isolation_level, confirms_known_topics=True)
     leader = backend.leader_addresses([tp.topic]).get(tp)
     log_start = backend.list_offsets({tp: EARLIEST}).get(tp)
     log_end = backend.log_ends([tp]).offsets.get(tp)

@@ -55,13 +55,16 @@ class WireMetadata:
     Implements :class:`~pyspark_pykafka.engines.metadata_contract.MetadataBackend`.
 
     No later response corrects a plan, so two brokers describe each topic that this process has not
-    planned before (invariant R18).
+    planned before (invariant R18); with ``confirms_known_topics`` all others, too.
 
     Caches the leaders of the topics that were described last, for the offset requests that follow.
     """
 
-    def __init__(self, kafka: KafkaSettings, isolation_level: str) -> None:
+    def __init__(
+        self, kafka: KafkaSettings, isolation_level: str, *, confirms_known_topics: bool = False
+    ) -> None:
         self._kafka = kafka
+        self._confirms_known_topics = confirms_known_topics
         self._isolation = ISOLATION[isolation_level]
         self._matched: frozenset[str] = frozenset()
         self._described: set[str] = set()
@@ -193,7 +196,10 @@ class WireMetadata:
         response = self._retry(
             lambda cluster, attempt: _with_action(
                 lambda: cluster.metadata(
-                    names, attempt.limit, expected_topics=self._described.intersection(names)
+                    names,
+                    attempt.limit,
+                    expected_topics=self._described.intersection(names),
+                    confirms_known_topics=self._confirms_known_topics,
                 ),
                 action,
             )
@@ -223,7 +229,12 @@ class WireMetadata:
             action = _reading_partitions(partition_counts)
             names = partition_counts.keys()
             metadata = _with_action(
-                lambda: cluster.metadata(names, attempt.limit, min_partitions=partition_counts),
+                lambda: cluster.metadata(
+                    names,
+                    attempt.limit,
+                    min_partitions=partition_counts,
+                    confirms_known_topics=self._confirms_known_topics,
+                ),
                 action,
             )
             self._leaders.update(existing_topics(metadata, action))

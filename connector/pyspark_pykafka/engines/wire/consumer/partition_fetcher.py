@@ -253,6 +253,15 @@ class PartitionFetcher:
         self._leader(deadline)
         return self._list_watermarks(ISOLATION[self.isolation_level], deadline)
 
+    def confirmed_watermarks(self, deadline: Deadline) -> Watermarks:
+        """
+        Return as :meth:`watermarks` does, from a leader that two brokers confirm.
+        """
+        # Invariant R18 (no single broker): a worker that has read the topic before knows a leader,
+        # which answers even after another one has replaced it.
+        self.cluster.confirm_metadata(self.tp.topic, deadline)
+        return self.watermarks(deadline)
+
     def uncommitted_watermarks(self, deadline: Deadline) -> Watermarks:
         """
         Return the log start and the high watermark, at any isolation level.

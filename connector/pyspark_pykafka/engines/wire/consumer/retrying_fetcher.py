@@ -159,11 +159,13 @@ class RetryingFetcher:
 
     def planned_watermarks(self) -> Watermarks | None:
         """
-        Return as :meth:`watermarks` does, or None if the planned topic no longer exists.
+        Return as :meth:`watermarks` does, from a leader that two brokers confirm; or None if the
+        planned topic no longer exists.
         """
+        request = self.partition.confirmed_watermarks
         if self.partition.topic_id is None:
-            return self.watermarks()
-        return self._until_gone(self.partition.watermarks)
+            return self._read_watermarks(request)
+        return self._until_gone(request)
 
     def has_one_topic(self) -> bool:
         """

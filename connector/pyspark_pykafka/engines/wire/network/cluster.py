@@ -112,6 +112,15 @@ class Cluster:
         """
         return topic in self._leaders
 
+    def confirm_metadata(self, topic: str, deadline: Deadline) -> None:
+        """
+        Read the topic's metadata again, from two brokers: known leaders may have been replaced, and
+        a broker that is cut off from its controllers still believes that it leads.
+
+        Raises as :meth:`leader` does.
+        """
+        self._update_topic(topic, deadline, confirms_known_topics=True)
+
     def partitions(
         self, topic: str, deadline: Deadline, min_count: int = 0
     ) -> tuple[int, list[int]]:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         expected_topics: Collection[str]
         min_partitions: Mapping[str, int]
         is_relevant: Callable[[str], object]
+        confirms_known_topics: bool
 
 
 # Invariant R18 (no single broker).
@@ -60,6 +61,8 @@ class FreshnessCheck:
     is_relevant: Callable[[str], object] = lambda _: True
     #: Whether topics that this process has not confirmed need a second broker's response.
     confirms_new_topics: bool = True
+    #: Whether topics that this process has confirmed need one, too.
+    confirms_known_topics: bool = False
     responses: int = field(init=False, default=0)
     #: Brokers with older leader epochs, or fewer partitions, than others.
     behind: set[Address] = field(init=False, default_factory=set)
@@ -228,8 +231,7 @@ class FreshnessCheck:
         if not self.confirms_new_topics or len(self._brokers) == 1:
             return False
         lacks_votes = any(
-            not self.seen.is_confirmed(self.cluster, topic)
-            and self._votes[name, topic.topic_id] < _MIN_AGREEING
+            not self._is_confirmed(topic) and self._votes[name, topic.topic_id] < _MIN_AGREEING
             for name, topic in self._accepted.items()
             if name not in self._competing_ids
         )
@@ -238,6 +240,14 @@ class FreshnessCheck:
                 lacks_votes or any(map(self._is_tied, self._competing_ids))
             )
         return lacks_votes or (self.requested is None and not self.expected_topics)
+
+    def _is_confirmed(self, topic: TopicMetadata) -> bool:
+        """
+        Return whether a topic needs no second response; brokers without epochs cannot be compared.
+        """
+        if self.confirms_known_topics and any(p.leader_epoch >= 0 for p in topic.partitions):
+            return False
+        return self.seen.is_confirmed(self.cluster, topic)
 
     def _is_tied(self, name: str) -> bool:
         """

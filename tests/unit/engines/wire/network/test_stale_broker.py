@@ -228,6 +228,28 @@ def test_a_task_reads_to_the_new_leaders_end(engine: str, nodes: tuple[int, ...]
     assert offsets_read(OffsetRange(P0, EARLIEST, LATEST), engine, nodes) == list(range(200))
 
 
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+def test_a_worker_that_is_used_again_reads_to_the_new_leaders_end(engine: str) -> None:
+    """
+    A worker keeps the leader of a topic that it has read; a later task that resolves ``latest``
+    confirms it.
+    """
+    with StubCluster(StaleLog(brokers=3, topics={"t": 1}, high_watermark=200)) as stubs:
+        task = settings(bootstrap(stubs, STALE, 1, 2), engine, schema=VALUES)
+        latest = OffsetRange(P0, EARLIEST, LATEST)
+
+        def read() -> list[int]:
+            batches = fetch(latest, task)
+            return [offset for batch in batches for offset in batch["offset"].to_pylist()]
+
+        # Until its session expires, a leader that is cut off is the only one.
+        stubs.set(stale=(0, 1, 2))
+        before = read()
+        stubs.set(stale=(STALE,))
+
+        assert (before, read()) == (list(range(100)), list(range(200)))
+
+
 @pytest.mark.parametrize("fail", [True, False])
 def test_clients_of_librdkafka_that_find_the_stale_leader(
     monkeypatch: pytest.MonkeyPatch, *, fail: bool
