@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import random
     from collections.abc import Callable
 
+    from tests.simulation.kafka.releases import Release
     from tests.simulation.kafka.settings import Schedule
 
 
@@ -43,6 +44,19 @@ class SimulatedCluster(Faults):
     @property
     def node_ids(self) -> list[int]:
         return list(self._world.nodes)
+
+    @property
+    def release(self) -> Release:
+        """
+        The release of Kafka that all brokers have.
+        """
+        return self._world.settings.release
+
+    def max_version(self, api_key: int) -> int:
+        """
+        Return the highest version of an API that the brokers support, -1 for none.
+        """
+        return wire.versions_of(self.release, api_key)[1]
 
     def address(self, node_id: int) -> tuple[str, int]:
         return self._world.settings.address(node_id)

@@ -7,6 +7,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from tests.simulation.kafka.releases import NEWEST, Release
+
 if TYPE_CHECKING:
     import random
     from collections.abc import Callable, Mapping
@@ -41,6 +43,7 @@ class ClusterSettings:
     Settings named as Kafka's where Kafka has them, and the durations of internal steps.
     """
 
+    release: Release = NEWEST
     replication_factor: int = 3
     #: None: all replicas but one, and at least one.
     min_insync_replicas: int | None = None

@@ -59,6 +59,14 @@ class Truth:
     def replicas(self, topic: str, partition: int) -> tuple[int, ...]:
         return self._state(topic, partition).replicas
 
+    def is_known_everywhere(self, topic: str, partitions: int) -> bool:
+        """
+        Return whether the metadata of every running broker has so many partitions of a topic.
+        """
+        images = [node.image for node in self._world.nodes.values() if node.image is not None]
+        last = Partition(topic, partitions - 1)
+        return all(image.find(last) is not None for image in images)
+
     def _state(self, topic: str, partition: int) -> PartitionState:
         state = self._world.controller.image.find(Partition(topic, partition))
         assert state is not None, f"{topic}-{partition} does not exist"
@@ -138,7 +146,9 @@ class Truth:
         state = self._state(topic, partition)
         nodes = state.isr if state.leader == NO_LEADER else (state.leader,)
         candidates = (self._world.nodes[n].replicas.get(Partition(topic, partition)) for n in nodes)
-        replicas = [replica for replica in candidates if replica is not None]
+        topic_id = self._world.controller.image.topics[topic].topic_id
+        # A node that is cut off may have a replica of a former topic of that name.
+        replicas = [r for r in candidates if r is not None and r.topic_id == topic_id]
         if not replicas:
             # None of the nodes has heard of a new topic.
             return Replica(self._world.nodes[nodes[0]], Partition(topic, partition))

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.simulation.kafka.node import Node, Reply
+    from tests.simulation.kafka.releases import Release
 
 API_VERSIONS, PRODUCE = 18, 0
 _HEADER, _INT32 = struct.Struct(">hhih"), struct.Struct(">i")
@@ -81,6 +82,15 @@ _ABOUT_METADATA = {MetadataRequest.API_KEY, FindCoordinatorRequest.API_KEY}
 _RANGES = {API_VERSIONS: (0, 4), **{key: api.versions for key, api in APIS.items()}}
 
 
+def versions_of(release: Release, api_key: int) -> tuple[int, int]:
+    """
+    Return the lowest and the highest version of an API in a release; (0, -1) if it has none.
+    """
+    lowest, newest = _RANGES.get(api_key, (0, -1))
+    highest = min(newest, release.max_versions.get(api_key, newest))
+    return (lowest, highest) if highest >= lowest else (0, -1)
+
+
 def read_header(frame: bytes) -> Header:
     key, version, correlation, length = _HEADER.unpack_from(frame)
     size = _HEADER.size + max(length, 0)
@@ -111,12 +121,14 @@ def handle(node: Node, frame: bytes, reply: Reply) -> None:
     header = read_header(frame)
     correlation = _INT32.pack(header.correlation_id)
     if header.api_key == API_VERSIONS:
-        reply(correlation + _api_versions(header.version, node.throttle_ms))
+        release = node.world.settings.release
+        reply(correlation + _api_versions(release, header.version, node.throttle_ms))
         return
-    api = APIS.get(header.api_key)
-    if api is None or not api.versions[0] <= header.version <= api.versions[1]:
+    lowest, highest = versions_of(node.world.settings.release, header.api_key)
+    if not lowest <= header.version <= highest:
         reply(None)
         return
+    api = APIS[header.api_key]
     body, key = frame[header.size :], None
     if header.api_key in _ABOUT_METADATA:
         # Clients request the same metadata repeatedly.
@@ -163,11 +175,13 @@ def _encode(response: Any, version: int) -> bytes:
 
 
 @lru_cache(maxsize=100)
-def _api_versions(version: int, throttle_ms: int) -> bytes:
-    is_supported = version <= _RANGES[API_VERSIONS][1]
+def _api_versions(release: Release, version: int, throttle_ms: int) -> bytes:
+    is_supported = version <= versions_of(release, API_VERSIONS)[1]
+    ranges = [(key, *versions_of(release, key)) for key in sorted(_RANGES)]
     keys = [
         ApiVersionsResponse.ApiVersion(api_key=key, min_version=low, max_version=high)
-        for key, (low, high) in sorted(_RANGES.items())
+        for key, low, high in ranges
+        if high >= low
     ]
     error = Code.NONE if is_supported else Code.UNSUPPORTED_VERSION
     response = ApiVersionsResponse(error_code=error, api_keys=keys, throttle_time_ms=throttle_ms)

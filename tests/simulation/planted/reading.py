@@ -168,6 +168,43 @@ def ignorance_is_a_confirmation(connector: Connector) -> list[Any]:
     return [patch.object(check, "needs_second_response", property(needs_second_response))]
 
 
+def worker_keeps_its_leader(connector: Connector) -> list[Any]:
+    """
+    A worker that is used again lists the end of a log at the leader that it has read from before.
+    """
+    fetcher = connector.module(f"{_WIRE}.consumer.partition_fetcher").PartitionFetcher
+    return [patch.object(fetcher, "confirmed_watermarks", fetcher.watermarks)]
+
+
+def ranges_have_no_topic_id(connector: Connector) -> list[Any]:
+    """
+    The ranges of a batch read are those of any topic of the name.
+    """
+    module = connector.module("spark.batch_reader")
+    original = module.plan_batch
+
+    def plan_batch(*arguments: Any, **_: Any) -> Any:
+        return original(*arguments, topic_ids={})
+
+    return [patch.object(module, "plan_batch", plan_batch)]
+
+
+def names_are_not_compared(connector: Connector) -> list[Any]:
+    """
+    Records that are fetched by the topic's name count as those of the planned topic.
+    """
+    fetcher = connector.module(f"{_WIRE}.consumer.retrying_fetcher").RetryingFetcher
+    return [patch.object(fetcher, "has_one_topic", lambda _: True)]
+
+
+def added_partitions_are_not_read(connector: Connector) -> list[Any]:
+    """
+    A view that was planned before partitions were added is read without them.
+    """
+    module = connector.module("spark.batch_reader")
+    return [patch.object(module, "with_last_range", lambda ranges, *_: ranges)]
+
+
 def memory_is_reused(connector: Connector) -> list[Any]:
     """
     All responses of a connection share memory, and the next one is received before one is decoded.
@@ -216,6 +253,10 @@ FAULTS = {
     ),
     "one-broker-plans": Fault("batch", "lost", one_broker_plans),
     "ignorance-is-a-confirmation": Fault("batch", "lost", ignorance_is_a_confirmation),
+    "worker-keeps-its-leader": Fault("batch", "lost", worker_keeps_its_leader),
+    "ranges-have-no-topic-id": Fault("batch", "mixed topics", ranges_have_no_topic_id),
+    "names-are-not-compared": Fault("batch", "mixed topics", names_are_not_compared),
+    "added-partitions-are-not-read": Fault("batch", "lost", added_partitions_are_not_read),
     "memory-is-reused": Fault("source", "CORRUPT", memory_is_reused),
     "truncation-is-not-checked": Fault("changing-log", "lost", truncation_is_not_checked),
     "losses-are-not-reported": Fault("changing-log", "lost", losses_are_not_reported),

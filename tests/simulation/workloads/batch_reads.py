@@ -4,44 +4,65 @@ Batch reads, one after another.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock, patch
 
 from tests.simulation.spark.endpoints import rows_of
 from tests.simulation.workloads.history import FAULT_SECONDS
 from tests.simulation.workloads.options import read_options
-from tests.simulation.workloads.topics import INPUT
+from tests.simulation.workloads.topics import INPUT, RECREATION
 
 from pyspark_pykafka.verify.checker import check_rows
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from tests.simulation.kernel.world import Task
+    from tests.simulation.kernel.world import Process, Task
     from tests.simulation.spark.endpoints import Row
+    from tests.simulation.workloads.changing_log import Change
     from tests.simulation.workloads.history import History
 
     from pyspark_pykafka.verify.checker import Verdict
+
+_MAX_PAUSE_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Start:
+    """
+    The topic at the start of a read: its number, None if there is none, and the ends of its
+    partitions' visible records.
+    """
+
+    topic: int | None
+    visible: Mapping[int, int]
 
 
 class BatchReads:
     """
     One batch read after another, in new processes.
+
+    If the topic changes, some views are used several times: Spark plans them once (from 4.1 on).
     """
 
-    def __init__(self, history: History, partitions: int, isolation: str) -> None:
-        self._history = history
-        self._partitions = partitions
+    def __init__(self, change: Change, isolation: str) -> None:
+        self._change = change
+        self._history: History = change.history
         self._isolation = isolation
-        self._results: list[tuple[dict[int, int], list[Row]]] = []
+        self._results: list[tuple[_Start, list[Row]]] = []
         self._task: Task | None = None
+        self._uses_left = 0
 
     @property
     def is_idle(self) -> bool:
         """
-        Whether no read is running.
+        Whether no read is running, and no view is to be used again.
         """
-        return self._task is None or self._task.is_done
+        is_done = self._task is None or self._task.is_done
+        if is_done and self._task is not None and self._task.error is not None:
+            self._uses_left = 0
+        return is_done and not self._uses_left
 
     def start(self) -> None:
         """
@@ -49,34 +70,64 @@ class BatchReads:
         """
         history = self._history
         if self.is_idle and history.world.elapsed < FAULT_SECONDS:
-            visible = {number: self._visible_end(number) for number in range(self._partitions)}
+            start = self._start()
             options = read_options(history, self._isolation)
+            if self._change.kind == RECREATION:
+                # Each range of a former topic takes this long, one after another.
+                options["kafkaConsumer.pollTimeoutMs"] = "5000"
             process = history.connector.process("batch")
-            self._task = process.spawn("read", lambda: self._read(options, visible))
+            self._task = process.spawn("read", lambda: self._read(process, options, start))
         if history.world.elapsed < FAULT_SECONDS:
             history.world.call_later(history.draw.expovariate(1.0), self.start)
 
-    def check(self, verdict: Verdict, truth: Mapping[Any, Any]) -> None:
+    def check(self, verdict: Verdict, last_topic: Mapping[Any, Any]) -> None:
         """
         Compare each read with the logs, up to the offsets that were visible when it started.
+
+        ``last_topic`` has the records of the topic that exists at the end.
         """
-        for visible, rows in self._results:
+        topics = [*self._change.former, last_topic]
+        for start, rows in self._results:
+            sources = [topic for topic in topics if _has_rows(topic, rows)]
+            # The ranges of a former topic are skipped without failOnDataLoss.
+            verdict.records += len(rows) or bool(self._change.former)
+            if not sources:
+                verdict.add("mixed topics", [(row.partition, row.offset) for row in rows])
+                continue
             committed_only = self._isolation == "read_committed"
-            check_rows(verdict, truth, [rows], committed_only=committed_only)
-            positions = {(row.partition, row.offset) for row in rows}
-            verdict.records += len(rows)
-            expected_states = {"committed"} if committed_only else {"committed", "aborted", "open"}
-            verdict.add(
-                "lost",
-                [
-                    (partition, record.offset)
-                    for (_, partition), records in truth.items()
-                    for record in records
-                    if record.offset < visible.get(partition, 0)
-                    and record.state in expected_states
-                    and (partition, record.offset) not in positions
-                ],
-            )
+            check_rows(verdict, sources[0], [rows], committed_only=committed_only)
+            if start.topic is not None:
+                verdict.add("lost", self._missing(topics[start.topic], start, rows))
+
+    def _missing(
+        self, topic: Mapping[Any, Any], start: _Start, rows: Sequence[Row]
+    ) -> list[tuple[int, int]]:
+        committed_only = self._isolation == "read_committed"
+        states = {"committed"} if committed_only else {"committed", "aborted", "open"}
+        positions = {(row.partition, row.offset) for row in rows}
+        return [
+            (partition, record.offset)
+            for (_, partition), records in topic.items()
+            for record in records
+            if record.offset < start.visible.get(partition, 0)
+            and record.state in states
+            and (partition, record.offset) not in positions
+        ]
+
+    def _start(self, planned_partitions: int = 0) -> _Start:
+        """
+        Return the start of a read; a view has a plan already.
+
+        Partitions that were added since are expected if no broker could hide them from a process
+        that has confirmed the topic.
+        """
+        cluster, partitions = self._history.cluster, self._change.partitions
+        if not cluster.has_topic(INPUT):
+            return _Start(None, {})
+        if planned_partitions and not cluster.is_known_everywhere(INPUT, partitions):
+            partitions = planned_partitions
+        visible = {number: self._visible_end(number) for number in range(partitions)}
+        return _Start(len(self._change.former), visible)
 
     def _visible_end(self, partition: int) -> int:
         cluster = self._history.cluster
@@ -84,21 +135,78 @@ class BatchReads:
             return cluster.last_stable_offset(INPUT, partition)
         return cluster.high_watermark(INPUT, partition)
 
-    def _read(self, options: dict[str, str], visible: dict[int, int]) -> None:
+    def _read(self, process: Process, options: dict[str, str], start: _Start) -> None:
         """
-        Read all records; if one broker alone responds, and a warning says so, some may be missing.
+        Plan a read of all records, and read them.
         """
-        warned = Mock()
+        history = self._history
+        source = history.connector.source(options)
+        reader = source.reader(source.schema())
+        with self._warnings() as warned:
+            planned = reader.partitions()
+            self._add_rows(start, reader, planned, warned)
+        if self._change.kind:
+            self._uses_left = history.draw.choice((0, 1, 2))
+            first = _Start(None, {}) if warned.called else start
+            self._use_later(process, first, reader, planned)
+
+    def _use_later(self, process: Process, first: _Start, reader: Any, planned: list[Any]) -> None:
+        """
+        Use the plan again after a while, in the same process or another one.
+
+        If the topic was recreated since the first use, the view would have to be loaded again.
+        """
+        history = self._history
+
+        def use() -> None:
+            start = self._start(len(first.visible))
+            if start.topic != first.topic:
+                start = _Start(None, {})
+            with self._warnings() as warned:
+                self._add_rows(start, reader, planned, warned)
+            self._uses_left -= 1
+            self._use_later(later_process, first, reader, planned)
+
+        def begin() -> None:
+            self._task = later_process.spawn("read", use)
+
+        later_process = process
+        if self._uses_left and history.draw.random() < 0.5:
+            later_process = history.connector.process("batch")
+
+        if self._uses_left:
+            history.world.call_later(history.draw.uniform(0.0, _MAX_PAUSE_SECONDS), begin)
+
+    def _warnings(self) -> Any:
         metadata_reader = self._history.connector.module(
             "engines.wire.network.metadata_reader"
         ).MetadataReader
-        source = self._history.connector.source(options)
-        with patch.object(metadata_reader, "_warn_of_one_broker", warned):
-            reader = source.reader(source.schema())
-            rows = [
-                row
-                for partition in reader.partitions()
-                for batch in rows_of(reader.read(partition))
-                for row in batch
-            ]
-        self._results.append(({} if warned.called else visible, rows))
+        return patch.object(metadata_reader, "_warn_of_one_broker", Mock())
+
+    def _add_rows(self, start: _Start, reader: Any, planned: list[Any], warned: Mock) -> None:
+        """
+        Read the rows of a plan.
+
+        If one broker alone responds, and a warning says so, some may be missing; if the topic is
+        recreated meanwhile, they may be those of either topic.
+        """
+        rows = [
+            row
+            for partition in planned
+            for batch in rows_of(reader.read(partition))
+            for row in batch
+        ]
+        has_changed = self._start().topic != start.topic
+        if warned.called or has_changed:
+            start = _Start(None, {})
+        self._results.append((start, rows))
+
+
+def _has_rows(topic: Mapping[Any, Sequence[Any]], rows: Sequence[Row]) -> bool:
+    """
+    Return whether all rows are records of a topic; each value is written once.
+    """
+    values = {
+        (*tp, record.offset): record.value for tp, records in topic.items() for record in records
+    }
+    return all(values.get((row.topic, row.partition, row.offset)) == row.value for row in rows)

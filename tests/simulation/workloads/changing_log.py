@@ -17,6 +17,8 @@ from tests.simulation.workloads.nemesis import Nemesis
 from tests.simulation.workloads.options import read_options
 from tests.simulation.workloads.topics import (
     INPUT,
+    PARTITIONS,
+    RECREATION,
     check_progress,
     fill,
     have_ended,
@@ -33,8 +35,7 @@ if TYPE_CHECKING:
     from tests.simulation.spark.endpoints import Row
     from tests.simulation.workloads.producers import PlainProducer
 
-RETENTION, COMPACTION, UNCLEAN, PARTITIONS = "retention", "compaction", "unclean", "partitions"
-RECREATION = "recreation"
+RETENTION, COMPACTION, UNCLEAN = "retention", "compaction", "unclean"
 _KINDS = (RETENTION, COMPACTION, UNCLEAN, PARTITIONS, RECREATION)
 _MAX_PARTITIONS = 6
 _IDS = "@topicIds"
@@ -66,8 +67,7 @@ def changing_log(seed: int, *, is_traced: bool = False) -> tuple[Verdict, Histor
         )
         own = {change.kind: change.happen}
         nemesis = Nemesis(history, [supervisor], [(INPUT, change.partitions)], READ_FAULTS, own=own)
-        for _ in range(history.draw.randint(1, 4)):
-            history.world.call_later(history.draw.uniform(1.0, FAULT_SECONDS), change.happen)
+        change.happen_later()
         history.world.call_later(FAULT_SECONDS, lambda: stop(change.producers))
         outcome = _Outcome(change, supervisor, fails=options["failOnDataLoss"] == "true")
         history.run(nemesis, outcome.is_reached)
@@ -82,7 +82,7 @@ def changing_log(seed: int, *, is_traced: bool = False) -> tuple[Verdict, Histor
 class Change:
     """
     The changes of the log; ``deleted`` holds each partition's offset before which records were
-    removed.
+    removed. Without a ``kind`` nothing happens.
     """
 
     history: History
@@ -95,6 +95,14 @@ class Change:
 
     def __post_init__(self) -> None:
         self.partitions = self.history.draw.choice((1, 3))
+
+    def happen_later(self) -> None:
+        """
+        Let the log change one to four times, at random times before the faults end.
+        """
+        history = self.history
+        for _ in range(history.draw.randint(1, 4)):
+            history.world.call_later(history.draw.uniform(1.0, FAULT_SECONDS), self.happen)
 
     def happen(self) -> None:
         """

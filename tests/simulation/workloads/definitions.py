@@ -11,16 +11,28 @@ from tests.simulation.spark.query import Definition
 from tests.simulation.spark.shapes import DIRECT, shapes
 from tests.simulation.workloads.batch_reads import BatchReads
 from tests.simulation.workloads.batch_writes import batch_write
-from tests.simulation.workloads.changing_log import changing_log
+from tests.simulation.workloads.changing_log import Change, changing_log
 from tests.simulation.workloads.history import FAULT_SECONDS, History, Supervisor
-from tests.simulation.workloads.kinds_of_faults import CLUSTER_FAULTS, READ_FAULTS, WRITE_FAULTS
+from tests.simulation.workloads.kinds_of_faults import (
+    CLUSTER_FAULTS,
+    IGNORANCE_FAULTS,
+    READ_FAULTS,
+    WRITE_FAULTS,
+)
 from tests.simulation.workloads.nemesis import Nemesis
-from tests.simulation.workloads.options import read_options, write_options
+from tests.simulation.workloads.options import (
+    draw_batch_change,
+    draw_ignorance,
+    draw_release,
+    read_options,
+    write_options,
+)
 from tests.simulation.workloads.order import check_order, places_of
 from tests.simulation.workloads.progress import progress
 from tests.simulation.workloads.topics import (
     INPUT,
     OUTPUT,
+    RECREATION,
     check_producers,
     check_progress,
     fill,
@@ -71,24 +83,31 @@ def source(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
 
 def batch(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
     """
-    Batch reads from the earliest to the latest offsets, each in a new process.
+    Batch reads from the earliest to the latest offsets, each in a new process; in some histories
+    of a topic that gets more partitions or is recreated, or of older brokers.
 
-    A read returns all records that were visible at its start.
+    A read returns all records that were visible at its start, and those of one topic only.
     """
-    with History(seed, is_traced=is_traced) as history:
-        partitions = history.draw.choice((1, 3))
-        producers = fill(history, partitions)
-        reads = BatchReads(
-            history, partitions, history.draw.choice(("read_committed", "read_uncommitted"))
-        )
-        nemesis = Nemesis(history, [], [(INPUT, partitions)], (*CLUSTER_FAULTS, "tiered"))
+    with History(seed, is_traced=is_traced, release=draw_release(seed)) as history:
+        change = Change(history, draw_batch_change(seed))
+        history.may_lose = change.kind == RECREATION
+        producers = change.producers = fill(history, change.partitions)
+        reads = BatchReads(change, history.draw.choice(("read_committed", "read_uncommitted")))
+        topics = [(INPUT, change.partitions)]
+        faults = IGNORANCE_FAULTS if draw_ignorance(seed) else CLUSTER_FAULTS
+        nemesis = Nemesis(history, [], topics, (*faults, "tiered"))
         history.world.call_later(FAULT_SECONDS, lambda: stop(producers))
         history.world.call_later(1.0, reads.start)
-        history.run(nemesis, lambda: reads.is_idle and is_filled(history, producers, partitions))
+        if change.kind:
+            change.happen_later()
+        history.run(
+            nemesis, lambda: reads.is_idle and is_filled(history, producers, change.partitions)
+        )
         if history.verdict.is_clean:
-            records = truth(history, INPUT, partitions)
+            records = truth(history, INPUT, change.partitions)
             reads.check(history.verdict, records)
-            check_producers(history, producers, records)
+            if not change.former:
+                check_producers(history, producers, records)
         check_progress(history.verdict)
         return history.verdict, history
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from tests.simulation.kafka import ClusterSettings, SimulatedCluster
 from tests.simulation.kafka.image import TRANSACTIONS
+from tests.simulation.kafka.releases import NEWEST, Release
 from tests.simulation.kernel.network import Network
 from tests.simulation.kernel.world import World
 from tests.simulation.spark.connector import HOST, PORT, simulated_connector
@@ -83,6 +84,7 @@ class History:
     seed: int
     brokers: int = 3
     is_traced: bool = False
+    release: Release = NEWEST
     #: Whether records may be lost, so that the connector may report it.
     may_lose: bool = False
     verdict: Verdict = field(default_factory=Verdict)
@@ -96,9 +98,8 @@ class History:
         self.world = World(self.seed, is_traced=self.is_traced)
         nodes = range(1, self.brokers + 1)
         addresses = {node: (HOST.format(node), PORT) for node in nodes}
-        self.cluster = Cluster(
-            self.brokers, self.world, self.world.random, ClusterSettings(addresses=addresses)
-        )
+        settings = ClusterSettings(addresses=addresses, release=self.release)
+        self.cluster = Cluster(self.brokers, self.world, self.world.random, settings)
         by_address = {address: node for node, address in addresses.items()}
         self.network = Network(self.world, self.cluster, by_address)
         # A throttled client that does not wait finds its connection muted (KIP-219).

@@ -21,6 +21,11 @@ CLUSTER_FAULTS = (
     "black hole",
     "throttle",
 )
+#: Without other brokers that know no topics: one of each three is fresh.
+IGNORANCE_FAULTS = (
+    *(fault for fault in CLUSTER_FAULTS if fault != "forget topics"),
+    "isolate and forget",
+)
 PROCESS_FAULTS = (
     "set clock",
     "kill worker",

@@ -5,6 +5,7 @@ Faults at times drawn from the seed.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from tests.simulation.workloads.history import History, Supervisor
 
 _MEAN_PAUSE_SECONDS = 4.0
+_FORGETTING_SECONDS = 3.0
 _END_TXN = 26
 # Most faults matter between the first and the last EndTxn.
 _COMMIT_WEIGHT = 6.0
@@ -36,6 +38,8 @@ class Nemesis:
     own: dict[str, Callable[[], None]] = field(default_factory=dict)
     count: int = 0
     _is_healed: bool = field(default=False, init=False)
+    #: The end of the last "isolate and forget".
+    _forgets_until: float = field(default=0.0, init=False)
 
     def start(self) -> None:
         """
@@ -78,6 +82,7 @@ class Nemesis:
             "move leader": self._move_leader,
             "late leader": self._late_leader,
             "forget topics": self._forget_topics,
+            "isolate and forget": self._isolate_and_forget,
             "move coordinator": self._move_coordinator,
             "lag": self._lag,
             "cut": lambda: self._link("is_cut"),
@@ -162,6 +167,33 @@ class Nemesis:
         for node in cluster.node_ids:
             cluster.forget_topics(node, 0.2)
         self._move_leader()
+
+    def _isolate_and_forget(self) -> None:
+        """
+        Cut a leader off; once another broker leads, let the others know no topics in turn, as
+        during a rolling restart. One of them knows them at any time.
+        """
+        history, cluster, (topic, partition) = self.history, self.history.cluster, self._partition()
+        if history.world.elapsed < self._forgets_until:
+            return
+        if not cluster.has_topic(topic) or cluster.leader(topic, partition) < 0:
+            return
+        leader = cluster.leader(topic, partition)
+        history.world.trace("broker %d is isolated", leader)
+        cluster.isolate(leader)
+        others = [node for node in cluster.node_ids if node != leader]
+
+        def forget(node: int) -> None:
+            if not self._is_healed:
+                history.world.trace("broker %d forgets its topics", node)
+                cluster.forget_topics(node, _FORGETTING_SECONDS)
+
+        first = history.draw.uniform(9.0, 12.0)
+        for number in range(4):
+            node = others[number % len(others)]
+            history.world.call_later(first + 4.0 * number, partial(forget, node))
+        history.world.call_later(first + 16.0, cluster.heal)
+        self._forgets_until = history.world.elapsed + first + 16.0
 
     def _lag(self) -> None:
         cluster, (topic, partition) = self.history.cluster, self._partition()

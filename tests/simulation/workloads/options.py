@@ -4,12 +4,42 @@ The options of reads and writes, drawn from the seed.
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING
 
-from tests.simulation.workloads.topics import INPUT, OUTPUT
+from tests.simulation.kafka.releases import KAFKA_2_7, KAFKA_3_0, NEWEST, Release
+from tests.simulation.workloads.topics import INPUT, OUTPUT, PARTITIONS, RECREATION
 
 if TYPE_CHECKING:
     from tests.simulation.workloads.history import History
+
+
+def draw_release(seed: int) -> Release:
+    """
+    Return the release of a history's brokers, in three of four histories the newest.
+
+    It is not drawn from the history's own random numbers, so the newest release changes none.
+    """
+    draw = Random(f"release {seed}")
+    return draw.choices((NEWEST, KAFKA_3_0, KAFKA_2_7), (6, 1, 1))[0]
+
+
+def draw_batch_change(seed: int) -> str:
+    """
+    Return how the topic of batch reads changes, "" for not at all.
+
+    Topics without ids are not recreated: their records would be mixed.
+    """
+    draw, release = Random(f"batch change {seed}"), draw_release(seed)
+    weights = {NEWEST: (6, 1, 1), KAFKA_3_0: (2, 1, 3), KAFKA_2_7: (6, 2, 0)}[release]
+    return draw.choices(("", PARTITIONS, RECREATION), weights)[0]
+
+
+def draw_ignorance(seed: int) -> bool:
+    """
+    Return whether brokers of batch reads know no topics for a moment while another is cut off.
+    """
+    return Random(f"ignorance {seed}").random() < 0.25
 
 
 def read_options(history: History, isolation: str) -> dict[str, str]:

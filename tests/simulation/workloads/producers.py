@@ -71,7 +71,10 @@ class PlainClient:
     def request(self, node: int, request: Any, kind: Any, version: int) -> Any:
         """
         Return a broker's response, or None if it sends none in time.
+
+        Brokers that lack this version get the highest one that they support.
         """
+        version = min(version, self.cluster.max_version(request.API_KEY))
         request.API_VERSION = version
         request.with_header(1, "plain")
         frame = bytes(request.encode(version=version, header=True, framed=False))

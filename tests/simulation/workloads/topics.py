@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark_pykafka.verify.checker import Verdict
 
 INPUT, OUTPUT = "input", "output"
+#: Changes of a topic that histories of several workloads have.
+PARTITIONS, RECREATION = "partitions", "recreation"
 
 
 def fill(history: History, partitions: int) -> list[PlainProducer]:
@@ -30,7 +32,7 @@ def fill(history: History, partitions: int) -> list[PlainProducer]:
         PlainProducer(
             *(history.client, f"p{number}", tps),
             transactional=transactional,
-            version=history.draw.choice((1, 2)),
+            version=min(history.draw.choice((1, 2)), history.release.transactions),
         )
         for number, transactional in enumerate(kinds)
     ]
