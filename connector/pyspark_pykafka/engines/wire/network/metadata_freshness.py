@@ -228,18 +228,30 @@ class FreshnessCheck:
         Nothing shows whether that broker is cut off from its controllers. If two topic ids have
         equal votes, a third broker decides.
         """
-        if not self.confirms_new_topics or len(self._brokers) == 1:
+        if self._confirmations >= _MIN_AGREEING:
+            return self._confirmations < MIN_CONFIRMATIONS and self.rests_on_one_broker
+        is_first_list = self.requested is None and not self.expected_topics
+        return self.rests_on_one_broker or (is_first_list and self._needs_confirmation)
+
+    @property
+    def rests_on_one_broker(self) -> bool:
+        """
+        Whether a new topic, or which of two topics has a name, is known from one broker alone.
+
+        Three responses may leave that open: a broker that has just started knows no topics.
+        """
+        if not self._needs_confirmation:
             return False
         lacks_votes = any(
             not self._is_confirmed(topic) and self._votes[name, topic.topic_id] < _MIN_AGREEING
             for name, topic in self._accepted.items()
             if name not in self._competing_ids
         )
-        if self._confirmations >= _MIN_AGREEING:
-            return self._confirmations < MIN_CONFIRMATIONS and (
-                lacks_votes or any(map(self._is_tied, self._competing_ids))
-            )
-        return lacks_votes or (self.requested is None and not self.expected_topics)
+        return lacks_votes or any(map(self._is_tied, self._competing_ids))
+
+    @property
+    def _needs_confirmation(self) -> bool:
+        return self.confirms_new_topics and len(self._brokers) != 1
 
     def _is_confirmed(self, topic: TopicMetadata) -> bool:
         """

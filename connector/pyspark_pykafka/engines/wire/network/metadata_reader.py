@@ -113,7 +113,7 @@ class MetadataReader:
         """
         Return the result of a check, unless it is unconfirmed that topics were lost.
         """
-        if check.needs_second_response:
+        if check.needs_second_response or check.rests_on_one_broker:
             self._warn_of_one_broker()
         metadata = check.result()
         self.is_confirmed = check.is_confirmed
@@ -143,8 +143,8 @@ class MetadataReader:
 
     def _warn_of_one_broker(self) -> None:
         logger.warning(
-            "%s alone returns metadata, and no other broker responds to confirm it: if that broker "
-            "is cut off from its controllers, records that others have received since are not read",
+            "%s alone returns metadata, and no other broker confirms it: if that broker is cut off "
+            "from its controllers, records that others have received since are not read",
             self.last_source,
         )
 

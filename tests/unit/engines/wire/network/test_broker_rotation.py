@@ -328,6 +328,22 @@ def test_a_third_broker_decides_between_topic_ids() -> None:
         assert check.result().topics == recreated.topics
 
 
+@pytest.mark.parametrize("third", [topic(0, topic_id=OTHER_ID), missing()])
+def test_three_responses_may_leave_a_topic_to_one_broker(third: TopicMetadata) -> None:
+    """
+    A broker that has just started knows no topics, and decides neither whether a topic exists nor
+    which of two has its name.
+    """
+    responses = [cluster_metadata(one) for one in (topic(9), missing(), third)]
+    for one in responses:
+        one.brokers.append(BrokerMetadata(3, "c", 9092))
+    check = check_after(*zip((A, B, C), responses, strict=True))
+    check_of_two = check_after((A, responses[0]), (B, responses[0]))
+
+    assert (check.is_settled, check.rests_on_one_broker) == (True, True)
+    assert not check_of_two.rests_on_one_broker
+
+
 def test_one_fresh_response_is_enough() -> None:
     """
     Without anything suspicious, one broker is enough.
