@@ -13,6 +13,7 @@ import pytest
 from pyspark.sql.functions import udf
 from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster
 
+from pyspark_pykafka.doctor.redaction import RECOMMENDED
 from pyspark_pykafka.spark.compat import SPARK_VERSION
 from pyspark_pykafka.spark.error_report import HIDE_TRACEBACK
 
@@ -335,3 +336,41 @@ def test_a_temporary_view_keeps_its_options(spark: SparkSession) -> None:
             spark.catalog.dropTempView("flights")
 
     assert [row[0] for row in rows] == [f"v{number}" for number in range(7)]
+
+
+@pytest.mark.smoke
+@pytest.mark.usefixtures("no_names")
+def test_spark_masks_logins(spark: SparkSession, checkpoint: str) -> None:
+    """
+    With the setting that `pykafka doctor` recommends, Spark shows no login: not in the error of a
+    stream whose write fails, with one line of ours, and not in the plan of a statement.
+    """
+    logins = {
+        "kafka.sasl.username": "canary-1",
+        "kafka.sasl.password": "canary-2",
+        "kafka.sasl.jaas.config": 'PlainLoginModule required username="canary-3" password="c";',
+        "kafka.ssl.key.pem": "canary-4",
+        "schema.registry.basic.auth.user.info": "user:canary-5",
+        "zookeeperDigest": "user:canary-6",
+    }
+    options = {**BROKERS, "topics": "t", **logins}
+    # Spark copies the session's settings when a streaming query starts.
+    spark.conf.set("spark.sql.redaction.options.regex", RECOMMENDED)
+    try:
+        rows = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", 1).load()
+        writer = rows.selectExpr("CAST(value AS STRING) AS value").writeStream.format("pykafka")
+        writer = writer.options(**options, checkpointLocation=checkpoint)
+        with pytest.raises(Exception, match="'topics' is not an option") as raised:
+            writer.start().awaitTermination(120)
+        spark.sql(CREATE_TABLE)
+        plan = spark.sql(
+            f"EXPLAIN EXTENDED SELECT * FROM misspelt WITH ({sql_options(options)})"  # noqa: S608
+        ).collect()
+    finally:
+        spark.conf.unset("spark.sql.redaction.options.regex")
+
+    assert "canary" not in str(raised.value)
+    assert "canary" not in str(plan)
+    assert "kafka.bootstrap.servers=127.0.0.1:1" in str(plan)
+    lines = [line for line in report_of(raised.value) if "'topics' is not an option" in line]
+    assert len(lines) == 1

@@ -13,6 +13,7 @@ from pyspark_pykafka.cli.arguments import (
     add_json,
     add_settings,
     broker_options,
+    registry_options,
 )
 from pyspark_pykafka.cli.client_config import BOOTSTRAP, client_settings
 from pyspark_pykafka.cli.command import Command
@@ -20,12 +21,15 @@ from pyspark_pykafka.cli.exit_codes import ExitCode
 from pyspark_pykafka.cli.output import escaped, print_json
 from pyspark_pykafka.doctor.finding import Finding, Status, skipped
 from pyspark_pykafka.doctor.machine import check_machine, spark_defaults
+from pyspark_pykafka.doctor.redaction import check_redaction
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.options import parse_stream_source
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator
+
+    from pyspark_pykafka.cli.client_config import Settings
 
 _MARKS = {
     Status.OK: "ok     ",
@@ -50,12 +54,16 @@ def _doctor(arguments: argparse.Namespace) -> int:
 
 
 def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
-    yield from check_machine({**spark_defaults(), **dict(arguments.conf)})
+    spark_settings = {**spark_defaults(), **dict(arguments.conf)}
+    yield from check_machine(spark_settings)
     try:
         settings = client_settings(arguments)
     except OptionsError as error:
         yield from _mistakes(error)
         return
+    redaction = check_redaction(spark_settings, _login_options(arguments, settings))
+    if redaction is not None:
+        yield redaction
     if BOOTSTRAP not in settings:
         advice = "give --bootstrap-server or --cluster to check the brokers, too"
         yield skipped("brokers", "no brokers are given", advice)
@@ -76,6 +84,15 @@ def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
 def _mistakes(error: OptionsError) -> Iterator[Finding]:
     for mistake in error.mistakes:
         yield Finding("kafka settings", Status.FAILED, mistake, "correct the setting")
+
+
+def _login_options(arguments: argparse.Namespace, settings: Settings) -> dict[str, str]:
+    """
+    Return the settings of the brokers' and the registry's login by the names of their options.
+    """
+    registry = registry_options(arguments)
+    others = settings.keys() - registry.keys()
+    return {**registry, **{f"kafka.{name}": settings[name].value for name in others}}
 
 
 def _print(finding: Finding) -> None:

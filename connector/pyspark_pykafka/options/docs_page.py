@@ -40,8 +40,8 @@ _KAFKA = """\
 
 Options that start with `kafka.` go to the Kafka client without that prefix. Both librdkafka's names
 and the Java client's are accepted, subject to the tables below. `kafka.bootstrap.servers` is
-mandatory. Only values known to be harmless are ever logged or printed, so passwords and keys never
-are.
+mandatory. The connector only logs and prints values known to be harmless, so never passwords and
+keys. Spark itself prints some options: [mask logins](deploying.md#logins-in-sparks-output) there.
 
 These defaults are the Java client's, not librdkafka's: `isolation.level=read_uncommitted`,
 `check.crcs=true`, `enable.idempotence=true`, `partitioner=murmur2_random`,

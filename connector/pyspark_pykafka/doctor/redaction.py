@@ -1,0 +1,70 @@
+"""
+Checks that Spark masks the logins of a query where it prints options.
+
+Spark prints options in the plans of SQL statements with OPTIONS or WITH, which its event log has,
+too; Spark 4.0 and 4.1 also print those of a sink in the error of a streaming query. It masks an
+option if its name or its value matches one of two settings (``SQLConf.redactOptions``).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.doctor.finding import Finding, ok, skipped, warning
+from pyspark_pykafka.options.table import OPTIONS
+from pyspark_pykafka.settings import PRINTABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: The settings with their defaults in Spark 4.0 to 4.3.
+_REDACTION, _OPTIONS_REDACTION = "spark.redaction.regex", "spark.sql.redaction.options.regex"
+_DEFAULTS = {
+    _REDACTION: "(?i)secret|password|token|access[.]?key",
+    _OPTIONS_REDACTION: "(?i)url",
+}
+
+#: With the default of spark.redaction.regex this masks every login of the connector.
+RECOMMENDED = "(?i)url|sasl[.]|ssl[.]|auth|digest"
+
+_LOGIN = re.compile(r"kafka\.(sasl|ssl)\.")
+_PREFIX = "kafka."
+_CHECK = "logins in plans"
+
+
+def is_login(name: str) -> bool:
+    """
+    Return whether an option belongs to a login and must not be printed.
+    """
+    if _LOGIN.match(name):
+        return name.removeprefix(_PREFIX) not in PRINTABLE
+    return any(option.key == name.lower() and option.secret for option in OPTIONS)
+
+
+def check_redaction(settings: Mapping[str, str], options: Mapping[str, str]) -> Finding | None:
+    """
+    Check that Spark's settings mask the logins among the options; None if there are none.
+    """
+    logins = {name: value for name, value in options.items() if is_login(name)}
+    if not logins:
+        return None
+    patterns = {name: settings.get(name, default) for name, default in _DEFAULTS.items()}
+    advice = f"set {_OPTIONS_REDACTION} to {RECOMMENDED}"
+    try:
+        regexes = [re.compile(pattern) for pattern in patterns.values()]
+    except re.error as error:
+        text = f"{' or '.join(patterns)} cannot be read by Python: {error}"
+        return skipped(_CHECK, text, f"check that they match {', '.join(sorted(logins))}")
+    shown = [
+        name
+        for name, value in sorted(logins.items())
+        if not any(regex.search(name) or regex.search(value) for regex in regexes)
+    ]
+    if not shown:
+        return ok(_CHECK, "Spark masks them")
+    text = (
+        f"Spark prints {', '.join(shown)} in the plans of SQL statements with options, and Spark "
+        "4.0 and 4.1 in the error of a streaming write"
+    )
+    return warning(_CHECK, text, advice)
