@@ -50,6 +50,7 @@ _SETTINGS = {
         "records of 1 KB and more then move faster between Python and Java",
     ),
 }
+_STACKTRACE = "spark.sql.connect.serverStacktrace.enabled"
 _WRAPPER = "spark.sql.streaming.triggerAvailableNowWrapper.enabled"
 
 
@@ -68,6 +69,7 @@ def check_machine(
     yield check_java(environment)
     yield check_compiled(missing_compiled_modules())
     yield from check_settings(settings, _version_numbers(spark))
+    yield from check_connect(settings, environment)
 
 
 def installed_spark() -> str | None:
@@ -233,6 +235,32 @@ def check_settings(settings: Mapping[str, str], spark: tuple[int, ...]) -> Itera
             f"{_WRAPPER} is true",
             "remove it: Spark before 4.2 refuses to restart a stream that has limits if it is set",
         )
+
+
+def check_connect(settings: Mapping[str, str], environment: Mapping[str, str]) -> Iterator[Finding]:
+    """
+    Yield a finding about the errors of Spark Connect, if the settings are of a server or a client.
+    """
+    uses_connect = (
+        "SPARK_REMOTE" in environment
+        or settings.get("spark.api.mode", "").lower() == "connect"
+        or "SparkConnectPlugin" in settings.get("spark.plugins", "")
+        or any(name == "spark.remote" or name.startswith("spark.connect.") for name in settings)
+    )
+    if not uses_connect:
+        return
+    current = settings.get(_STACKTRACE, "").lower()
+    text = f"{_STACKTRACE} is {current or 'not set'}"
+    yield (
+        ok("spark setting", text)
+        if current == "false"
+        else warning(
+            "spark setting",
+            text,
+            "set it to false: otherwise about a hundred lines of the server's Java stack follow "
+            "each error",
+        )
+    )
 
 
 def spark_defaults(environment: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -14,6 +14,7 @@ from pyspark_pykafka.doctor.compiled_modules import COMPILED, missing_compiled_m
 from pyspark_pykafka.doctor.finding import Finding, Status
 from pyspark_pykafka.doctor.machine import (
     check_compiled,
+    check_connect,
     check_java,
     check_machine,
     check_settings,
@@ -213,6 +214,30 @@ def test_spark_settings_worth_changing() -> None:
         {"spark.sql.streaming.triggerAvailableNowWrapper.enabled": "true"}, (4, 0)
     )
     assert wrapper.status is Status.WARNING
+
+
+@pytest.mark.parametrize(
+    ("settings", "environment"),
+    [
+        ({"spark.remote": "sc://server"}, {}),
+        ({"spark.connect.grpc.binding.port": "15002"}, {}),
+        ({"spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin"}, {}),
+        ({"spark.api.mode": "connect"}, {}),
+        ({}, {"SPARK_REMOTE": "sc://server"}),
+    ],
+)
+def test_errors_of_spark_connect(settings: dict[str, str], environment: dict[str, str]) -> None:
+    """
+    With Spark Connect the doctor recommends errors without the server's stack trace.
+    """
+    name = "spark.sql.connect.serverStacktrace.enabled"
+
+    (finding,) = check_connect(settings, environment)
+    assert (finding.status, finding.text) == (Status.WARNING, f"{name} is not set")
+    assert finding.advice.startswith("set it to false: ")
+    (finding,) = check_connect({**settings, name: "False"}, environment)
+    assert finding.status is Status.OK
+    assert list(check_connect({}, {})) == []
 
 
 def test_defaults_of_spark_are_read(tmp_path: Path) -> None:
