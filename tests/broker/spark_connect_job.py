@@ -149,14 +149,46 @@ class Job:
         supervise(start)
         return len(starts)
 
-    def misspelt(self) -> str:
+    def errors(self) -> dict[str, str]:
+        """
+        Return the text of the error of each mistake, without the server's stack trace.
+        """
         self.spark.conf.set("spark.sql.connect.serverStacktrace.enabled", "false")
+        mistakes = (
+            self._misspelt_in_a_batch,
+            self._misspelt_in_a_stream,
+            self._write_to_a_missing_topic,
+            self._stream_to_a_missing_topic,
+            self._record_that_is_not_json,
+        )
+        return {mistake.__name__.strip("_"): _error_of(mistake) for mistake in mistakes}
+
+    def _misspelt_in_a_batch(self) -> None:
         reader = self.spark.read.format("pykafka").options(**self.read, startingOffset="earliest")
-        try:
-            reader.load().collect()
-        except Exception as error:  # noqa: BLE001 (any error of the client is a result)
-            return str(error)
-        return "no error"
+        reader.load().collect()
+
+    def _misspelt_in_a_stream(self) -> None:
+        reader = self.spark.readStream.format("pykafka").schema("value BINARY")
+        rows = reader.options(**self.stream, startingOffset="earliest").load()
+        writer = rows.writeStream.format("noop")
+        writer = writer.option("checkpointLocation", self._folder("misspelt"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    def _write_to_a_missing_topic(self) -> None:
+        frame = self.spark.createDataFrame([("v",)], "value string")
+        options = {**self.brokers, "topic": f"{self.names['written']}-missing"}
+        frame.write.format("pykafka").options(**options).mode("append").save()
+
+    def _stream_to_a_missing_topic(self) -> None:
+        options = {**self.brokers, "topic": f"{self.names['written']}-missing"}
+        writer = self._load().select("value").writeStream.format("pykafka").options(**options)
+        writer = writer.option("checkpointLocation", self._folder("missing"))
+        writer.trigger(availableNow=True).start().awaitTermination()
+
+    def _record_that_is_not_json(self) -> None:
+        reader = self.spark.read.format("pykafka").options(**self.read)
+        reader = reader.options(valueFormat="json", onBadRecord="fail")
+        reader.schema("value STRUCT<a: INT>").load().collect()
 
     def _load(self) -> DataFrame:
         return self.spark.readStream.format("pykafka").options(**self.stream).load()
@@ -168,6 +200,14 @@ class Job:
 
     def _folder(self, name: str) -> str:
         return str(Path(self.names["folder"]) / name)
+
+
+def _error_of(mistake: Callable[[], None]) -> str:
+    try:
+        mistake()
+    except Exception as error:  # noqa: BLE001 (any error of the client is a result)
+        return str(error)
+    return "no error"
 
 
 def _ended(query: Any) -> str:
@@ -192,7 +232,7 @@ def main() -> None:
         job.poison,
         job.listeners,
         job.supervised,
-        job.misspelt,
+        job.errors,
     ]
     results = {}
     for step in steps:

@@ -25,6 +25,20 @@ SECONDS = 280
 RECORDS = 40
 POISON = b"poison"
 
+#: Where Spark describes the streaming query whose error it reports.
+DESCRIPTION = "=== Streaming Query ==="
+SPARK_LINES = 2
+MISSPELT = "[INVALID_OPTIONS] 'startingoffset' is not an option; did you mean 'startingOffsets'?"
+MISSING = "-missing' was not found within 5000 ms; create it, or correct the option"
+#: The line of ours in the error of each mistake.
+ERRORS = {
+    "misspelt_in_a_batch": MISSPELT,
+    "misspelt_in_a_stream": MISSPELT,
+    "write_to_a_missing_topic": MISSING,
+    "stream_to_a_missing_topic": MISSING,
+    "record_that_is_not_json": "[KAFKA_UNDECODABLE_RECORD] cannot decode the record of ",
+}
+
 
 @pytest.fixture
 def names(topic: TopicFactory, tmp_path: Path) -> dict[str, str]:
@@ -77,7 +91,7 @@ def test_a_server_runs_what_a_client_asks_for(
 ) -> None:
     """
     Reads, views, writes from two threads, exactly-once, poison records, listeners and supervise
-    work through one server; a mistake in the options is reported in a few lines.
+    work through one server; the errors of batches, streams, writes and tasks have one line of ours.
 
     One test, since a server of Spark's own always listens on the same port.
     """
@@ -101,5 +115,10 @@ def test_a_server_runs_what_a_client_asks_for(
     assert results["listeners"]["read"] == RECORDS
     assert committed_offsets(kafka_cluster, names) == RECORDS
     assert results["supervised"] == 1
-    assert "did you mean 'startingOffsets'" in results["misspelt"]
-    assert len(results["misspelt"].strip().splitlines()) <= 3
+    assert results["errors"].keys() == ERRORS.keys()
+    for mistake, error in results["errors"].items():
+        report, _, _ = error.strip().partition(DESCRIPTION)
+        lines = [line for line in report.splitlines() if ERRORS[mistake] in line]
+        assert (mistake, len(lines)) == (mistake, 1), error
+        # Besides Spark's own line before the error of a task, and the SQLSTATE.
+        assert len(report.splitlines()) <= 1 + SPARK_LINES, error
