@@ -20,7 +20,7 @@ def imported_from(_: Iterable[int]) -> Iterator[tuple[str, bool]]:
     there.
     """
     import pyspark_pykafka
-    from pyspark_pykafka.doctor.compiled_modules import missing_compiled_modules
+    from pyspark_pykafka.spark.compiled_modules import missing_compiled_modules
 
     yield str(pyspark_pykafka.__file__), not missing_compiled_modules()
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
-from pyspark_pykafka.doctor.compiled_modules import WIRE, missing_compiled_modules, short_name
 from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.spark.compiled_modules import WIRE, missing_compiled_modules, short_name
 
 if TYPE_CHECKING:
     import argparse

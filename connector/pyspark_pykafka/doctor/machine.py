@@ -16,12 +16,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.doctor.compiled_modules import (
-    COMPILED,
-    missing_compiled_modules,
-    short_name,
-)
 from pyspark_pykafka.doctor.finding import Finding, failed, ok, skipped, warning
+from pyspark_pykafka.spark.compiled_modules import (
+    COMPILED,
+    describe_missing,
+    missing_compiled_modules,
+)
 from pyspark_pykafka.testing.java import java_version
 
 if TYPE_CHECKING:
@@ -200,19 +200,8 @@ def check_compiled(missing: Mapping[str, str]) -> Finding:
     """
     if not missing:
         return ok("compiled modules", f"all {len(COMPILED)} are installed")
-    modules_by_reason: dict[str, list[str]] = {}
-    for module, reason in missing.items():
-        modules_by_reason.setdefault(reason, []).append(short_name(module))
-    reasons = "; ".join(
-        f"{', '.join(modules)}: {reason}" for reason, modules in modules_by_reason.items()
-    )
-    effects = ", ".join(COMPILED[module] for module in missing)
-    return warning(
-        "compiled modules",
-        f"{reasons}. So {effects}",
-        "install a wheel of pyspark-pykafka for this platform, or a C compiler and Python's "
-        "headers, and then: pip install --force-reinstall --no-deps --no-cache-dir pyspark-pykafka",
-    )
+    text, advice = describe_missing(missing)
+    return warning("compiled modules", text, advice)
 
 
 def check_settings(settings: Mapping[str, str], spark: tuple[int, ...]) -> Iterator[Finding]:

@@ -4,6 +4,8 @@ The compiled modules of the package: what needs each, and why one cannot be impo
 
 from __future__ import annotations
 
+import logging
+from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,7 +14,9 @@ from typing import TYPE_CHECKING
 import pyspark_pykafka
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
+
+logger = logging.getLogger("pyspark_pykafka")
 
 _RECORDS = "pyspark_pykafka.engines.wire.records"
 _FORMATS = "pyspark_pykafka.formats"
@@ -27,6 +31,12 @@ COMPILED = {
     f"{_FORMATS}._protobuf": "Protobuf cannot be decoded",
 }
 
+#: What to do about missing modules.
+REMEDY = (
+    "install a wheel of pyspark-pykafka for this platform, or a C compiler and Python's headers, "
+    "and then: pip install --force-reinstall --no-deps --no-cache-dir pyspark-pykafka"
+)
+
 #: The modules that the wire engine consists of.
 WIRE = tuple(name for name in COMPILED if name.startswith(_RECORDS))
 
@@ -37,6 +47,32 @@ def missing_compiled_modules(modules: Iterable[str] = COMPILED) -> dict[str, str
     """
     reasons = {module: _import_failure(module) for module in modules}
     return {module: reason for module, reason in reasons.items() if reason}
+
+
+def describe_missing(missing: Mapping[str, str]) -> tuple[str, str]:
+    """
+    Return which modules are missing, why and with what effect, and what to do; each in one line.
+    """
+    modules_by_reason: dict[str, list[str]] = {}
+    for module, reason in missing.items():
+        modules_by_reason.setdefault(reason, []).append(short_name(module))
+    reasons = "; ".join(
+        f"{', '.join(modules)}: {reason}" for reason, modules in modules_by_reason.items()
+    )
+    effects = ", ".join(COMPILED[module] for module in missing)
+    return f"{reasons}. So {effects}", REMEDY
+
+
+@cache
+def warn_of_missing_modules() -> None:
+    """
+    Log missing modules once in each process that plans queries.
+    """
+    # Importing all of them would delay each plan by some milliseconds.
+    if all(find_spec(module) is not None for module in COMPILED):
+        return
+    text, remedy = describe_missing(missing_compiled_modules())
+    logger.warning("%s; %s", text, remedy)
 
 
 def short_name(module: str) -> str:

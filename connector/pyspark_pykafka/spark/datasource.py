@@ -93,8 +93,10 @@ class DefaultSource(DataSource):
         from pyspark_pykafka.options import parse_batch_source
         from pyspark_pykafka.spark.batch_reader import FilteringBatchReader, KafkaBatchReader
         from pyspark_pykafka.spark.catalog_tables import check_any_options
+        from pyspark_pykafka.spark.compiled_modules import warn_of_missing_modules
 
         check_any_options(self.options)
+        warn_of_missing_modules()
         options = self._with_formats(parse_batch_source(self.options))
         narrows = options.push_down_filters and filter_pushdown_active()
         reader = FilteringBatchReader if narrows else KafkaBatchReader
@@ -105,8 +107,10 @@ class DefaultSource(DataSource):
         Return the reader of a streaming query, or after an error a reader that raises the error.
         """
         from pyspark_pykafka.options import parse_stream_source
+        from pyspark_pykafka.spark.compiled_modules import warn_of_missing_modules
         from pyspark_pykafka.spark.stream_reader import InvalidStreamReader, KafkaStreamReader
 
+        warn_of_missing_modules()
         try:
             options = self._with_formats(parse_stream_source(self.options))
             return KafkaStreamReader(options, arrow_schema(schema))
@@ -123,6 +127,7 @@ class DefaultSource(DataSource):
         """
         from pyspark_pykafka.options import parse_sink
         from pyspark_pykafka.spark.catalog_tables import check_any_options
+        from pyspark_pykafka.spark.compiled_modules import warn_of_missing_modules
         from pyspark_pykafka.spark.writers import (
             KafkaBatchWriter,
             check_append_mode,
@@ -130,6 +135,7 @@ class DefaultSource(DataSource):
         )
 
         check_any_options(self.options)
+        warn_of_missing_modules()
         check_append_mode(overwrite=overwrite)
         options = parse_sink(self.options, streaming=False)
         writer = KafkaBatchWriter(options, schema)

@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from pyspark_pykafka.doctor.compiled_modules import COMPILED, missing_compiled_modules
 from pyspark_pykafka.doctor.finding import Finding, Status
 from pyspark_pykafka.doctor.machine import (
     check_compiled,
@@ -22,6 +21,7 @@ from pyspark_pykafka.doctor.machine import (
     check_worker_python,
     spark_defaults,
 )
+from pyspark_pykafka.spark.compiled_modules import COMPILED, missing_compiled_modules
 
 
 def script(path: Path, text: str) -> str:
