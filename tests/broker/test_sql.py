@@ -43,6 +43,7 @@ def sql(spark: SparkSession) -> Iterator[Callable[[str], DataFrame]]:
             kind = "VIEW" if table.isTemporary else "TABLE"
             spark.sql(f"DROP {kind} `{table.name}`")
     spark.catalog.dropGlobalTempView("shared")
+    spark.sql("DROP DATABASE IF EXISTS kafka CASCADE")
 
 
 def values(cluster: KafkaCluster, name: str) -> list[bytes | None]:
@@ -131,6 +132,46 @@ def test_topics_whose_views_would_have_one_name_are_refused(
             spark.catalog.dropTempView(name)
     finally:
         spark.conf.unset("spark.sql.caseSensitive")
+
+
+@pytest.mark.smoke
+def test_a_topic_mounted_in_a_database(
+    spark: SparkSession, topic: Callable[..., str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    Each topic that matches has a view in the database, which another session reads, with the
+    records and with the position of the time of the query.
+    """
+    first, second = topic(), topic()
+    kafka_cluster.produce(first, [Record(value=b"a"), Record(value=b"it's")])
+    options = {
+        "kafka.bootstrap.servers": kafka_cluster.bootstrap,
+        "startingOffsets": "-1 offsets",
+        # Quotes and backslashes are kept.
+        "groupIdPrefix": r"it's \\ here",
+    }
+    names = {name: f"k_{re.sub('[^A-Za-z0-9_]', '_', name)}" for name in (first, second)}
+    spark.sql("CREATE DATABASE topics")
+    try:
+        views = mount(
+            spark,
+            options,
+            database="topics",
+            pattern=f"^({first}|{second})$",
+            prefix="k_",
+            schema="value STRING",
+        )
+        assert views == tuple(names[name] for name in sorted(names))
+        other = spark.newSession()
+        query = f"SELECT value FROM topics.{names[first]}"  # noqa: S608
+        assert [row.value for row in other.sql(query).collect()] == ["it's"]
+        kafka_cluster.produce(first, [Record(value=b"new")])
+        assert [row.value for row in other.sql(query).collect()] == ["new"]
+        assert other.table(f"topics.{names[second]}").count() == 0
+        with pytest.raises(OptionsError, match="kafka.sasl.password: the catalog stores"):
+            mount(spark, {**options, "kafka.sasl.password": "p"}, database="topics")
+    finally:
+        spark.sql("DROP DATABASE topics CASCADE")
 
 
 def test_tables_take_the_options_of_a_query(

@@ -58,6 +58,7 @@ def register_format(spark: SparkSession) -> str:
 
 def mount_topics(spark: SparkSession) -> tuple[str, ...]:
     mount(spark, OPTIONS)
+    mount(spark, OPTIONS, database="kafka")
     return mount(spark, OPTIONS, pattern="flights", prefix="kafka_", schema="value string")
 
 

@@ -12,8 +12,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.doctor.finding import Finding, ok, skipped, warning
-from pyspark_pykafka.options.table import OPTIONS
-from pyspark_pykafka.settings import PRINTABLE
+from pyspark_pykafka.options.logins import is_login
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,18 +27,7 @@ _DEFAULTS = {
 #: With the default of spark.redaction.regex this masks every login of the connector.
 RECOMMENDED = "(?i)url|sasl[.]|ssl[.]|auth|digest"
 
-_LOGIN = re.compile(r"kafka\.(sasl|ssl)\.")
-_PREFIX = "kafka."
 _CHECK = "logins in plans"
-
-
-def is_login(name: str) -> bool:
-    """
-    Return whether an option belongs to a login and must not be printed.
-    """
-    if _LOGIN.match(name):
-        return name.removeprefix(_PREFIX) not in PRINTABLE
-    return any(option.key == name.lower() and option.secret for option in OPTIONS)
 
 
 def check_redaction(settings: Mapping[str, str], options: Mapping[str, str]) -> Finding | None:

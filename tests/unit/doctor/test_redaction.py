@@ -12,7 +12,8 @@ import pytest
 
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.doctor.finding import Status
-from pyspark_pykafka.doctor.redaction import RECOMMENDED, check_redaction, is_login
+from pyspark_pykafka.doctor.redaction import RECOMMENDED, check_redaction
+from pyspark_pykafka.options.logins import is_login
 from pyspark_pykafka.options.table import OPTIONS
 from pyspark_pykafka.settings import KNOWN_NAMES
 
