@@ -65,6 +65,7 @@ def no_names(spark: SparkSession) -> Iterator[None]:
     spark.sql("DROP TABLE IF EXISTS misspelt")
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("use", ["batch", "stream", "view"])
 @pytest.mark.usefixtures("no_names")
 def test_a_misspelt_option_is_found_at_load(spark: SparkSession, use: str) -> None:
@@ -191,6 +192,7 @@ class Refusing(Behaviour):
         return response
 
 
+@pytest.mark.smoke
 @pytest.mark.parametrize("use", ["batch", "stream", "write", "stream write"])
 def test_an_error_in_a_task_has_no_traceback(
     spark: SparkSession, checkpoint: str, use: str

@@ -7,6 +7,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.support.streams import SECONDS, Stream
 
 from pyspark_pykafka.testing import Record
@@ -30,6 +31,7 @@ def at_minutes_ago(*minutes: int) -> list[Record]:
     ]
 
 
+@pytest.mark.smoke
 def test_batch_between_relative_positions(
     rows: Callable[..., list[Row]], topic: TopicFactory, kafka_cluster: KafkaCluster
 ) -> None:
@@ -50,6 +52,7 @@ def test_batch_between_relative_positions(
     assert read(startingOffsets=f'{{"{name}":{{"0":"-45 min","1":-2}}}}') == ["40", "5"]
 
 
+@pytest.mark.smoke
 def test_a_stream_counts_its_last_offsets_once(
     spark: SparkSession, topic: TopicFactory, kafka_cluster: KafkaCluster, checkpoint: str
 ) -> None:
