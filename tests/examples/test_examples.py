@@ -5,6 +5,7 @@ Runs each example as a user would, and checks its effect with a Kafka client or 
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -206,11 +207,17 @@ def test_submit_job_ships_the_package(
 @pytest.mark.smoke
 def test_demo_agrees_with_pandas(run: Run) -> None:
     """
-    The demo succeeds with its own broker, and its result equals that of pandas.
+    The demo succeeds with its own broker, and its result equals that of pandas. It shows each step
+    of the set-up, and how many records are written and read.
     """
     output = run(sys.executable, EXAMPLES / "demo.py", "--flights", "20000")
 
-    assert "20,000 flights, none lost or duplicated" in " ".join(output.split())
+    text = " ".join(output.split())
+    assert "20,000 flights, none lost or duplicated" in text
+    steps = ("Starting a Kafka broker", "Starting Spark", "Loading the flights")
+    assert all(f"- {label}" in text for label in steps), text
+    for label in ("written to flights", "read by the stream"):
+        assert re.search(rf"{label} \S+ 20000/20000 [\d,]+ records/s", text), text
 
 
 def zipped_package(path: Path) -> Path:

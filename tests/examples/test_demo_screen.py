@@ -1,0 +1,74 @@
+"""
+The screen of the demo while it works.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import pytest
+
+from pyspark_pykafka.testing.waiting import wait_until
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+SECONDS = 30.0
+
+
+@pytest.fixture
+def screen(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """
+    Import the module as the demo does, from its own folder.
+    """
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "examples"))
+    monkeypatch.delitem(sys.modules, "demo_screen", raising=False)
+    import demo_screen
+
+    return demo_screen
+
+
+def test_a_bar_follows_the_work(screen: ModuleType) -> None:
+    """
+    While records are written or read their bar moves, and at the end it shows all of them.
+    """
+    records, progress = 0, screen.bars()
+
+    def shown(number: int) -> None:
+        (bar,) = progress.tasks
+        wait_until(lambda: None if bar.completed == number else f"at {bar.completed}", SECONDS)
+
+    with screen.watched(progress, "read", 30, lambda: records):
+        for records in (10, 20):
+            shown(records)
+        records = 30
+    (bar,) = progress.tasks
+    assert (bar.completed, bar.finished) == (30, True)
+
+
+def test_a_step_shows_what_is_downloaded(
+    screen: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A step of the set-up names itself, and how many MB it has downloaded since it began.
+    """
+    bars = []
+
+    class Recorded(screen.Progress):  # type: ignore[misc, name-defined]
+        def __enter__(self) -> Self:
+            bars.append(self)
+            super().__enter__()
+            return self
+
+    monkeypatch.setattr(screen, "Progress", Recorded)
+    (tmp_path / "old.jar").write_bytes(bytes(3_000_000))
+
+    with screen.step("Starting", downloads=tmp_path):
+        (bar,) = bars[0].tasks
+        assert bar.description == "Starting"
+        (tmp_path / "new.jar").write_bytes(bytes(2_000_000))
+        text = "Starting: 2 MB downloaded"
+        wait_until(lambda: None if bar.description == text else bar.description, SECONDS)
+    assert bar.finished
