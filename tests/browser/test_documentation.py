@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.chrome import set_window
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -76,4 +77,65 @@ def test_nothing_is_loaded_from_outside(browser: Browser, url: str, page: str) -
     assert addresses[0] == url + page
     assert len(addresses) > 3
     assert [each for each in addresses if not each.startswith((url, "data:", "blob:"))] == []
+    assert browser.problems() == []
+
+
+SCHEME = "document.body.getAttribute('data-md-color-scheme')"
+BRIGHTNESS = """(() => {
+    const [red, green, blue] = getComputedStyle(document.body)
+        .backgroundColor.match(/[0-9]+/g).map(Number);
+    return (red + green + blue) / 3;
+})()"""
+RESULTS = "[...document.querySelectorAll('.md-search-result__link')]"
+
+
+def test_the_search_finds_a_page(browser: Browser, url: str) -> None:
+    """
+    Words that a reader types are found in the pages' texts, a result leads to its page, and the
+    words are highlighted there; nothing is loaded from outside.
+    """
+    browser.driver.get(url)
+    browser.wait_for("document.readyState === 'complete'")
+    requested(browser)
+    browser.press("/")
+    browser.wait_for("document.activeElement.matches('.md-search__input')")
+    browser.press(*"isolate poison")
+    browser.wait_for(f"{RESULTS}.length > 0")
+
+    result = (
+        f"{RESULTS}.find(link => link.pathname === '/failing/' && link.search.includes('poison'))"
+    )
+    browser.wait_for(f"{result} !== undefined")
+    browser.run(f"{result}.click()")
+    browser.wait_for("location.pathname === '/failing/' && document.readyState === 'complete'")
+    browser.wait_for("document.querySelectorAll('mark').length > 0")
+    marked = browser.run("document.querySelector('mark').textContent.toLowerCase()")
+    assert marked in {"isolate", "poison", "isolate_poison"}
+    assert [each for each in requested(browser) if not each.startswith((url, "data:"))] == []
+    assert browser.problems() == []
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_the_colours_follow_the_system_and_the_switch(
+    browser: Browser, url: str, *, dark: bool
+) -> None:
+    """
+    The site is dark where the system is; the switch in its header changes that, for later pages
+    too.
+    """
+    schemes = ("slate", "default") if dark else ("default", "slate")
+    set_window(browser.driver, width=1280, height=800, dark=dark)
+    browser.driver.get(url)
+    browser.run("localStorage.clear()")
+    browser.driver.refresh()
+    browser.wait_for(f"{SCHEME} === '{schemes[0]}'")
+    assert (browser.run(BRIGHTNESS) < 128) == dark
+
+    browser.run(
+        "document.querySelector('label.md-header__button[for^=__palette]:not([hidden])').click()"
+    )
+    browser.wait_for(f"{SCHEME} === '{schemes[1]}'")
+    browser.wait_for(f"({BRIGHTNESS} < 128) === {str(not dark).lower()}")
+    browser.driver.get(f"{url}tutorial/")
+    browser.wait_for(f"{SCHEME} === '{schemes[1]}'")
     assert browser.problems() == []
