@@ -18,11 +18,13 @@ from pyspark_pykafka.failures.bisection import PoisonPolicy
 from pyspark_pykafka.failures.dead_letters import DeadLetterTopic
 from pyspark_pykafka.failures.foreach_batch import isolate_poison
 from pyspark_pykafka.testing import KafkaCluster, Record
+from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
 
     from pyspark_pykafka.testing.plugin import TopicFactory
 
@@ -52,6 +54,30 @@ class Sink:
         self.accepted.update(values)
 
 
+class CastingSink(Sink):
+    """
+    A sink whose tasks cast the values to numbers.
+    """
+
+    def __call__(self, frame: DataFrame, _: int) -> None:
+        rows = frame.selectExpr("cast(value as string) text", "int(cast(value as string)) number")
+        self.accepted.update(row["text"] for row in rows.collect())
+
+
+@dataclass
+class StuckSink(Sink):
+    """
+    A sink whose first run fails, and whose later runs take longer than the test.
+    """
+
+    def __call__(self, frame: DataFrame, _: int) -> None:
+        self.runs += 1
+        if self.runs == 1:
+            msg = "cannot take it"
+            raise ValueError(msg)
+        frame.selectExpr("java_method('java.lang.Thread', 'sleep', 600000L)").collect()
+
+
 @dataclass
 class Job:
     """
@@ -68,16 +94,23 @@ class Job:
         """
         Read all available records; raise the query's error.
         """
+        assert self.start(policy, columns).awaitTermination(SECONDS), "the query did not end"
+
+    def start(
+        self, policy: PoisonPolicy = PoisonPolicy(), columns: tuple[str, ...] = ("*",)
+    ) -> StreamingQuery:
+        """
+        Start to read all available records.
+        """
         dead_letter = DeadLetterTopic(self.letters, self.options)
         frame = self.spark.readStream.format("pykafka").options(**self.options).load()
-        query = (
+        return (
             frame.selectExpr(*columns)
             .writeStream.foreachBatch(isolate_poison(self.sink, dead_letter, policy))
             .option("checkpointLocation", self.checkpoint)
             .trigger(availableNow=True)
             .start()
         )
-        assert query.awaitTermination(SECONDS), "the query did not end"
 
 
 @pytest.fixture
@@ -151,6 +184,56 @@ def test_poison_is_set_aside_and_other_records_arrive_once(
         )
         assert reason["error.class"] == "builtins.ValueError"
         assert reason["error.message"] == f"batch 0 cannot take {(letter.value or b'').decode()}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "at x.y java.lang.InterruptedException: [SPARK_JOB_CANCELLED] Job 7 cancelled",
+        "pyspark_pykafka.errors.BrokerUnavailableError: no broker answers",
+    ],
+)
+def test_poison_with_the_text_of_an_error_is_set_aside(
+    make_job: Callable[..., Job], kafka_cluster: KafkaCluster, text: str
+) -> None:
+    """
+    Spark's error quotes the record that it cannot cast: a line of a log that names a stop or an
+    outage is neither.
+    """
+    job = make_job([Record(text.encode()), *numbered(20)])
+    job.sink = CastingSink()
+
+    job.run()
+
+    assert [letter.value for letter in kafka_cluster.consume(job.letters)] == [text.encode()]
+    assert job.sink.accepted == Counter(f"{n:04}" for n in range(20))
+
+
+def test_stopped_query_sets_nothing_aside(
+    spark: SparkSession,
+    make_job: Callable[..., Job],
+    kafka_cluster: KafkaCluster,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """
+    `query.stop()` cancels the job of a part of the batch: the query ends without an error, and its
+    records are read again.
+    """
+    job = make_job(numbered(20))
+    job.sink = StuckSink()
+    tracker = spark.sparkContext.statusTracker()
+
+    def stuck() -> str | None:
+        return None if job.sink.runs == 2 and tracker.getActiveJobsIds() else "no part is stuck"
+
+    query = job.start()
+    wait_until(stuck, SECONDS)
+    query.stop()
+
+    assert query.exception() is None
+    assert "The query is being stopped; the batch fails and no record is set aside" in caplog.text
+    assert kafka_cluster.consume(job.letters) == []
+    assert job.sink.runs == 2
 
 
 def test_query_continues_after_poison(

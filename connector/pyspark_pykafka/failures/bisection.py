@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
 from pyspark_pykafka.errors import check_values
-from pyspark_pykafka.failures.restarts import is_cancellation, is_transient
+from pyspark_pykafka.failures.restarts import is_transient
+from pyspark_pykafka.failures.spark_errors import is_cancellation
 from pyspark_pykafka.retry import Backoff
 
 if TYPE_CHECKING:

@@ -5,7 +5,6 @@ Keeps a streaming query running: restarts it after transient errors, and only af
 from __future__ import annotations
 
 import logging
-import re
 import signal
 import threading
 from contextlib import contextmanager
@@ -13,7 +12,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from pyspark_pykafka import errors
-from pyspark_pykafka.errors import PykafkaError, check_values
+from pyspark_pykafka.errors import check_values
+from pyspark_pykafka.failures.spark_errors import connector_errors
 from pyspark_pykafka.retry import Backoff
 
 if TYPE_CHECKING:
@@ -23,15 +23,6 @@ logger = logging.getLogger("pyspark_pykafka")
 
 # The longest single wait for the query's end, so that a signal is noticed soon.
 _POLL_SECONDS = 1
-
-# An error from an executor or the planning process reaches the driver as text.
-_ERROR_NAME = re.compile(r"pyspark_pykafka\.errors\.(\w+)")
-# What the jobs and the threads of a query report that is being stopped; Spark's own streams ignore
-# these errors too (StreamExecution.isInterruptedByStop).
-_CANCELLATION = re.compile(
-    r"\[SPARK_JOB_CANCELLED\]|cancelled part of cancelled job group"
-    r"|\bjava\.lang\.InterruptedException\b|\bjava\.nio\.channels\.ClosedByInterruptException\b"
-)
 
 
 class Query(Protocol):
@@ -138,7 +129,7 @@ def is_fatal(error: BaseException) -> bool:
     """
     return any(
         not kind.retriable and kind not in {errors.KafkaClientError, errors.MissingTopicError}
-        for kind in _connector_errors(error)
+        for kind in connector_errors(error)
     )
 
 
@@ -146,21 +137,7 @@ def is_transient(error: BaseException) -> bool:
     """
     Whether the error is a retriable one of the connector, as in an outage.
     """
-    return any(kind.retriable for kind in _connector_errors(error))
-
-
-def is_cancellation(error: BaseException) -> bool:
-    """
-    Whether a job was cancelled, as when its query is stopped: its records did not fail.
-    """
-    return _CANCELLATION.search(str(error)) is not None
-
-
-def _connector_errors(error: BaseException) -> list[type[PykafkaError]]:
-    if isinstance(error, PykafkaError):
-        return [type(error)]
-    kinds = [getattr(errors, name, None) for name in _ERROR_NAME.findall(str(error))]
-    return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, PykafkaError)]
+    return any(kind.retriable for kind in connector_errors(error))
 
 
 @dataclass(slots=True)

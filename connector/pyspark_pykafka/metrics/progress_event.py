@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.errors import OffsetsError
+from pyspark_pykafka.failures.spark_errors import connector_errors_in_text
 from pyspark_pykafka.offsets import (
     INITIAL,
     TOPIC_IDS,
@@ -31,7 +32,6 @@ LATEST = "latestOffset"
 # Spark plans a batch in these phases. A batch that an earlier run has planned skips them.
 _PLANNING = frozenset({LATEST, "walCommit"})
 
-_PYKAFKA_ERROR = re.compile(r"pyspark_pykafka\.errors\.(\w+)")
 # An exception after a traceback: the first line that is not indented.
 _RAISED = re.compile(r"Traceback \(most recent call last\):\n(?:[ \t].*\n)*(\S.*)")
 _ERROR_NAME = re.compile(r"\A(?:[\w$]+\.)*([\w$]*(?:Exception|Error))\b")
@@ -163,9 +163,9 @@ def error_name(text: str, condition: str | None) -> str:
     Return a short name of the error that ended a query: the connector's own class, Spark's
     condition, or the class at the beginning of the text.
     """
-    connector_error = _PYKAFKA_ERROR.search(text)
-    if connector_error is not None:
-        return connector_error[1]
+    kinds = connector_errors_in_text(text)
+    if kinds:
+        return kinds[0].__name__
     if condition:
         return condition
     match = _ERROR_NAME.match(text)

@@ -11,6 +11,12 @@ from dataclasses import dataclass, field
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.java_exceptions import (
+    CANCELLED_JOB,
+    INTERRUPTED_THREAD,
+    JavaException,
+    RaisedByJavaError,
+)
 
 from pyspark_pykafka.errors import BrokerUnavailableError, OptionsError
 from pyspark_pykafka.failures.bisection import FailedRecord, PoisonPolicy, RecordSet, bisect
@@ -263,15 +269,11 @@ def test_a_record_for_a_missing_topic_is_set_aside() -> None:
     assert [(record.tp, record.offset) for record in failed] == [(T0, 57)]
 
 
-CANCELLATIONS = {
-    "job": "org.apache.spark.SparkException: [SPARK_JOB_CANCELLED] Job 7 cancelled part of "
-    "cancelled job group 1f2e SQLSTATE: XXKDA",
-    "thread": "An error occurred while calling o99.save.\n: java.lang.InterruptedException",
-}
+CANCELLATIONS = {"job": CANCELLED_JOB, "thread": INTERRUPTED_THREAD}
 
 
-@pytest.mark.parametrize("text", CANCELLATIONS.values(), ids=CANCELLATIONS)
-def test_a_stopped_query_ends_the_bisection(text: str) -> None:
+@pytest.mark.parametrize("java", CANCELLATIONS.values(), ids=CANCELLATIONS)
+def test_a_stopped_query_ends_the_bisection(java: JavaException) -> None:
     """
     A job that `query.stop()` cancels says nothing about its records: no other part is run, even if
     one failure on its own would be enough.
@@ -280,15 +282,42 @@ def test_a_stopped_query_ends_the_bisection(text: str) -> None:
 
     def run_part(part: RecordSet) -> None:
         sink.run(part)
-        raise RuntimeError(text)
+        raise RaisedByJavaError(java)
 
-    for failure in (RuntimeError(text), ValueError("cannot take it")):
-        with pytest.raises(RuntimeError, match="ancelled|Interrupted"):
+    for failure in (RaisedByJavaError(java), ValueError("cannot take it")):
+        with pytest.raises(RaisedByJavaError):
             bisect(
                 batch(range(8)), failure, run_part, lambda: None, policy=PoisonPolicy(attempts=1)
             )
 
     assert sink.runs == 1
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        "at x.y java.lang.InterruptedException: sleep",
+        "[SPARK_JOB_CANCELLED] Job 7 cancelled part of cancelled job group 1f2e",
+        "pyspark_pykafka.errors.BrokerUnavailableError: no broker answers",
+    ],
+)
+def test_a_record_with_the_text_of_an_error_is_set_aside(record: str) -> None:
+    """
+    The error of a poison record can quote it: a line of a log is no stop and no outage.
+    """
+
+    def run_part(part: RecordSet) -> None:
+        if (T0, 57) in places(part):
+            msg = f"[CAST_INVALID_INPUT] The value '{record}' cannot be cast"
+            raise RuntimeError(msg)
+
+    failed = bisect(
+        *(batch(range(100)), RuntimeError(f"The value '{record}'"), run_part, lambda: None),
+        policy=PoisonPolicy(),
+        sleep=lambda _: None,
+    )
+
+    assert [(record.tp, record.offset) for record in failed] == [(T0, 57)]
 
 
 @pytest.mark.parametrize("probe_works", [True, False])

@@ -177,7 +177,8 @@ def test_supervise_works_on_other_threads() -> None:
         ("pyspark_pykafka.errors.MissingTopicError: still no topic", False),
         ("pyspark_pykafka.errors.NoSuchError: ?", False),
         ("java.lang.OutOfMemoryError", False),
-        ("a BrokerUnavailableError, then pyspark_pykafka.errors.TlsError: certificate", True),
+        ("A call failed.\n: pyspark_pykafka.errors.TlsError: certificate", True),
+        ("The value 'pyspark_pykafka.errors.DataLossError: x' cannot be cast", False),
     ],
 )
 def test_fatal_errors_are_recognised(error: str, *, fatal: bool) -> None:
