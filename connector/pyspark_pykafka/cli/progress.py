@@ -85,7 +85,7 @@ def _import(arguments: argparse.Namespace) -> int:
     try:
         text = sys.stdin.read() if arguments.file == "-" else Path(arguments.file).read_text()
         document = json.loads(text)
-    except (OSError, ValueError) as cause:
+    except (OSError, ValueError, RecursionError) as cause:
         msg = f"{arguments.file} cannot be read as JSON: {cause}"
         raise OptionsError((msg,)) from cause
     if not isinstance(document, dict):

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 # Marks a consumer group's offset metadata as the connector's; other clients write other text.
 _MARKER = "pykafka"
 
+# JSON of another application: not JSON at all, nested too deep, or without the fields' types.
+_MALFORMED = (ValueError, RecursionError, OverflowError, KeyError, TypeError)
+
 # Kafka's offset.metadata.max.bytes is 4096 by default; the cause is the only long field.
 _MAX_CAUSE_LENGTH = 500
 
@@ -91,7 +94,7 @@ def from_metadata(offset: int, text: str | None) -> Record:
     """
     try:
         fields = json.loads(text or "")
-    except ValueError:
+    except (ValueError, RecursionError):
         return Record(offset)
     if not isinstance(fields, dict) or fields.get("by") != _MARKER:
         return Record(offset)
@@ -125,7 +128,7 @@ def from_node(tp: TopicPartition, data: bytes) -> Record:
         fields = json.loads(data)
         recorded = (fields["topic"], int(fields["partition"]))
         record = _record(int(fields["offset"]), fields)
-    except (ValueError, KeyError, TypeError, AttributeError) as cause:
+    except (*_MALFORMED, AttributeError) as cause:
         msg = (
             f"the ZooKeeper node of {tp} does not hold a progress record: {data!r:.200}; it must "
             "be JSON with topic, partition and offset. Is zookeeperRoot used for something else?"
@@ -163,15 +166,15 @@ def _record(offset: int, fields: Mapping[str, Any]) -> Record:
     Parse our own fields leniently: a record of Storm or of a later version still has an offset.
     """
     topology = fields.get("topology")
-    query = fields.get("query", topology.get("id") if isinstance(topology, dict) else None)
+    query = _text(fields.get("query", topology.get("id") if isinstance(topology, dict) else None))
     owner = None
     if query is not None:
-        owner = Owner(str(query), str(fields.get("run", "")), _number(fields.get("epoch")) or 0)
+        owner = Owner(query, _text(fields.get("run")) or "", _number(fields.get("epoch")) or 0)
     return Record(
         offset=offset,
         owner=owner,
         batch=_number(fields.get("batch")),
-        topic_id=fields.get("topicId"),
+        topic_id=_text(fields.get("topicId")),
         failing=_failing(fields.get("failing")),
         broker=_broker(fields.get("broker")),
     )
@@ -183,17 +186,22 @@ def _failing(fields: object) -> FailedAttempts | None:
     batch, attempts = _number(fields.get("batch")), _number(fields.get("attempts"))
     if batch is None or attempts is None:
         return None
-    return FailedAttempts(batch, attempts, fields.get("cause"))
+    return FailedAttempts(batch, attempts, _text(fields.get("cause")))
 
 
 def _broker(fields: object) -> tuple[str, int] | None:
-    if not isinstance(fields, dict) or not fields.get("host"):
+    if not isinstance(fields, dict):
         return None
-    return str(fields["host"]), _number(fields.get("port")) or 0
+    host = _text(fields.get("host"))
+    return (host, _number(fields.get("port")) or 0) if host else None
 
 
 def _number(value: object) -> int | None:
-    return value if isinstance(value, int) else None
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None
 
 
 def owner_to_node(owner: Owner) -> bytes:
@@ -211,6 +219,6 @@ def owner_from_node(data: bytes) -> Owner | None:
     try:
         fields = json.loads(data)
         return Owner(str(fields["query"]), str(fields["run"]), int(fields["epoch"]))
-    except (ValueError, KeyError, TypeError):
+    except _MALFORMED:
         # A node created as the parent of others, or by another application.
         return None

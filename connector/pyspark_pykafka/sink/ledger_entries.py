@@ -251,7 +251,7 @@ def from_record(value: bytes | None, where: str) -> Entry:
     try:
         fields = json.loads(value or b"")
         entry = _KINDS[fields.pop("kind")](**fields)
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError) as error:
         msg = (
             f"{where} is not an entry of an exactly-once write's ledger: {error!r}; nothing else "
             "may write to this topic: set another transactionalIdPrefix, or delete the topic if "

@@ -50,9 +50,10 @@ class PageServer:
     """
     Serves until it is closed, and reads the data from ``source`` every ``seconds``.
 
-    ``metrics`` returns the content of ``/metrics``. If the source raises an error of the connector,
-    the page shows the error beside the last data. Port 0 chooses a free port. Raises
-    :class:`~pyspark_pykafka.errors.OptionsError` if the server cannot listen on the address.
+    ``metrics`` returns the content of ``/metrics``. If the source raises an error, the page shows
+    it beside the last data: the text of an error of the connector, or the class of any other. Port
+    0 chooses a free port. Raises :class:`~pyspark_pykafka.errors.OptionsError` if the server cannot
+    listen on the address.
     """
 
     def __init__(
@@ -98,15 +99,24 @@ class PageServer:
         """
         try:
             self._data = self._source()
-        except PykafkaError as error:
-            problem = str(error).split("\n", 1)[0][:_MAX_PROBLEM_LENGTH]
-            if self._problem is None:
-                logger.warning("The data of the page cannot be read at the moment: %s", problem)
-            self._problem = problem
-        else:
-            self._problem = None
             self._read_at = self._now()
             self._history.add(self._data, self._read_at)
+        except PykafkaError as error:
+            self._show_problem(str(error).split("\n", 1)[0][:_MAX_PROBLEM_LENGTH], None)
+        except Exception as error:  # noqa: BLE001 (the thread reads again, whatever happened)
+            self._show_problem(f"{type(error).__name__}; the log has the details", error)
+        else:
+            self._problem = None
+
+    def _show_problem(self, problem: str, error: Exception | None) -> None:
+        """
+        Show a problem on the page, and log it once until the data can be read again.
+        """
+        if self._problem is None:
+            logger.warning(
+                "The data of the page cannot be read at the moment: %s", problem, exc_info=error
+            )
+        self._problem = problem
 
     def _refresh_until_closed(self) -> None:
         self.refresh()

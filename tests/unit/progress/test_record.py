@@ -7,6 +7,8 @@ from __future__ import annotations
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pyspark_pykafka.errors import ProgressError
 from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
@@ -16,6 +18,7 @@ from pyspark_pykafka.progress.record import (
     Record,
     from_metadata,
     from_node,
+    owner_from_node,
     to_metadata,
     to_node,
 )
@@ -71,7 +74,10 @@ def test_node_of_storm_is_parsed() -> None:
     assert record == Record(23, Owner("top-1", "", 0), broker=("b", 9092))
 
 
-@pytest.mark.parametrize("text", [None, "", "{", "[]", '"x"', '{"by":"someone"}', "saved at noon"])
+@pytest.mark.parametrize(
+    "text",
+    [None, "", "{", "[]", '"x"', '{"by":"someone"}', "saved at noon", "[" * 4000, '{"a":' * 600],
+)
 def test_metadata_of_other_clients_is_ignored(text: str | None) -> None:
     """
     Other consumers may commit any metadata; only their offset is used.
@@ -79,13 +85,61 @@ def test_metadata_of_other_clients_is_ignored(text: str | None) -> None:
     assert from_metadata(5, text) == Record(5)
 
 
-@pytest.mark.parametrize("data", [b"", b"[1]", b'{"offset":1}', b'{"topic":"t","partition":"x"}'])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"[1]",
+        b"[" * 100_000,
+        b'{"offset":1}',
+        b'{"topic":"t","partition":"x"}',
+        b'{"topic":"t","partition":1,"offset":Infinity}',
+    ],
+)
 def test_malformed_node_is_rejected(data: bytes) -> None:
     """
     The error names the node, its content and the required form.
     """
     with pytest.raises(ProgressError, match="node of t-1 does not hold a progress record"):
         from_node(T1, data)
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
+    max_leaves=5,
+)
+OWN_FIELDS = st.fixed_dictionaries(
+    {"by": st.just("pykafka")},
+    optional={
+        name: JSON | st.fixed_dictionaries({"batch": JSON, "attempts": JSON, "cause": JSON})
+        for name in ("query", "run", "epoch", "batch", "topicId", "failing", "broker", "topology")
+    },
+)
+
+
+@given(OWN_FIELDS.map(json.dumps) | JSON.map(json.dumps) | st.text())
+def test_any_metadata_is_parsed(text: str) -> None:
+    """
+    Whatever a client commits as metadata, the offset is read, and what is not ours is left out.
+    """
+    record = from_metadata(5, text)
+
+    assert record.offset == 5
+    assert isinstance(record.topic_id, str | None)
+    if record.owner is not None:
+        assert {type(record.owner.query), type(record.owner.run)} == {str}
+    if record.failing is not None:
+        assert isinstance(record.failing.cause, str | None)
+    assert from_metadata(5, to_metadata(record)) == record
+
+
+@given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()) | st.just(b"[" * 100_000))
+def test_any_node_of_an_owner_is_parsed(data: bytes) -> None:
+    """
+    A node that another application wrote has no owner.
+    """
+    assert owner_from_node(data) is None
 
 
 def test_node_of_another_topic_is_rejected() -> None:

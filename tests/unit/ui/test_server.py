@@ -9,6 +9,7 @@ import hashlib
 import http.client
 import json
 import re
+import threading
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,7 @@ import pytest
 from tests.support.page_data import MARKUP, full_page
 
 from pyspark_pykafka.errors import BrokerUnavailableError
+from pyspark_pykafka.testing.waiting import wait_until
 from pyspark_pykafka.ui.server import Content, PageServer
 
 if TYPE_CHECKING:
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.ui.page_data import PageData
 
-HOUR = 3600.0
+HOUR, SECONDS = 3600.0, 30.0
 PAGE = (files("pyspark_pykafka.ui") / "page.html").read_text()
 
 
@@ -179,6 +181,35 @@ def test_outage_is_shown_beside_the_last_data(serve: Callable[..., PageServer]) 
     failing[0] = False
     server.refresh()
     assert json.loads(request(server, "/data.json")[1])["problem"] is None
+
+
+def test_page_is_refreshed_after_any_error(caplog: pytest.LogCaptureFixture) -> None:
+    """
+    An error that the connector does not know is logged once with its traceback, and shown by its
+    class, which has no text of records or credentials. The page goes on.
+    """
+    failing = threading.Event()
+    failing.set()
+
+    def source() -> PageData:
+        if failing.is_set():
+            msg = "secret"
+            raise OverflowError(msg)
+        return page()
+
+    def differs(expected: str | None) -> str | None:
+        problem = json.loads(request(server, "/data.json")[1])["problem"]
+        return None if problem == expected else f"the problem is {problem}"
+
+    server = PageServer(source, "127.0.0.1", 0, seconds=0.01)
+    try:
+        wait_until(lambda: differs("OverflowError; the log has the details"), SECONDS)
+        failing.clear()
+        wait_until(lambda: differs(None), SECONDS)
+    finally:
+        server.close()
+    (record,) = [each for each in caplog.records if "cannot be read" in each.message]
+    assert record.exc_info
 
 
 def test_history_is_bounded(serve: Callable[..., PageServer]) -> None:
