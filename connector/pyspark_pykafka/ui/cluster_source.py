@@ -62,6 +62,13 @@ class _Store:
     topics: frozenset[str] | None = None
 
     @property
+    def id(self) -> str:
+        """
+        The id of the query on the page: a consumer group and a ZooKeeper id can have one name.
+        """
+        return self.options.progress_store.name
+
+    @property
     def name(self) -> str:
         store = self.options.progress_store
         if isinstance(store, ZooKeeperNodes):
@@ -102,7 +109,7 @@ class ClusterSource:
         self._unread = UnreadRecords(self._source)
         self._now = now
         self._searched_at: float | None = None
-        self._stores = {store.name: store for store in (self._store(options) for options in stores)}
+        self._stores = {store.id: store for store in (self._store(options) for options in stores)}
 
     def __call__(self) -> PageData:
         """
@@ -144,7 +151,7 @@ class ClusterSource:
         for group in self._unknown_groups():
             store = self._store({"progressStore": "consumerGroup", "kafka.group.id": group})
             if any(record.owner is not None for record in self._read(store)[0].values()):
-                self._stores[group] = store
+                self._stores[store.id] = store
         self._searched_at = self._now()
 
     def _unknown_groups(self) -> list[str]:
@@ -155,10 +162,9 @@ class ClusterSource:
         """
         # This reports unreachable brokers, without librdkafka's log of each attempt.
         self._backend.describe_topics(())
+        known = {store.name for store in self._stores.values()}
         groups = [
-            group
-            for group in group_backend(self._source.kafka).list_groups()
-            if group not in self._stores
+            group for group in group_backend(self._source.kafka).list_groups() if group not in known
         ]
         if len(groups) > MAX_GROUPS:
             msg = (
@@ -185,7 +191,7 @@ class ClusterSource:
         failing = _failing(records)
         batches = [record.batch for record in records.values() if record.batch is not None]
         return PageQuery(
-            id=store.name,
+            id=store.id,
             name=store.name,
             state=_state(has_writer, failing),
             partitions=tuple(_page_partition(lag) for lag in store.lag_reader.read(records)),
