@@ -28,6 +28,7 @@ LAST_EVENT = f"pykafka_query_last_event_timestamp_seconds{{{QUERY}}}"
 LAG = f'pykafka_lag_seconds{{{PARTITION}, source="0"}}'
 REPLAYS = f"pykafka_replayed_batches_total{{{QUERY}}}"
 LOST = f'pykafka_lost_offsets_total{{{PARTITION}, source="0"}}'
+LOSSES = f'pykafka_data_losses_total{{{QUERY}, source="0", condition="KAFKA_DATA_LOSS.X"}}'
 LETTERS = f"pykafka_dead_letters_total{{{PARTITION}}}"
 TOPIC_END = f'pykafka_dead_letter_topic_end_offset{{{DRIVER}, topic="dead", partition="0"}}'
 UP = f"up{{{DRIVER}}}"
@@ -73,6 +74,7 @@ FIRING = {
         "warning", "Query flights reads micro-batches again and again", REPLAYS
     ),
     "PykafkaRecordsLost": Alert("critical", "Query flights lost records of orders unread", LOST),
+    "PykafkaDataLoss": Alert("critical", "Query flights lost records: KAFKA_DATA_LOSS.X", LOSSES),
     "PykafkaDeadLetters": Alert("warning", "Query flights set records of orders aside", LETTERS),
     "PykafkaBadRecords": Alert(
         "warning",
@@ -178,6 +180,10 @@ CASES = (
     Case("loss in a first batch", "PykafkaRecordsLost", {LOST: "_x16 5x9"}, 20, fires=True),
     Case("no loss", "PykafkaRecordsLost", {LOST: "_x16 0x9"}, 20, fires=False),
     Case("loss half an hour ago", "PykafkaRecordsLost", {LOST: "5x40"}, 35, fires=False),
+    Case("a recreated topic", "PykafkaDataLoss", {LOSSES: "_x16 1x9"}, 20, fires=True),
+    Case("second loss", "PykafkaDataLoss", {LOSSES: "1x19 2x9"}, 24, fires=True),
+    Case("loss and a dead driver", "PykafkaDataLoss", {LOSSES: "_x16 1 stale"}, 20, fires=True),
+    Case("loss half an hour ago", "PykafkaDataLoss", {LOSSES: "1x40"}, 35, fires=False),
     Case("first dead letter", "PykafkaDeadLetters", {LETTERS: "_x16 1x9"}, 20, fires=True),
     Case(
         "dead letter and a dead driver",

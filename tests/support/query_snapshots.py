@@ -10,6 +10,8 @@ from pyspark_pykafka.metrics.progress_event import parse_batch
 from pyspark_pykafka.metrics.query_metrics import QueryMetrics
 from pyspark_pykafka.offsets import TopicPartition
 
+LOSS = "KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED"
+
 
 def eventful_metrics(query_id: str = "q", name: str = "flights") -> QueryMetrics:
     """
@@ -27,7 +29,7 @@ def eventful_metrics(query_id: str = "q", name: str = "flights") -> QueryMetrics
         name=name,
     )
     metrics.add(parse_batch(replayed), 40.0)
-    latest = {"t": {"0": 107, "1": 5}, "@lost": {"t": {"0": 2}}}
+    latest = {"t": {"0": 107, "1": 5}, "@lost": {"t": {"0": 2}}, "@losses": {LOSS: 1}}
     new = progress(
         {"t": {"0": 17, "1": 5}},
         start={"t": {"0": 7, "1": 5}},

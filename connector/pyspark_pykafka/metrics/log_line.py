@@ -22,6 +22,7 @@ def log_line(query: QuerySnapshot) -> str:
     counts = (
         ("replayed batches", query.replays),
         ("lost offsets", query.lost),
+        ("data losses", sum(query.losses.values())),
         ("dead letters", query.dead_letter_count),
         ("failures", sum(query.failures.values())),
     )

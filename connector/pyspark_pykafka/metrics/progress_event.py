@@ -18,7 +18,7 @@ from pyspark_pykafka.offsets import (
     offset_document,
     offsets_from_json,
 )
-from pyspark_pykafka.source.micro_batch_stream import LOST
+from pyspark_pykafka.source.micro_batch_stream import LOSSES, LOST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -43,7 +43,8 @@ class SourceBatch:
     One Kafka source of a query in a micro-batch: its offsets, rows and rates.
 
     ``latest`` is None if Spark does not report the latest offsets: before Spark 4.2, and for a
-    batch that an earlier run had planned. ``lost`` counts the offsets lost since the run began.
+    batch that an earlier run had planned. ``lost`` counts the offsets lost since the run began, and
+    ``losses`` the data losses by condition.
     ``topic_ids`` are those of the end, without topics whose id is unknown.
     """
 
@@ -53,6 +54,7 @@ class SourceBatch:
     topic_ids: Mapping[str, str]
     latest: Offsets | None
     lost: Offsets
+    losses: Mapping[str, int]
     rows: int
     input_rate: float
     processed_rate: float
@@ -116,6 +118,7 @@ def _source(index: int, fields: Mapping[str, Any]) -> SourceBatch | None:
         topic_ids=_topic_ids(end_document.get(TOPIC_IDS)),
         latest=_offsets(latest_document) or None,
         lost=_offsets((latest_document or {}).get(LOST)),
+        losses=_counts((latest_document or {}).get(LOSSES)),
         rows=fields.get("numInputRows", 0),
         input_rate=_rate(fields.get("inputRowsPerSecond")),
         processed_rate=_rate(fields.get("processedRowsPerSecond")),
@@ -128,7 +131,8 @@ def _latest_document(value: object) -> dict[str, Any] | None:
     Spark before 4.2 reports the end of the micro-batch here, which read limits may have lowered.
     """
     document = offset_document(value)
-    if document is None or any(key.startswith("@") and key != LOST for key in document):
+    own = {LOST, LOSSES}
+    if document is None or any(key.startswith("@") and key not in own for key in document):
         return None
     return document
 
@@ -149,6 +153,12 @@ def _topic_ids(document: object) -> dict[str, str]:
     if not isinstance(document, dict):
         return {}
     return {topic: text for topic, text in document.items() if isinstance(text, str)}
+
+
+def _counts(document: object) -> dict[str, int]:
+    if not isinstance(document, dict):
+        return {}
+    return {name: count for name, count in document.items() if isinstance(count, int)}
 
 
 def _rate(value: object) -> float:

@@ -111,6 +111,7 @@ class _Run:
 
     has_finished_batch: bool = False
     lost: dict[int, Offsets] = field(default_factory=dict)
+    losses: dict[int, Mapping[str, int]] = field(default_factory=dict)
 
     def newly_lost(self, batch: SourceBatch) -> Offsets:
         """
@@ -119,6 +120,14 @@ class _Run:
         before = self.lost.get(batch.index, {})
         self.lost[batch.index] = {**before, **batch.lost}
         return {tp: max(lost - before.get(tp, 0), 0) for tp, lost in batch.lost.items()}
+
+    def new_losses(self, batch: SourceBatch) -> dict[str, int]:
+        """
+        Return the data losses of the run since its last report, by condition.
+        """
+        before = self.losses.get(batch.index, {})
+        self.losses[batch.index] = {**before, **batch.losses}
+        return {name: max(count - before.get(name, 0), 0) for name, count in batch.losses.items()}
 
 
 @dataclass(slots=True)
@@ -160,6 +169,7 @@ class _Query:
     last_seconds: Mapping[str, float] = field(default_factory=dict)
     total_seconds: dict[str, float] = field(default_factory=dict)
     sources: dict[int, _Source] = field(default_factory=dict)
+    losses: dict[tuple[int, str], int] = field(default_factory=dict)
     read: PartitionCounts = field(init=False)
     lost: PartitionCounts = field(init=False)
     dead_letters: PartitionCounts = field(init=False)
@@ -204,6 +214,9 @@ class _Query:
         self.lost.keep(partitions)
         for source in batch.sources:
             self._count(source, run.newly_lost(source))
+            for condition, count in run.new_losses(source).items():
+                key = (source.index, condition)
+                self.losses[key] = self.losses.get(key, 0) + count
 
     def _count(self, batch: SourceBatch, lost: Offsets) -> None:
         for tp, end in batch.end.items():
@@ -255,6 +268,7 @@ class _Query:
             ),
             partitions=tuple(self._grouped_partitions(now)),
             lost=self.lost.total,
+            losses=dict(self.losses),
             dead_letters={
                 (label.topic, label.partition): count
                 for label, count in self.dead_letters.counts.items()

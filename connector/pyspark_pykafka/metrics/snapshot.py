@@ -62,6 +62,7 @@ class QuerySnapshot:
     micro-batch and in all micro-batches. ``failures`` counts the errors that ended runs, by name;
     ``dead_letters`` counts the records set aside, by (topic, partition). ``lost`` and
     ``dead_letter_count`` are totals that include partitions which the query no longer reads.
+    ``losses`` counts data losses by (source, condition).
     """
 
     id: str
@@ -82,6 +83,7 @@ class QuerySnapshot:
     partitions: tuple[PartitionSnapshot, ...] = ()
     dead_letters: Mapping[tuple[str, str], int] = field(default_factory=dict)
     lost: int = 0
+    losses: Mapping[tuple[int, str], int] = field(default_factory=dict)
     dead_letter_count: int = 0
 
     @property

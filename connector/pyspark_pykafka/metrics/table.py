@@ -114,6 +114,12 @@ def _of_partitions(
     return read
 
 
+def _losses(snapshot: Snapshot) -> Iterator[Sample]:
+    for query in snapshot.queries:
+        for (source, condition), count in query.losses.items():
+            yield (*_query_labels(query), str(source), condition), count
+
+
 def _dead_letters(snapshot: Snapshot) -> Iterator[Sample]:
     for query in snapshot.queries:
         for (topic, partition), count in query.dead_letters.items():
@@ -290,6 +296,15 @@ METRICS = (
         "{offset}",
         "Offsets that were deleted before they were read, if `failOnDataLoss` is false.",
         _of_partitions(lambda each: each.lost, running=False),
+    ),
+    Metric(
+        "pykafka_data_losses_total",
+        Kind.COUNTER,
+        (*SOURCE, "condition"),
+        "{loss}",
+        "Data losses whose records cannot be counted, by condition, if `failOnDataLoss` is false: "
+        "deleted partitions, recreated topics, and logs that end before the query's position.",
+        _losses,
     ),
     Metric(
         "pykafka_dead_letters_total",

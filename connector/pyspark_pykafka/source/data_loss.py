@@ -5,6 +5,7 @@ Reports records of a stream that were lost unread: raises, or logs and counts th
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_pykafka.engines.log_truncation import (
@@ -44,7 +45,8 @@ class OffsetLookup(OffsetSource, Protocol):
 
 class DataLossReporter:
     """
-    Raises or logs data loss, by ``failOnDataLoss``, and counts the lost offsets of one query.
+    Raises or logs data loss, by ``failOnDataLoss``, and counts the losses and the lost offsets of
+    one query.
     """
 
     def __init__(self, options: SourceOptions, lookup: OffsetLookup) -> None:
@@ -52,12 +54,17 @@ class DataLossReporter:
         self._lookup = lookup
         #: The number of offsets lost since the query was started, by partition.
         self.lost_offsets: Offsets = {}
+        #: The number of other losses since the query was started, by condition: it is unknown how
+        #: many records of a deleted topic or partition were unread.
+        self.losses: Counter[str] = Counter()
+        self._last_losses: tuple[DataLoss, ...] = ()
         self._checked: dict[TopicPartition, tuple[int, int]] = {}
         self._has_logged_other_topics = False
 
     def report_plan(self, plan: StreamPlan) -> None:
         """
-        Log the losses of a plan; raise :class:`DataLossError` if ``failOnDataLoss`` is true.
+        Log and count the losses of a plan; raise :class:`DataLossError` if ``failOnDataLoss`` is
+        true.
         """
         if plan.unsubscribed:
             logger.warning(
@@ -65,6 +72,10 @@ class DataLossReporter:
                 format_partitions(plan.unsubscribed),
             )
         self._report(plan.losses)
+        # Spark can plan one batch several times.
+        if plan.losses != self._last_losses:
+            self.losses.update(self._condition(loss) for loss in plan.losses)
+        self._last_losses = plan.losses
 
     def check_positions(self, start: StreamOffset, latest: StreamOffset) -> None:
         """

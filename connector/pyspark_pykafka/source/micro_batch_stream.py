@@ -52,6 +52,8 @@ if TYPE_CHECKING:
 
 #: The key of the lost offsets in the query's progress, beside the latest offsets.
 LOST = "@lost"
+#: The key of the losses there.
+LOSSES = "@losses"
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -267,13 +269,16 @@ class MicroBatchStream:
         Return the latest offsets at the last planning, for the query's progress.
 
         If ``failOnDataLoss`` is false, the number of offsets lost so far is added under the key
-        ``@lost``, as ``{"@lost": {"topic": {"0": 23}}}``.
+        ``@lost``, as ``{"@lost": {"topic": {"0": 23}}}``, and the number of other losses, such as
+        deleted partitions, under ``@losses``:
+        ``{"@losses": {"KAFKA_DATA_LOSS.PARTITIONS_DELETED": 1}}``.
         """
         if self._latest is None:
             return None
         lost_offsets = self._data_loss.lost_offsets
         lost = {LOST: offsets_to_json(lost_offsets)} if lost_offsets else {}
-        return {**offsets_to_json(self._latest.offsets), **lost}
+        losses = {LOSSES: dict(self._data_loss.losses)} if self._data_loss.losses else {}
+        return {**offsets_to_json(self._latest.offsets), **lost, **losses}
 
     def plan(self, start: Document, end: Document) -> StreamPlan:
         """

@@ -152,7 +152,7 @@ def test_log_line(metrics: QueryMetrics) -> None:
 
     assert log_line(query) == (
         "query flights: micro-batch 1 took 1.500 s, 20 rows/s; lag 90 offsets, 51.2 s; "
-        "replayed batches: 1; lost offsets: 2; dead letters: 3; failures: 1"
+        "replayed batches: 1; lost offsets: 2; data losses: 1; dead letters: 3; failures: 1"
     )
 
 

@@ -30,12 +30,13 @@ def test_offsets_of_a_batch() -> None:
     """
     Start, end and latest offsets are read by partition, and lost offsets with the latest ones.
     """
-    latest = {"t": {"0": 9}, "@lost": {"t": {"0": 2}}}
+    latest = {"t": {"0": 9}, "@lost": {"t": {"0": 2}}, "@losses": {"C": 1}}
     batch = parse_batch(progress({"t": {"0": 7}}, start={"t": {"0": 3}}, latest=latest))
 
     (source,) = batch.sources
     assert (source.start, source.end, source.latest) == ({TP: 3}, {TP: 7}, {TP: 9})
     assert source.lost == {TP: 2}
+    assert source.losses == {"C": 1}
     assert (batch.query_id, batch.query_name, batch.batch_id) == ("q", "flights", 0)
 
 

@@ -199,6 +199,27 @@ def test_losses_of_an_earlier_run_count_once() -> None:
     assert metrics.snapshot(40.0).queries[0].partitions[0].lost == 107
 
 
+def test_data_losses_are_counted_over_restarts() -> None:
+    """
+    Losses whose records cannot be counted are summed by condition over all runs, also if a run is
+    reported late.
+    """
+
+    def losses(run_id: str, **counts: int) -> Batch:
+        latest = {"t": {"0": 7}, "@losses": counts}
+        return parse_batch(progress({"t": {"0": 7}}, latest=latest, run_id=run_id))
+
+    metrics = QueryMetrics(100)
+    metrics.start("q", "first", "flights", 0.0)
+    metrics.add(losses("first", DELETED=1), 10.0)
+    metrics.start("q", "second", "flights", 20.0)
+    metrics.add(losses("first", DELETED=2, RECREATED=1), 21.0)
+    metrics.add(losses("second", DELETED=1), 30.0)
+
+    (query,) = metrics.snapshot(30.0).queries
+    assert query.losses == {(0, "DELETED"): 3, (0, "RECREATED"): 1}
+
+
 def test_end_of_an_earlier_run_does_not_end_the_query() -> None:
     """
     The failure of a run, reported after the next run has started, is counted; the query runs.

@@ -210,6 +210,34 @@ def test_recreated_topic_is_data_loss(
         assert process.step() == [("t-0", 0, ends[0]), ("t-1", 0, ends[1])]
     assert "recreated" in caplog.text
     assert process.step() == []
+    latest = process.stream.report_latest_offset()
+    assert latest is not None
+    assert latest["@losses"] == {"KAFKA_DATA_LOSS.PARTITION_OFFSET_CHANGED": 1}
+
+
+def test_losses_are_counted_once_for_each_batch(cluster: Cluster) -> None:
+    """
+    Progress counts deleted partitions and recreated topics by condition, each once however often
+    Spark plans the batch, and again when it happens again.
+    """
+    cluster.create_topic("t2", 4)
+    process = query(cluster, subscribePattern="t", failOnDataLoss="false")
+    process.step()
+    for topic in ("t", "t2"):
+        start = process.position
+        assert start is not None
+        del cluster.topics[topic]
+        process.step()
+        assert process.position is not None
+        process.stream.plan(start, process.position)
+        cluster.create_topic(topic, 7)
+        process.step()
+
+    assert process.stream.report_latest_offset() == {
+        "t": {"0": 7},
+        "t2": {"0": 7},
+        "@losses": {"KAFKA_DATA_LOSS.PARTITIONS_DELETED": 2},
+    }
 
 
 def test_deleted_topic_is_data_loss(cluster: Cluster) -> None:
