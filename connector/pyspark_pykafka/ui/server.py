@@ -15,6 +15,7 @@ import json
 import logging
 import re
 import socket
+import sys
 import threading
 import time
 from functools import cached_property
@@ -187,7 +188,7 @@ class _Handler(BaseHTTPRequestHandler):
     sys_version = ""
     timeout = REQUEST_SECONDS
     get_content: Callable[[str], Content | None]
-    host_names: frozenset[str] | None
+    host_names: frozenset[str] | None = frozenset()
 
     def do_GET(self) -> None:
         """
@@ -258,35 +259,46 @@ class _Server(ThreadingHTTPServer):
         host, self.server_port = self.server_address[:2]
         self.server_name = str(host)
 
+    def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 (the base's)
+        """
+        Log an error of a request; a client that closes its connection is none.
+        """
+        is_closed = isinstance(sys.exception(), ConnectionError | TimeoutError)
+        logger.log(
+            logging.DEBUG if is_closed else logging.WARNING,
+            "page: a request of %s failed",
+            client_address,
+            exc_info=True,
+        )
+
 
 class _ServerOnIPv6(_Server):
     address_family = socket.AF_INET6
 
 
 def _listen(host: str, port: int, content: Callable[[str], Content | None]) -> _Server:
-    attributes = {"get_content": staticmethod(content), "host_names": _host_names(host)}
-    handler = type("Handler", (_Handler,), attributes)
+    handler: type[_Handler] = type("Handler", (_Handler,), {"get_content": staticmethod(content)})
     try:
-        return (_ServerOnIPv6 if ":" in host else _Server)((host, port), handler)
+        server = (_ServerOnIPv6 if ":" in host else _Server)((host, port), handler)
     except (OSError, OverflowError) as cause:
         msg = f"port is {port}, and {host}:{port} cannot be served: {cause}; use a free port"
         raise OptionsError((msg,)) from cause
+    # The address, since many names and forms of an address are loopback, such as 127.1.
+    handler.host_names = _host_names(host, str(server.server_address[0]))
+    return server
 
 
-def _host_names(host: str) -> frozenset[str] | None:
+def _host_names(host: str, address: str) -> frozenset[str] | None:
     """
     Return the host names that a loopback server accepts. Return None, which accepts all names, for
     any other address: clients may reach that server by names that it does not know.
     """
-    try:
-        is_loopback = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        is_loopback = host == "localhost"
-    return (
-        frozenset({"localhost", "127.0.0.1", "[::1]", _in_url(host).lower()})
-        if is_loopback
-        else None
-    )
+    ip = ipaddress.ip_address(address.partition("%")[0])
+    mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
+    if not (mapped or ip).is_loopback:
+        return None
+    own = {_in_url(host).lower(), _in_url(address).lower()}
+    return frozenset({"localhost", "127.0.0.1", "[::1]", *own})
 
 
 def _in_url(host: str) -> str:

@@ -8,7 +8,10 @@ import base64
 import hashlib
 import http.client
 import json
+import logging
 import re
+import socket
+import struct
 import threading
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any
@@ -18,7 +21,7 @@ from tests.support.page_data import MARKUP, full_page
 
 from pyspark_pykafka.errors import BrokerUnavailableError
 from pyspark_pykafka.testing.waiting import wait_until
-from pyspark_pykafka.ui.server import Content, PageServer
+from pyspark_pykafka.ui.server import Content, PageServer, _host_names
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -143,6 +146,60 @@ def test_foreign_host_names_of_loopback_are_rejected(
     assert request(server, "/data.json", Host=name)[0].status == 421
     for own in ("localhost", f"127.0.0.1:{server.port}", "[::1]:80", "LOCALHOST:1"):
         assert request(server, "/data.json", Host=own)[0].status == 200
+
+
+@pytest.mark.parametrize("host", ["127.1", "LOCALHOST"])
+def test_each_form_of_a_loopback_address_rejects_foreign_names(host: str) -> None:
+    """
+    The address on which the server listens decides, not the text of `host`.
+    """
+    server = PageServer(page, host, 0, seconds=HOUR)
+    try:
+        for name, status in (("evil.example", 421), ("localhost", 200), (f"{host}:80", 200)):
+            assert request(server, "/data.json", Host=name)[0].status == status
+    finally:
+        server.close()
+
+
+@pytest.mark.parametrize(
+    ("address", "is_loopback"),
+    [("::1", True), ("::ffff:127.0.0.1", True), ("::", False), ("fe80::1%eth0", False)],
+)
+def test_addresses_of_ipv6(address: str, *, is_loopback: bool) -> None:
+    """
+    An address of IPv6 can be loopback in two forms; its own name is in brackets.
+    """
+    names = _host_names(address, address)
+
+    assert (names is not None) is is_loopback
+    assert names is None or f"[{address}]" in names
+
+
+def test_client_that_closes_its_connection_is_no_error(
+    serve: Callable[..., PageServer],
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """
+    A reset connection leaves one line at level debug, and nothing on the driver's stderr.
+    """
+    closed = threading.Event()
+
+    def metrics() -> Content:
+        assert closed.wait(SECONDS)
+        return Content("text/plain", bytes(10_000_000))
+
+    server = serve(page, metrics=metrics)
+    with caplog.at_level(logging.DEBUG, "pyspark_pykafka"):
+        with socket.create_connection(("127.0.0.1", server.port)) as client:
+            client.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        closed.set()
+        wait_until(lambda: None if "failed" in caplog.text else "the request goes on", SECONDS)
+
+    (record,) = [each for each in caplog.records if "failed" in each.message]
+    assert record.levelno == logging.DEBUG
+    assert "Traceback" not in capfd.readouterr().err
 
 
 def test_other_addresses_may_have_any_name() -> None:
