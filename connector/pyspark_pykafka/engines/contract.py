@@ -16,6 +16,8 @@ from pyspark_pykafka.errors import DataLossError, OffsetsError, RecordError, Unk
 from pyspark_pykafka.offsets import EARLIEST, LATEST, NO_EPOCH, OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow as pa
 
     from pyspark_pykafka.options import RackSource
@@ -100,6 +102,19 @@ class FetchSettings:
         The maximum bytes of an Arrow batch, except for a single larger record.
         """
         return min(self.memory_bytes // _BATCH_SHARE, _MAX_BATCH_BYTES)
+
+
+def with_uncommitted_end(
+    requested: OffsetRange, watermarks: Watermarks, high_watermark: Callable[[], int]
+) -> Watermarks:
+    """
+    Return the watermarks; if a range up to LATEST starts beyond the visible end, with an end that
+    is the range's start, or the high watermark if that is before the start, too.
+    """
+    # Invariant R9 (last stable offset).
+    if requested.end != LATEST or requested.start <= watermarks.visible_end:
+        return watermarks
+    return watermarks._replace(visible_end=min(requested.start, high_watermark()))
 
 
 def resolve_range(

@@ -50,11 +50,6 @@ class PartitionLookup(OffsetLookup, Protocol):
         Return the offsets that ``end_offsets`` returns, with the leader epochs of the partitions.
         """
 
-    def high_watermarks(self, tps: Iterable[TopicPartition]) -> LogEnds:
-        """
-        Return the ends of uncommitted records, at any isolation level, with the leader epochs.
-        """
-
 
 @dataclass(frozen=True, slots=True)
 class EndOffsets:

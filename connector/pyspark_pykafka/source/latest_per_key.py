@@ -19,7 +19,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from pyspark_pykafka.engines.contract import BATCH_RECORDS, Watermarks, resolve_range
+from pyspark_pykafka.engines.contract import (
+    BATCH_RECORDS,
+    Watermarks,
+    resolve_range,
+    with_uncommitted_end,
+)
 from pyspark_pykafka.engines.selection import fetch, metadata_backend
 from pyspark_pykafka.errors import RecordError, UnknownTopicError
 from pyspark_pykafka.offsets import NO_EPOCH
@@ -66,6 +71,9 @@ def range_in_log(requested: OffsetRange, settings: FetchSettings) -> OffsetRange
     if tp not in starts or tp not in ends.offsets:
         return requested
     watermarks = Watermarks(starts[tp], ends.offsets[tp])
+    watermarks = with_uncommitted_end(
+        requested, watermarks, lambda: client.high_watermarks([tp]).offsets.get(tp, -1)
+    )
     epoch, fail = ends.epochs.get(tp, NO_EPOCH), settings.fail_on_data_loss
     resolved = resolve_range(requested, watermarks, epoch, fail_on_data_loss=fail)
     return replace(resolved, topic_id=topic_id)

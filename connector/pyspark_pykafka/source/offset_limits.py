@@ -9,7 +9,14 @@ import time
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_pykafka.errors import OffsetsError
-from pyspark_pykafka.offsets import EARLIEST, LATEST, Offsets, TopicPartition, format_partitions
+from pyspark_pykafka.offsets import (
+    EARLIEST,
+    LATEST,
+    LogEnds,
+    Offsets,
+    TopicPartition,
+    format_partitions,
+)
 from pyspark_pykafka.options import (
     AtTime,
     Committed,
@@ -49,6 +56,11 @@ class OffsetSource(Protocol):
     def end_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         """
         Return the offset of each partition's next record.
+        """
+
+    def high_watermarks(self, tps: Iterable[TopicPartition]) -> LogEnds:
+        """
+        Return the ends of uncommitted records, at any isolation level, with the leader epochs.
         """
 
     def offsets_for_times(
@@ -103,18 +115,31 @@ def resolve_end(
     source: OffsetSource,
     log_ends: Offsets | None = None,
     now: Callable[[], float] = time.time,
+    *,
+    starts: Offsets | None = None,
 ) -> Offsets:
     """
     Return the end offset of each partition; LATEST is kept, except as the end at a time.
 
     Where all records are earlier than the time, the end is the log's end before the time was looked
-    up: in ``log_ends`` if it is given. Later records may be at or after the time.
+    up: in ``log_ends`` if it is given. Later records may be at or after the time. Of the partitions
+    in ``starts``, those that start beyond the last stable offset end where they start.
     """
     _check_topics(limit, tps, "endingOffsets")
     if log_ends is None:
         log_ends = source.end_offsets(tps) if _has_times(_positions(limit)) else {}
+        log_ends = _with_uncommitted(log_ends, starts or {}, source)
     resolved = _resolve(limit, tps, source, now)
     return _with_ends(resolved, log_ends)
+
+
+def _with_uncommitted(log_ends: Offsets, starts: Offsets, source: OffsetSource) -> Offsets:
+    # Invariant R9 (last stable offset).
+    older = [tp for tp, end in log_ends.items() if end < starts.get(tp, end)]
+    if not older:
+        return log_ends
+    ends = source.high_watermarks(older).offsets
+    return log_ends | {tp: min(starts[tp], end) for tp, end in ends.items()}
 
 
 def end_time(limit: OffsetLimit, tp: TopicPartition) -> int | None:

@@ -86,7 +86,7 @@ class KafkaBatchReader(DataSourceReader):
         starts = resolve_start(
             options.starting_offsets, tps, client, options.starting_offsets_fallback
         )
-        ends = resolve_end(options.ending_offsets, tps, client)
+        ends = resolve_end(options.ending_offsets, tps, client, starts=starts)
         matching = self._filters.partitions(tps)
         starts, ends = (
             {tp: offsets[tp] for tp in matching if tp in offsets} for offsets in (starts, ends)

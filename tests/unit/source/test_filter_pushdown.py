@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pyspark_pykafka.offsets import EARLIEST, LATEST, Offsets, TopicPartition
+from pyspark_pykafka.offsets import EARLIEST, LATEST, LogEnds, Offsets, TopicPartition
 from pyspark_pykafka.source.filter_pushdown import Comparison, FilterPushdown
 
 if TYPE_CHECKING:
@@ -36,6 +36,9 @@ class Log:
 
     def end_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         return {tp: self.first + len(self.times[tp]) for tp in tps}
+
+    def high_watermarks(self, tps: Iterable[TopicPartition]) -> LogEnds:
+        raise AssertionError(tps)
 
     def committed_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         raise AssertionError(tps)

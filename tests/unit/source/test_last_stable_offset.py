@@ -13,8 +13,9 @@ from tests.support.memory_cluster import Cluster
 
 from pyspark_pykafka.errors import DataLossError
 from pyspark_pykafka.offsets import Document, TopicPartition
-from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.options import AtTime, parse_stream_source
 from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
+from pyspark_pykafka.source.offset_limits import resolve_end
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -144,6 +145,17 @@ def test_the_log_is_shorter_than_the_position(cluster: Cluster) -> None:
 
     with pytest.raises(DataLossError, match="t-0 was changed from 100 to 90"):
         query.stream.latest_offset(query.position)
+
+
+def test_the_end_of_a_batch_at_a_later_time(cluster: Cluster) -> None:
+    """
+    A batch that starts beyond the last stable offset, and ends at a time after all records, ends
+    at its start; one that starts beyond the log's end does not.
+    """
+    limit = AtTime(1_000_000)
+
+    assert resolve_end(limit, [T0, T1], cluster, starts={T0: 100}) == {T0: 100, T1: 0}
+    assert resolve_end(limit, [T0], cluster, starts={T0: 121}) == {T0: 120}
 
 
 def test_a_log_that_went_back_is_reported_before_it_is_in_the_checkpoint(cluster: Cluster) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pyspark_pykafka.errors import OffsetsError
-from pyspark_pykafka.offsets import EARLIEST, LATEST, Offsets, TopicPartition
+from pyspark_pykafka.offsets import EARLIEST, LATEST, LogEnds, Offsets, TopicPartition
 from pyspark_pykafka.options import (
     AtTime,
     Committed,
@@ -51,6 +51,9 @@ class Log:
 
     def end_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         return {tp: self.first + len(self.times[tp]) for tp in tps}
+
+    def high_watermarks(self, tps: Iterable[TopicPartition]) -> LogEnds:
+        raise AssertionError(tps)
 
     def committed_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         return {tp: self.group[tp] for tp in tps if tp in self.group}

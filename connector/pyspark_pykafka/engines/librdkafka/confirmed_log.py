@@ -51,3 +51,20 @@ def confirm_log(
     host, port = leader
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     return ConfirmedLog(Watermarks(log_start, log_end), address)
+
+
+def read_high_watermark(kafka: KafkaSettings, tp: TopicPartition) -> int:
+    """
+    Return the end of a partition's log with its uncommitted records, -1 if the partition does not
+    exist.
+
+    If the wire engine does not support the settings, librdkafka's metadata has to do.
+    """
+    isolation_level = "read_uncommitted"
+    confirmed = confirm_log(kafka, tp, isolation_level)
+    if confirmed is not None:
+        return confirmed.watermarks.visible_end
+    # Imported here, since other reads do not need an admin client.
+    from pyspark_pykafka.engines.librdkafka.metadata import AdminMetadata
+
+    return AdminMetadata(kafka, isolation_level).log_ends([tp]).offsets.get(tp, -1)

@@ -7,11 +7,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.engines.client_pool import ClientPool
-from pyspark_pykafka.engines.contract import FetchSettings, report_lost_topic, resolve_range
+from pyspark_pykafka.engines.contract import (
+    FetchSettings,
+    report_lost_topic,
+    resolve_range,
+    with_uncommitted_end,
+)
 from pyspark_pykafka.engines.error_mapping import map_read_error, translating_errors
 from pyspark_pykafka.engines.librdkafka.assigned_range import AssignedRange
 from pyspark_pykafka.engines.librdkafka.client import Client, request_watermarks
-from pyspark_pykafka.engines.librdkafka.confirmed_log import ConfirmedLog, confirm_log
+from pyspark_pykafka.engines.librdkafka.confirmed_log import (
+    ConfirmedLog,
+    confirm_log,
+    read_high_watermark,
+)
 from pyspark_pykafka.engines.librdkafka.planned_topic import is_planned_topic
 from pyspark_pykafka.engines.librdkafka.range_reader import RangeReader
 from pyspark_pykafka.errors import StalledReadError
@@ -159,5 +168,8 @@ def _resolve(
         request_watermarks(client, requested, settings)
         if confirmed is None
         else confirmed.watermarks
+    )
+    watermarks = with_uncommitted_end(
+        requested, watermarks, lambda: read_high_watermark(settings.kafka, requested.tp)
     )
     return resolve_range(requested, watermarks, fail_on_data_loss=settings.fail_on_data_loss)

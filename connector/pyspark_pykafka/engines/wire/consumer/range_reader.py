@@ -17,6 +17,7 @@ from pyspark_pykafka.engines.contract import (
     report_truncation,
     resolve_range,
     timestamp_error,
+    with_uncommitted_end,
 )
 from pyspark_pykafka.engines.wire.consumer.fetch_size import FetchSizing
 from pyspark_pykafka.engines.wire.consumer.partition_fetcher import (
@@ -104,6 +105,9 @@ def _resolve(requested: OffsetRange, fetcher: RetryingFetcher, *, fail: bool) ->
     watermarks = fetcher.planned_watermarks()
     if watermarks is None:
         return None
+    watermarks = with_uncommitted_end(
+        requested, watermarks, lambda: fetcher.uncommitted_watermarks().visible_end
+    )
     try:
         epoch = fetcher.partition.epoch
         resolved = resolve_range(requested, watermarks, epoch, fail_on_data_loss=fail)
