@@ -30,6 +30,9 @@ SOURCE_TYPES: dict[str, pa.DataType] = {
     "headers": HEADERS,
 }
 
+#: The columns that each record has a value for.
+_NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})
+
 #: The key of the field metadata that may hold the caller's name of the type, for messages.
 TYPE_NAME = b"type"
 
@@ -80,7 +83,25 @@ def _source_field_mistakes(field: pa.Field) -> list[str]:
                 f"{expected}{_decoding_hint(field.name)}"
             )
         ]
-    return []
+    mistakes = [] if field.name in _NEVER_NULL else null_mistakes(field)
+    return mistakes + (_header_mistakes(field) if field.name == "headers" else [])
+
+
+def null_mistakes(field: pa.Field, path: str | None = None) -> list[str]:
+    """
+    Return a mistake if a field that can be NULL is not nullable.
+
+    Spark believes the schema: without an error it takes ``IS NULL`` for false, and it reads a NULL
+    as a value, which ends with a ``NullPointerException``.
+    """
+    if field.nullable:
+        return []
+    name = path or field.name
+    return [f"'{name}' is NOT NULL; it must be nullable, since a record may have no value for it"]
+
+
+def _header_mistakes(headers: pa.Field) -> list[str]:
+    return null_mistakes(headers.type.value_type.field("value"), "headers.element.value")
 
 
 def _decoding_hint(name: str) -> str:

@@ -18,12 +18,56 @@ def schema(**types: pa.DataType) -> pa.Schema:
     return pa.schema(list(types.items()))
 
 
+def not_null(**types: pa.DataType) -> pa.Schema:
+    """
+    Return a schema of these columns, which are not nullable.
+    """
+    return pa.schema([pa.field(name, kind, nullable=False) for name, kind in types.items()])
+
+
 def test_valid_source_schemas() -> None:
     """
     The full schema, and a subset in any order with STRING for BINARY, are accepted.
     """
     check_source_schema(pa.schema(list(SOURCE_TYPES.items())), include_headers=True)
     check_source_schema(schema(offset=pa.int64(), value=pa.string()), include_headers=False)
+
+
+def test_columns_that_each_record_has_may_be_not_null() -> None:
+    """
+    Each record has a topic, a partition, an offset and a timestamp, and each header has a key.
+    """
+    nullable = {"key", "value", "headers"}
+    always = {name: kind for name, kind in SOURCE_TYPES.items() if name not in nullable}
+    header = pa.struct([pa.field("key", pa.string(), nullable=False), ("value", pa.binary())])
+    headers = pa.field("headers", pa.list_(pa.field("element", header, nullable=False)))
+
+    check_source_schema(pa.schema([*not_null(**always), headers]), include_headers=True)
+
+
+@pytest.mark.parametrize(
+    ("field", "path"),
+    [
+        (pa.field("headers", HEADERS, nullable=False), "'headers'"),
+        (
+            pa.field(
+                "headers",
+                pa.list_(
+                    pa.struct(
+                        [("key", pa.string()), pa.field("value", pa.binary(), nullable=False)]
+                    )
+                ),
+            ),
+            "'headers.element.value'",
+        ),
+    ],
+)
+def test_headers_may_be_missing(field: pa.Field, path: str) -> None:
+    """
+    A record may have no headers, and a header no value.
+    """
+    with pytest.raises(OptionsError, match=f"{path} is NOT NULL"):
+        check_source_schema(pa.schema([field]), include_headers=True)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +78,8 @@ def test_valid_source_schemas() -> None:
         (schema(value=pa.int64()), "'value' has type int64; it must be binary or string"),
         (schema(headers=HEADERS), "set includeHeaders to true"),
         (schema(), "the schema is empty"),
+        (not_null(key=pa.binary()), "'key' is NOT NULL; it must be nullable, since a record may"),
+        (not_null(value=pa.string()), "'value' is NOT NULL; it must be nullable"),
     ],
 )
 def test_invalid_source_schemas(columns: pa.Schema, message: str) -> None:

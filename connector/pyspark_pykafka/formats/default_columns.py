@@ -13,7 +13,7 @@ from pyspark_pykafka.formats.debezium import avro_envelope_ddl, json_envelope_dd
 from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
 from pyspark_pykafka.formats.protobuf_schemas import missing_protobuf, parsed_schema
 from pyspark_pykafka.formats.protobuf_types import protobuf_ddl
-from pyspark_pykafka.options.schema_text import struct_fields
+from pyspark_pykafka.options.schema_text import nullable_ddl, struct_fields
 
 if TYPE_CHECKING:
     from pyspark_pykafka.options import FormatOptions
@@ -87,7 +87,9 @@ def _decoded_type(options: FormatOptions, name: str, kind: str) -> str:
             "'id BIGINT, name STRING', or give the column a type with .schema(...)"
         )
         raise OptionsError((msg,))
-    return json_envelope_ddl(schema, rows=options.debezium_rows) if kind != "json" else schema
+    # As in Spark's from_json: a record may lack any field.
+    nullable = nullable_ddl(schema)
+    return json_envelope_ddl(nullable, rows=options.debezium_rows) if kind != "json" else nullable
 
 
 def _protobuf_type(name: str, schema: str | None, message: str | None) -> str:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from pyspark_pykafka.schema import null_mistakes
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -124,7 +126,7 @@ def type_mistakes(field: pa.Field, path: str, depth: int = 1) -> list[str]:
     kind = field.type
     if depth > MAX_TYPE_DEPTH:
         return [f"'{path}' is nested too deeply; it must be: at most {MAX_TYPE_DEPTH} levels"]
-    own = [] if field.nullable else [_nullable_mistake(path)]
+    own = null_mistakes(field, path)
     inner = inner_fields(kind)
     if pa.types.is_struct(kind):
         own += _struct_mistakes(inner, path)
@@ -142,10 +144,6 @@ def type_mistakes(field: pa.Field, path: str, depth: int = 1) -> list[str]:
 
 def _is_decimal(kind: pa.DataType) -> bool:
     return bool(pa.types.is_decimal128(kind))
-
-
-def _nullable_mistake(path: str) -> str:
-    return f"'{path}' is NOT NULL; it must be nullable, since a record may lack any field"
 
 
 def _struct_mistakes(fields: list[pa.Field], path: str) -> list[str]:

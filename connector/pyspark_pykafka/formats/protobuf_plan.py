@@ -31,6 +31,7 @@ from pyspark_pykafka.formats.protobuf_definitions import (
 )
 from pyspark_pykafka.formats.protobuf_descriptors import varint
 from pyspark_pykafka.formats.protobuf_types import COLUMNS, DDL, TIMES, columns_of, entry_of
+from pyspark_pykafka.schema import null_mistakes
 
 if TYPE_CHECKING:
     from pyspark_pykafka.formats.protobuf_definitions import (
@@ -129,10 +130,7 @@ class _Matching:
         """
         Return the plan of a field, or an empty list if its type does not match.
         """
-        if not struct_field.nullable:
-            self.mistakes.append(
-                f"'{path}' is NOT NULL; it must be nullable, since a record may lack any field"
-            )
+        self.mistakes += null_mistakes(struct_field, path)
         kind = struct_field.type
         if not member.repeated:
             plan = self.single(member, kind, number, path, depth)

@@ -19,9 +19,11 @@ from pyspark_pykafka.formats.json_types import type_mistakes
 from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
 from pyspark_pykafka.formats.protobuf_plan import message_plan
 from pyspark_pykafka.formats.protobuf_schemas import missing_protobuf, parsed_schema
-from pyspark_pykafka.schema import SOURCE_TYPES, check_source_schema
+from pyspark_pykafka.schema import SOURCE_TYPES, check_source_schema, null_mistakes
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from pyspark_pykafka.options import FormatOptions, RegistryOptions
 
 #: The columns of ``onBadRecord=rescue``.
@@ -247,7 +249,7 @@ def _type_mistakes(
 ) -> list[str]:
     if kind == "text":
         if field.type == pa.string():
-            return []
+            return null_mistakes(field)
         return [f"{name}Format is 'text', so the schema's column '{field.name}' must be: STRING"]
     if find_spec(_MODULES[kind]) is None:
         return [
@@ -258,7 +260,7 @@ def _type_mistakes(
             )
         ]
     if kind == "protobuf":
-        return _protobuf_mistakes(field, name, schema, message)
+        return null_mistakes(field) + _protobuf_mistakes(field, name, schema, message)
     mistakes = type_mistakes(field, name)
     return mistakes or (_avro_mistakes(field, name, schema) if kind == "avro" else [])
 
@@ -295,12 +297,18 @@ def _rescue_mistakes(options: FormatOptions, schema: pa.Schema) -> list[str]:
         for name, kind in RESCUE_TYPES.items()
         if name in schema.names and schema.field(schema.names.index(name)).type != kind
     ]
+    mistakes += _null_mistakes(schema, RESCUE_TYPES)
     if not set(RESCUE_TYPES) & set(schema.names):
         mistakes.append(
             "onBadRecord is 'rescue', but the schema has no column for it; add '_error STRING', "
             "'_raw BINARY' or both"
         )
     return mistakes
+
+
+def _null_mistakes(schema: pa.Schema, names: Iterable[str]) -> list[str]:
+    fields = [field for field in schema if field.name in names]
+    return [mistake for field in fields for mistake in null_mistakes(field)]
 
 
 def _unknown_field_mistakes(
@@ -315,7 +323,7 @@ def _unknown_field_mistakes(
                 f"'{RESCUED_FIELDS} STRING'"
             )
         ]
-    mistakes = []
+    mistakes = _null_mistakes(schema, [RESCUED_FIELDS])
     if schema.field(schema.names.index(RESCUED_FIELDS)).type != pa.string():
         mistakes.append(f"the schema's column '{RESCUED_FIELDS}' must be: STRING")
     values = [column for column in typed if column.name == "value"]

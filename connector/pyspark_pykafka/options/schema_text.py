@@ -14,6 +14,12 @@ from typing import Any
 _TYPE = re.compile(r"\w+\s*(<.*>|\([\d\s,]*\))?", re.DOTALL)
 _STRUCT = re.compile(r"struct\s*<(.*)>", re.DOTALL | re.IGNORECASE)
 
+# A quoted name or text, which is kept, or a field's NOT NULL.
+_QUOTED_OR_NOT_NULL = re.compile(
+    r"(`[^`]*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|\s+NOT\s+NULL\b",
+    re.DOTALL | re.IGNORECASE,
+)
+
 # Spark's types, also by their names in JSON text.
 _NAMES = (
     "array|bigint|binary|boolean|byte|char|character|date|dec|decimal|double|float|int|integer|"
@@ -47,6 +53,13 @@ def begins_with_type(ddl: str) -> bool:
     if fields is None:
         return _BEGINS_WITH_TYPE.match(ddl) is not None
     return not fields.strip() or _BEGINS_WITH_FIELD.match(fields) is not None
+
+
+def nullable_ddl(ddl: str) -> str:
+    """
+    Return the DDL of the same type with nullable fields.
+    """
+    return _QUOTED_OR_NOT_NULL.sub(lambda match: match[1] or "", ddl)
 
 
 def struct_fields(ddl: str) -> str | None:

@@ -287,6 +287,41 @@ def test_schemas_that_cannot_be_decoded(
         format_of(options, field)
 
 
+RESCUE_ALL = FormatOptions("json", on_bad_record="rescue", rescues_unknown_fields=True)
+ENVELOPE = pa.struct([("after", TYPED), ("op", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "kind"),
+    [
+        (JSON, "value", TYPED),
+        (JSON, "key", pa.binary()),
+        (FormatOptions(value_format="text"), "value", pa.string()),
+        (FormatOptions("json", flatten=True), "_key", pa.binary()),
+        (FormatOptions("json", flatten=True), "a", pa.int64()),
+        (FormatOptions(key_format="json"), "key", pa.int32()),
+        (FormatOptions("debezium-json"), "value", ENVELOPE),
+        (RESCUE_ALL, "_raw", pa.binary()),
+        (RESCUE_ALL, "_error", pa.string()),
+        (RESCUE_ALL, "_rescued", pa.string()),
+    ],
+)
+def test_columns_that_can_be_null_must_be_nullable(
+    options: FormatOptions, name: str, kind: pa.DataType
+) -> None:
+    """
+    A column that some record has no value for is rejected if it is NOT NULL, once and by its name.
+    """
+    with pytest.raises(OptionsError) as caught:
+        record_format(
+            options, pa.schema([pa.field(name, kind, nullable=False)]), include_headers=False
+        )
+
+    mistakes = [text for text in caught.value.mistakes if "is NOT NULL" in text]
+    assert len(mistakes) == 1
+    assert f"{name.removeprefix('_')}' is NOT NULL; it must be nullable" in mistakes[0]
+
+
 def test_repeated_columns_are_rejected() -> None:
     """
     A schema with one name twice is an error, whether or not the column is decoded.
