@@ -23,14 +23,14 @@ from pyspark_pykafka.offsets import (
 )
 from pyspark_pykafka.options import Latest, SpecificOffsets, SpecificTimestamps
 from pyspark_pykafka.source.data_loss import OffsetLookup
-from pyspark_pykafka.source.offset_limits import end_time, resolve_end
+from pyspark_pykafka.source.offset_limits import end_time, resolve_end, with_names
 from pyspark_pykafka.source.planner import older_offsets
 from pyspark_pykafka.source.subscription import matches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from pyspark_pykafka.options import SourceOptions, Strategy
+    from pyspark_pykafka.options import OffsetLimit, SourceOptions, Strategy
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -159,15 +159,21 @@ class EndOffsets:
             if is_missing or tp.topic in recreated:
                 raise _StaleOffsetsError(latest)
 
-    def limit_to_options(self, start: StreamOffset, latest: StreamOffset) -> StreamOffset:
+    def limit_to_options(
+        self, start: StreamOffset, latest: StreamOffset, *, is_new: bool = False
+    ) -> StreamOffset:
         """
         Return the latest offsets up to the end that the options set for the stream.
 
-        Its ``end_times`` are those that a batch up to these offsets has reached.
+        Its ``end_times`` are those that a batch up to these offsets has reached. Raises
+        :class:`OffsetsError` if the options set no end for a partition of the start. Only for a
+        query that ``is_new`` it is also an error if they name a partition that does not exist:
+        later on, it may have been deleted.
         """
         limit = self.options.ending_offsets
         if isinstance(limit, Latest):
             return latest
+        limit = _without_deleted(limit, start, latest, is_new=is_new)
         tps = sorted(latest.offsets)
         if isinstance(limit, SpecificOffsets | SpecificTimestamps):
             # The options set no end for partitions that appear later, so these are not read.
@@ -284,6 +290,22 @@ def _named(limit: SpecificOffsets | SpecificTimestamps) -> set[TopicPartition | 
     if isinstance(limit, SpecificTimestamps):
         return {tp for tp, _ in limit.timestamps}
     return {*dict(limit.offsets), *dict(limit.topics)}
+
+
+def _without_deleted(
+    limit: OffsetLimit, start: StreamOffset, latest: StreamOffset, *, is_new: bool
+) -> OffsetLimit:
+    """
+    Return the limit without names that the brokers no longer have; of a new query only without
+    those that were in its start.
+    """
+    existing, started = _names(latest.offsets), _names(start.offsets)
+    return with_names(limit, lambda name: name in existing or (is_new and name not in started))
+
+
+def _names(tps: Iterable[TopicPartition]) -> set[TopicPartition | str]:
+    partitions = set(tps)
+    return {*partitions, *(tp.topic for tp in partitions)}
 
 
 def _text(offsets: Offsets) -> str:

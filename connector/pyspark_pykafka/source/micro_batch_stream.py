@@ -174,7 +174,7 @@ class MicroBatchStream:
         initial = self._start_if_new()
         # The query may be new: its end is not before its start then.
         self._latest = self._ends.latest(initial or start)
-        end = self._ends.limit_to_options(initial or start, self._latest)
+        end = self._ends.limit_to_options(initial or start, self._latest, is_new=True)
         return replace(end, initial=initial, query=_next_batch(start)).to_json()
 
     def is_end_after(self, start: Document, end: Document) -> bool:
@@ -213,7 +213,7 @@ class MicroBatchStream:
         self._has_planned_end = True
         self._data_loss.check_truncation(start_offset, self._latest)
         self._data_loss.check_positions(start_offset, self._latest)
-        latest = self._ends.limit_to_options(start_offset, self._latest)
+        latest = self._ends.limit_to_options(start_offset, self._latest, is_new=is_initial)
         ends = self._admit(start_offset, latest) if limited and self.has_limits else latest.offsets
         if ends is None:
             return start

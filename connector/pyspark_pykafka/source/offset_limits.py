@@ -28,7 +28,7 @@ from pyspark_pykafka.options import (
     SpecificTimestamps,
     TimeAgo,
 )
-from pyspark_pykafka.source.planner import require_assigned
+from pyspark_pykafka.source.planner import LimitOption, require_assigned
 from pyspark_pykafka.timestamps import format_timestamp
 
 if TYPE_CHECKING:
@@ -38,9 +38,15 @@ if TYPE_CHECKING:
 
     ResolvedOffsets = Mapping[TopicPartition, int | None]
 
-_OFFSET_CONDITION = "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED"
 _TIME_CONDITION = "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"
 _FUTURE_CONDITION = "STARTING_OFFSETS_IN_THE_FUTURE"
+
+_START = LimitOption(
+    "startingOffsets",
+    "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED",
+    "use -1 for latest and -2 for earliest",
+)
+_END = LimitOption("endingOffsets", "KAFKA_END_OFFSET_DOES_NOT_MATCH_ASSIGNED", "use -1 for latest")
 
 
 class OffsetSource(Protocol):
@@ -90,12 +96,12 @@ def resolve_start(
     :class:`OffsetsError` for such partitions without a fallback, for a partition without a
     record at or after its time if the strategy is ``error``, and for a time in the future.
     """
-    _check_topics(limit, tps, "startingOffsets")
+    _check_topics(limit, tps, _START)
     _check_past(limit, now)
     may_start_at_end = _has_times(_positions(limit)) and _strategy(limit) == "latest"
     # Read before the times are looked up, so that no record appended in between is skipped.
     log_ends = source.end_offsets(tps) if may_start_at_end else {}
-    resolved = _resolve(limit, tps, source, now, fallback)
+    resolved = _resolve(limit, tps, source, now, option=_START, fallback=fallback)
     unmatched = [tp for tp, offset in resolved.items() if offset is None]
     if unmatched and _strategy(limit) == "error":
         tp = unmatched[0]
@@ -125,11 +131,11 @@ def resolve_end(
     up: in ``log_ends`` if it is given. Later records may be at or after the time. Of the partitions
     in ``starts``, those that start beyond the last stable offset end where they start.
     """
-    _check_topics(limit, tps, "endingOffsets")
+    _check_topics(limit, tps, _END)
     if log_ends is None:
         log_ends = source.end_offsets(tps) if _has_times(_positions(limit)) else {}
         log_ends = _with_uncommitted(log_ends, starts or {}, source)
-    resolved = _resolve(limit, tps, source, now)
+    resolved = _resolve(limit, tps, source, now, option=_END)
     return _with_ends(resolved, log_ends)
 
 
@@ -140,6 +146,19 @@ def _with_uncommitted(log_ends: Offsets, starts: Offsets, source: OffsetSource) 
         return log_ends
     ends = source.high_watermarks(older).offsets
     return log_ends | {tp: min(starts[tp], end) for tp, end in ends.items()}
+
+
+def with_names(limit: OffsetLimit, has_name: Callable[[TopicPartition | str], bool]) -> OffsetLimit:
+    """
+    Return the limit without the partitions and topics whose names ``has_name`` rejects.
+    """
+    if isinstance(limit, SpecificOffsets):
+        offsets = tuple(pair for pair in limit.offsets if has_name(pair[0]))
+        return SpecificOffsets(offsets, tuple(pair for pair in limit.topics if has_name(pair[0])))
+    if isinstance(limit, SpecificTimestamps):
+        times = tuple(pair for pair in limit.timestamps if has_name(pair[0]))
+        return SpecificTimestamps(times, limit.strategy)
+    return limit
 
 
 def end_time(limit: OffsetLimit, tp: TopicPartition) -> int | None:
@@ -236,6 +255,8 @@ def _resolve(
     tps: Sequence[TopicPartition],
     source: OffsetSource,
     now: Callable[[], float],
+    *,
+    option: LimitOption,
     fallback: int | None = None,
 ) -> ResolvedOffsets:
     if isinstance(limit, Earliest | Latest):
@@ -249,9 +270,12 @@ def _resolve(
         return _require_committed({**defaults, **source.committed_offsets(tps)}, tps)
     if isinstance(limit, SpecificOffsets):
         positions = {**defaults, **_of_topics(limit, tps), **dict(limit.offsets)}
-        return resolve_positions(require_assigned(positions, tps, _OFFSET_CONDITION), source, now)
+        return resolve_positions(require_assigned(positions, tps, option), source, now)
     times = dict(limit.timestamps)
-    require_assigned({**defaults, **times}, tps, _TIME_CONDITION)
+    by_timestamp = LimitOption(
+        f"{option.name}ByTimestamp", _TIME_CONDITION, "give a time for each of them"
+    )
+    require_assigned({**defaults, **times}, tps, by_timestamp)
     return {**defaults, **source.offsets_for_times(times)}
 
 
@@ -306,7 +330,7 @@ def _last_offsets(counts: Offsets, source: OffsetSource) -> Offsets:
     return {tp: max(log_starts[tp], log_ends[tp] - counts[tp]) for tp in existing}
 
 
-def _check_topics(limit: OffsetLimit, tps: Sequence[TopicPartition], option: str) -> None:
+def _check_topics(limit: OffsetLimit, tps: Sequence[TopicPartition], option: LimitOption) -> None:
     """
     Raise :class:`OffsetsError` if ``limit`` names a topic that the query does not read.
     """
@@ -315,10 +339,10 @@ def _check_topics(limit: OffsetLimit, tps: Sequence[TopicPartition], option: str
     unknown = dict(limit.topics).keys() - {tp.topic for tp in tps}
     if unknown:
         msg = (
-            f"{option} is given for {', '.join(sorted(unknown))}, but the query reads no partition "
-            "of it; correct the name, or remove it"
+            f"{option.name} is given for {', '.join(sorted(unknown))}, but the query reads no "
+            "partition of it; correct the name, or remove it"
         )
-        raise OffsetsError(_OFFSET_CONDITION, msg)
+        raise OffsetsError(option.condition, msg)
 
 
 def _of_topics(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.offsets import (
@@ -185,8 +185,18 @@ def _check_order(ranges: Iterable[OffsetRange]) -> None:
             raise OffsetsError("RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET", msg)
 
 
+class LimitOption(NamedTuple):
+    """
+    The option that gives a start or an end: its name, the condition of an error, and advice.
+    """
+
+    name: str
+    condition: str
+    advice: str
+
+
 def require_assigned(
-    specified: Mapping[TopicPartition, T], assigned: Iterable[TopicPartition], condition: str
+    specified: Mapping[TopicPartition, T], assigned: Iterable[TopicPartition], option: LimitOption
 ) -> dict[TopicPartition, T]:
     """
     Return the given offsets or times if they name exactly the assigned partitions.
@@ -200,10 +210,11 @@ def require_assigned(
         f"not assigned: {format_partitions(unknown)}" if unknown else "",
     ]
     msg = (
-        f"exactly the {len(partitions)} partitions that the query reads must be given; "
-        f"{'; '.join(d for d in details if d)}. Use -1 for latest and -2 for earliest"
+        f"{option.name} names other partitions than the query reads "
+        f"({'; '.join(d for d in details if d)}); it must name exactly these {len(partitions)}; "
+        f"{option.advice}"
     )
-    raise OffsetsError(condition, msg)
+    raise OffsetsError(option.condition, msg)
 
 
 def plan_stream(

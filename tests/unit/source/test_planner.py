@@ -18,6 +18,7 @@ from pyspark_pykafka.offsets import (
     TopicPartition,
 )
 from pyspark_pykafka.source.planner import (
+    LimitOption,
     SplitPolicy,
     StreamPlan,
     plan_batch,
@@ -191,8 +192,10 @@ def test_given_offsets_must_match_assigned(offsets: dict[TopicPartition, int], n
     """
     The error names missing and unassigned partitions (O07, O10).
     """
-    with pytest.raises(OffsetsError, match=f"DOES_NOT_MATCH_ASSIGNED.*{names}"):
-        require_assigned(offsets, [P0, P1], "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED")
+    option = LimitOption("endingOffsets", "DOES_NOT_MATCH_ASSIGNED", "use -1 for latest")
+
+    with pytest.raises(OffsetsError, match=rf"MATCH_ASSIGNED\] endingOffsets names.*{names}"):
+        require_assigned(offsets, [P0, P1], option)
 
 
 def planned(
