@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, replace
+from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import (
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 POLL_SECONDS = 0.05
+
+# Raises SystemError if the key of a header is not UTF-8; a call written as ``message.headers()``
+# crashes the process then, once the interpreter has specialized it.
+_call_headers = methodcaller("headers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,7 +178,7 @@ def _record(message: Message) -> Record:
         key=message.key(),
         partition=message.partition(),
         timestamp=None if kind == TIMESTAMP_NOT_AVAILABLE else timestamp,
-        headers=tuple(message.headers() or ()),
+        headers=tuple(_call_headers(message) or ()),
         offset=message.offset(),
     )
 

@@ -4,6 +4,7 @@ Converts librdkafka's messages to Arrow, one function per column.
 
 from __future__ import annotations
 
+from operator import methodcaller
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from confluent_kafka import (
 )
 
 from pyspark_pykafka.engines.contract import timestamp_error
+from pyspark_pykafka.errors import RecordError
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.schema import HEADERS, TIMESTAMP, TIMESTAMP_MS
 from pyspark_pykafka.timestamps import NO_TIMESTAMP
@@ -33,6 +35,12 @@ _TIMESTAMP_TYPES = {
 
 # Spark's timestamps are microseconds in 64 bits; Kafka's are milliseconds in 64 bits.
 _MAX_TIMESTAMP_MS = (2**63 - 1) // 1000
+
+
+# If a key is not UTF-8, Message.headers() returns a list with a null pointer, and leaves an
+# exception set. Python checks that only if the method is called in this way: a call written as
+# ``message.headers()`` crashes the process once the interpreter has specialized it.
+_call_headers = methodcaller("headers")
 
 
 def to_batch(messages: Sequence[Message], schema: pa.Schema) -> pa.RecordBatch:
@@ -93,11 +101,28 @@ def _timestamp_types(messages: Sequence[Message], field: pa.Field) -> pa.Array:
     return pa.array([_TIMESTAMP_TYPES[m.timestamp()[0]] for m in messages], field.type)
 
 
+def read_headers(message: Message) -> list[tuple[str, bytes | None]]:
+    """
+    Return the headers of a message; raise :class:`RecordError` if the key of one is not UTF-8.
+    """
+    try:
+        headers: list[tuple[str, bytes | None]] | None = _call_headers(message)
+    except SystemError as error:
+        tp = TopicPartition(message.topic(), message.partition())
+        msg = (
+            f"cannot read the headers of {tp} at offset {message.offset()} with the engine "
+            "librdkafka: the key of a header is not UTF-8; set engine to wire, which replaces the "
+            "invalid bytes"
+        )
+        raise RecordError("KAFKA_MALFORMED_RECORD_HEADERS", msg) from error
+    return headers or []
+
+
 def _headers(messages: Sequence[Message], _field: pa.Field) -> pa.Array:
-    rows: list[list[dict[str, str | bytes | None]] | None] = []
-    for message in messages:
-        headers = message.headers()
-        rows.append([{"key": k, "value": v} for k, v in headers] if headers else None)
+    rows = [
+        [{"key": key, "value": value} for key, value in read_headers(message)] or None
+        for message in messages
+    ]
     return pa.array(rows, HEADERS)
 
 
