@@ -83,7 +83,8 @@ class OffsetRange:
 
     ``topic_id`` selects one of several topics that have had the name; None accepts any.
     ``start_epoch`` and ``end_epoch`` are the leader epochs in which the log before ``start`` and
-    before ``end`` was read (KIP-320).
+    before ``end`` was read (KIP-320). ``log_start`` is the log's start when a range from EARLIEST
+    was planned, 0 if all offsets before its end count.
     """
 
     tp: TopicPartition
@@ -92,6 +93,7 @@ class OffsetRange:
     topic_id: str | None = None
     start_epoch: int = NO_EPOCH
     end_epoch: int = NO_EPOCH
+    log_start: int = 0
 
     @property
     def size(self) -> int:
@@ -107,6 +109,14 @@ class OffsetRange:
         """
         return self.start >= 0 and self.end >= 0
 
+    @property
+    def is_empty(self) -> bool:
+        """
+        Whether the range will never have a record, whatever arrives.
+        """
+        start = self.log_start if self.start == EARLIEST else self.start
+        return self.end >= 0 and start >= self.end
+
     def __str__(self) -> str:
         return f"{self.tp}[{_limit_text(self.start)}, {_limit_text(self.end)})"
 
@@ -114,8 +124,8 @@ class OffsetRange:
         """
         Pickle in half the time of a dataclass: a plan can hold thousands of ranges.
         """
-        epochs = (self.start_epoch, self.end_epoch)
-        return _range, (*self.tp, self.start, self.end, self.topic_id, *epochs)
+        rest = (self.start_epoch, self.end_epoch, self.log_start)
+        return _range, (*self.tp, self.start, self.end, self.topic_id, *rest)
 
 
 def _range(topic: str, partition: int, *rest: Any) -> OffsetRange:

@@ -128,16 +128,19 @@ def resolve_range(
     Return the range with EARLIEST and LATEST replaced by the log's offsets.
 
     ``epoch`` is the leader epoch in which the leader returned the watermarks. A log that starts
-    after the end of a range from EARLIEST is data loss, reported as by :func:`report_data_loss`;
-    the range is empty then. Raises :class:`OffsetsError` for a start beyond the end of the log.
+    after the end of a range from EARLIEST is data loss, reported as by :func:`report_data_loss`, if
+    the log had records of the range when it was planned; the range is empty then. Raises
+    :class:`OffsetsError` for a start beyond the end of the log.
     """
     log_start, visible_end = watermarks
     start = log_start if requested.start == EARLIEST else requested.start
     end = visible_end if requested.end == LATEST else requested.end
     if requested.start == EARLIEST and 0 <= requested.end < log_start:
-        # The range existed when it was planned: the first part of a split, or the user's end.
+        # Such as the first part of a split, or an end at a time.
         reason = f"the log starts at offset {log_start}"
-        report_data_loss(requested, 0, end, reason, fail=fail_on_data_loss)
+        if not requested.is_empty:
+            first = requested.log_start
+            report_data_loss(requested, first, end, reason, fail=fail_on_data_loss)
         start = end
     resolved = replace(
         requested, start=start, end=end, end_epoch=epoch if end <= visible_end else NO_EPOCH

@@ -173,6 +173,16 @@ def end_time(limit: OffsetLimit, tp: TopicPartition) -> int | None:
     return position.timestamp_ms if isinstance(position, AtTime) else _time(limit, tp)
 
 
+def own_offsets(limit: OffsetLimit) -> Offsets:
+    """
+    Return the offsets that the user gives as numbers; EARLIEST and LATEST are left out.
+    """
+    if not isinstance(limit, SpecificOffsets):
+        return {}
+    numbers = {tp: offset for tp, offset in limit.offsets if isinstance(offset, int)}
+    return {tp: offset for tp, offset in numbers.items() if offset >= 0}
+
+
 def may_start_at_latest(limit: OffsetLimit) -> bool:
     """
     Whether the same limit can resolve to a later start when new records have arrived.

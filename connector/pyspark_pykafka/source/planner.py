@@ -122,22 +122,28 @@ def plan_batch(
     policy: SplitPolicy,
     *,
     topic_ids: Mapping[str, str],
+    held_from: Mapping[TopicPartition, int] | None = None,
 ) -> list[OffsetRange]:
     """
     Plan a batch query; a start or end may be EARLIEST or LATEST.
 
     EARLIEST and LATEST are kept, so that each run of the same DataFrame reads the topic's current
     log; a split fixes only the offsets in between. ``log_starts`` and ``log_ends`` need entries for
-    these partitions only if the policy splits ranges. Raises :class:`OffsetsError` if a start is
-    beyond its end.
+    these partitions only if the policy splits ranges. ``held_from`` has the log start of ranges
+    from EARLIEST whose end is not the user's own number: no earlier record belongs to them. Raises
+    :class:`OffsetsError` if a start is beyond its end.
     """
     _check_same_partitions(starts, ends)
+    log_start_of = held_from or {}
     ranges = [
-        OffsetRange(tp, starts[tp], ends[tp], topic_ids.get(tp.topic)) for tp in sorted(starts)
+        OffsetRange(
+            tp, starts[tp], ends[tp], topic_ids.get(tp.topic), log_start=log_start_of.get(tp, 0)
+        )
+        for tp in sorted(starts)
     ]
     _check_order(ranges)
     if not policy.splits_ranges:
-        return [r for r in ranges if not r.resolved or r.size > 0]
+        return [r for r in ranges if not r.is_empty]
     resolved = [
         replace(
             r,
@@ -160,8 +166,11 @@ def _restore_sentinels(
         unsplit = unresolved[piece.tp]
         is_first, is_last = piece.start == starts[piece.tp], piece.end == ends[piece.tp]
         start = unsplit.start if is_first else piece.start
-        restored.append(replace(piece, start=start, end=unsplit.end if is_last else piece.end))
-    return restored + [r for r in ranges if r.tp not in starts and not r.resolved]
+        end = unsplit.end if is_last else piece.end
+        log_start = piece.start if start == EARLIEST else 0
+        restored.append(replace(piece, start=start, end=end, log_start=log_start))
+    unsplit_ranges = [r for r in ranges if r.tp not in starts]
+    return restored + [r for r in unsplit_ranges if not r.resolved and not r.is_empty]
 
 
 def _check_same_partitions(

@@ -15,7 +15,7 @@ from pyspark_pykafka.engines.first_contact import one_api_timeout
 from pyspark_pykafka.engines.selection import check_topic, fetch
 from pyspark_pykafka.formats.record_decoder import decode_records
 from pyspark_pykafka.formats.record_format import record_format
-from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_pykafka.source.added_partitions import ranges_of, with_last_range
 from pyspark_pykafka.source.factory import (
     fetch_settings,
@@ -24,7 +24,12 @@ from pyspark_pykafka.source.factory import (
 )
 from pyspark_pykafka.source.filter_pushdown import FilterPushdown
 from pyspark_pykafka.source.latest_per_key import latest_records
-from pyspark_pykafka.source.offset_limits import resolve_end, resolve_sentinels, resolve_start
+from pyspark_pykafka.source.offset_limits import (
+    own_offsets,
+    resolve_end,
+    resolve_sentinels,
+    resolve_start,
+)
 from pyspark_pykafka.source.plan_log import log_plan
 from pyspark_pykafka.source.planner import SplitPolicy, plan_batch
 from pyspark_pykafka.spark.compat import KEEPS_BATCH_PLAN, supported_filters
@@ -95,8 +100,17 @@ class KafkaBatchReader(DataSourceReader):
         policy = SplitPolicy(options.min_partitions, options.max_records_per_partition)
         log_starts = resolve_sentinels(starts, client) if policy.splits_ranges else starts
         log_ends = resolve_sentinels(ends, client) if policy.splits_ranges else ends
-        ids = assigned.topic_ids
-        return plan_batch(starts, ends, log_starts, log_ends, policy, topic_ids=ids)
+        own = own_offsets(options.ending_offsets)
+        from_earliest = [
+            tp
+            for tp, start in starts.items()
+            if start == EARLIEST and ends.get(tp, LATEST) not in {LATEST, own.get(tp)}
+        ]
+        return plan_batch(
+            *(starts, ends, log_starts, log_ends, policy),
+            topic_ids=assigned.topic_ids,
+            held_from=client.log_start_offsets(from_earliest),
+        )
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:
         """

@@ -52,6 +52,17 @@ def test_a_log_that_starts_after_the_end_of_a_range(caplog: pytest.LogCaptureFix
     assert "Up to 100 records from offset 0 on have aged out" in text
 
 
+def test_a_log_that_had_no_record_of_a_range_when_it_was_planned() -> None:
+    """
+    A range up to the start that the log had at planning has lost nothing.
+    """
+    requested = OffsetRange(TopicPartition("t", 0), EARLIEST, 100, log_start=100)
+
+    result = resolve_range(requested, LOG, fail_on_data_loss=True)
+
+    assert result.size == 0
+
+
 def test_a_start_beyond_latest() -> None:
     """
     A start beyond the log's end is an error, which names the two causes.
