@@ -15,12 +15,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from pyspark_pykafka.offsets import LATEST, OffsetRange, format_partitions
-from pyspark_pykafka.options import Assign, SpecificOffsets, Subscribe
+from pyspark_pykafka.options import Assign, Subscribe
 from pyspark_pykafka.source.offset_limits import (
     OffsetSource,
     ends_at_latest,
-    resolve_start,
     start_of_added,
+    starts_at,
 )
 
 if TYPE_CHECKING:
@@ -124,9 +124,8 @@ def _added_ranges(
     if not starts:
         return []
     logger.info("reading partitions added since the plan, too: %s", format_partitions(starts))
-    # Unlike the options' own limit, this one never fails for a partition without a later record.
-    limit = SpecificOffsets(tuple(starts.items()))
-    offsets = resolve_start(limit, sorted(starts), lookup)
+    # Unlike a start on the driver, this never fails for a time that no record has reached.
+    offsets = starts_at(starts, lookup)
     return [OffsetRange(tp, offsets[tp], LATEST, ids.get(tp.topic)) for tp in sorted(offsets)]
 
 

@@ -321,10 +321,18 @@ def offsets_at(positions: Mapping[TopicPartition, int | Position], source: Offse
     """
     Return the current offset at each position: the log end where no record is that late.
     """
+    return resolve_sentinels(starts_at(positions, source), source)
+
+
+def starts_at(positions: Mapping[TopicPartition, int | Position], source: OffsetSource) -> Offsets:
+    """
+    Return as :func:`offsets_at` does; EARLIEST and LATEST are kept.
+    """
     # Read before the times are looked up, so that no record appended in between is skipped.
     log_ends = source.end_offsets(positions) if _has_times(positions.values()) else {}
     resolved = resolve_positions(positions, source)
-    return resolve_sentinels(_with_ends(resolved, log_ends), source)
+    existing = {tp: end for tp, end in resolved.items() if end is not None or tp in log_ends}
+    return _with_ends(existing, log_ends)
 
 
 def _with_ends(resolved: ResolvedOffsets, log_ends: Offsets) -> Offsets:
