@@ -11,7 +11,7 @@ from pyspark_pykafka.offsets import Assignment, LogEnds, Offsets, TopicPartition
 from pyspark_pykafka.options import Assign, Strategy, Subscribe, SubscribePattern
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
 
 @dataclass
@@ -58,11 +58,12 @@ class Cluster:
         }
 
     def assignment(self, strategy: Strategy) -> Assignment:
+        is_selected = _selector(strategy)
         tps = [
             TopicPartition(topic, number)
             for topic in sorted(self.topics)
             for number in range(len(self.topics[topic]))
-            if _selects(strategy, TopicPartition(topic, number))
+            if is_selected(TopicPartition(topic, number))
         ]
         return Assignment(tuple(tps), {tp.topic: self.ids[tp.topic] for tp in tps})
 
@@ -118,10 +119,11 @@ class Cluster:
         return partitions[tp.partition] if tp.partition < len(partitions) else None
 
 
-def _selects(strategy: Strategy, tp: TopicPartition) -> bool:
+def _selector(strategy: Strategy) -> Callable[[TopicPartition], bool]:
     if isinstance(strategy, Subscribe):
-        return tp.topic in strategy.topics
+        topics = set(strategy.topics)
+        return lambda tp: tp.topic in topics
     if isinstance(strategy, Assign):
-        return tp in strategy.partitions
+        return set(strategy.partitions).__contains__
     assert isinstance(strategy, SubscribePattern)
-    return tp.topic.startswith(strategy.pattern)
+    return lambda tp: tp.topic.startswith(strategy.pattern)

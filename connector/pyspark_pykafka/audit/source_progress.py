@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import OffsetsError
@@ -17,7 +16,7 @@ from pyspark_pykafka.source.planner import (
     plan_stream,
     starting_new_partitions_at,
 )
-from pyspark_pykafka.source.subscription import matches
+from pyspark_pykafka.source.subscription import selector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -95,7 +94,7 @@ def offset_ranges(source: SourceProgress, options: SourceOptions) -> tuple[Offse
         raise OffsetsError("UNKNOWN_START_OFFSET", msg)
     start = starting_new_partitions_at(start, end, options.new_partition_offsets)
     new_starts = dict.fromkeys(new_partitions(start, end), 0)
-    is_subscribed = partial(matches, options.strategy)
+    is_subscribed = selector(options.strategy)
     return plan_stream(start, end, new_starts, SplitPolicy(), is_subscribed).ranges
 
 
@@ -106,4 +105,4 @@ def _fits(source: SourceProgress, options: SourceOptions) -> bool:
         offsets = StreamOffset.from_json(source.end or {}).offsets
     except OffsetsError:
         return False
-    return bool(offsets) and all(matches(options.strategy, tp) for tp in offsets)
+    return bool(offsets) and all(map(selector(options.strategy), offsets))

@@ -20,7 +20,7 @@ from pyspark_pykafka.offsets import OffsetRange, TopicPartition, format_partitio
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.schema import SOURCE_TYPES
 from pyspark_pykafka.source.factory import fetch_settings, metadata_client
-from pyspark_pykafka.source.subscription import is_single_topic, matches
+from pyspark_pykafka.source.subscription import is_single_topic, selector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -47,7 +47,8 @@ class SourceTally:
     def __init__(self, options: Mapping[str, str], partitions: Sequence[TopicPartition]) -> None:
         self._options = parse_stream_source(options)
         _check_every_record_has_a_row(self._options.formats)
-        unknown = [tp for tp in partitions if not matches(self._options.strategy, tp)]
+        is_selected = selector(self._options.strategy)
+        unknown = [tp for tp in partitions if not is_selected(tp)]
         if unknown:
             msg = (
                 "the options do not subscribe to the partitions to audit: "

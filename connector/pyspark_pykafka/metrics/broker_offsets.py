@@ -8,7 +8,6 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.first_contact import one_api_timeout
@@ -17,7 +16,7 @@ from pyspark_pykafka.metrics.unread_records import UnreadRecords
 from pyspark_pykafka.offsets import OffsetRange
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.source.factory import metadata_client
-from pyspark_pykafka.source.subscription import matches
+from pyspark_pykafka.source.subscription import selector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -45,7 +44,7 @@ class BrokerOffsets:
         now: Callable[[], float] = time.time,
     ) -> None:
         source = parse_stream_source(options)
-        self._is_subscribed = partial(matches, source.strategy)
+        self._is_subscribed = selector(source.strategy)
         # Tasks write there, so the driver can count these records only by the topic.
         self._dead_letter_topic = source.formats.dead_letter_topic
         self._kafka = source.kafka

@@ -18,9 +18,9 @@ from pyspark_pykafka.offsets import LATEST, OffsetRange, format_partitions
 from pyspark_pykafka.options import Assign, Subscribe
 from pyspark_pykafka.source.offset_limits import (
     OffsetSource,
-    ends_at_latest,
-    start_of_added,
+    ending_at_latest,
     starts_at,
+    starts_of_added,
 )
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ def may_have_added(options: SourceOptions, topics: Iterable[str]) -> bool:
         return False
     is_closed = isinstance(options.strategy, Subscribe)
     candidates = {*topics} if is_closed else {*topics, _NEW_TOPIC}
-    return any(_start_of_added(options, topic) is not None for topic in candidates)
+    return bool(_starts_of_added(options, candidates))
 
 
 def ranges_of(
@@ -113,13 +113,14 @@ def _added_ranges(
 ) -> list[OffsetRange]:
     existing = _existing(options.strategy, lookup)
     ids = existing.topic_ids
+    by_topic = _starts_of_added(options, {tp.topic for tp in existing.partitions})
     starts = {
-        tp: start
+        tp: by_topic[tp.topic]
         for tp in existing.partitions
         if tp.partition >= plan.partition_counts.get(tp.topic, 0)
         # A topic that was recreated is reported by the tasks that read its ranges.
         and plan.topic_ids.get(tp.topic) in {None, ids.get(tp.topic)}
-        and (start := _start_of_added(options, tp.topic)) is not None
+        and tp.topic in by_topic
     }
     if not starts:
         return []
@@ -136,10 +137,12 @@ def _existing(strategy: Strategy, lookup: TopicLookup) -> Assignment:
     return lookup.assignment(strategy)
 
 
-def _start_of_added(options: SourceOptions, topic: str) -> int | Position | None:
+def _starts_of_added(options: SourceOptions, topics: Iterable[str]) -> dict[str, int | Position]:
     """
-    Return where a partition added to a topic starts; None if the read does not include it.
+    Return where a partition added to each topic starts, for the topics whose later partitions
+    belong to the read.
     """
-    if not ends_at_latest(options.ending_offsets, topic):
-        return None
-    return start_of_added(options.starting_offsets, topic, options.starting_offsets_fallback)
+    open_topics = ending_at_latest(options.ending_offsets, topics)
+    fallback = options.starting_offsets_fallback
+    starts = starts_of_added(options.starting_offsets, open_topics, fallback)
+    return {topic: start for topic, start in starts.items() if start is not None}

@@ -19,7 +19,7 @@ from pyspark_pykafka.errors import DataLossError, OffsetsError
 from pyspark_pykafka.offsets import Offsets, format_partitions
 from pyspark_pykafka.source.offset_limits import OffsetSource
 from pyspark_pykafka.source.planner import PARTITIONS_DELETED, DataLoss, StreamPlan, went_back
-from pyspark_pykafka.source.subscription import describe, matches
+from pyspark_pykafka.source.subscription import describe, selector
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -103,7 +103,7 @@ class DataLossReporter:
         Spark matches the sources of a query with their offsets by their order alone.
         """
         tps, strategy = position.offsets, self._options.strategy
-        if not tps or any(matches(strategy, tp) for tp in tps):
+        if not tps or any(map(selector(strategy), tps)):
             return
         text = (
             f"the checkpoint has offsets of {format_partitions(tps)}, and the options have "

@@ -23,9 +23,9 @@ from pyspark_pykafka.offsets import (
 )
 from pyspark_pykafka.options import Latest, SpecificOffsets, SpecificTimestamps
 from pyspark_pykafka.source.data_loss import OffsetLookup
-from pyspark_pykafka.source.offset_limits import end_time, resolve_end, with_names
+from pyspark_pykafka.source.offset_limits import end_times, resolve_end, with_names
 from pyspark_pykafka.source.planner import older_offsets
-from pyspark_pykafka.source.subscription import matches
+from pyspark_pykafka.source.subscription import selector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -153,9 +153,10 @@ class EndOffsets:
         if older_offsets(start, latest):
             raise _StaleOffsetsError(latest)
         recreated = latest.recreated_topics(start)
+        is_selected = selector(self.options.strategy)
         for tp in start.offsets:
             # The broker may have stale metadata: the next attempt goes to another one.
-            is_missing = tp not in latest.offsets and matches(self.options.strategy, tp)
+            is_missing = tp not in latest.offsets and is_selected(tp)
             if is_missing or tp.topic in recreated:
                 raise _StaleOffsetsError(latest)
 
@@ -187,7 +188,7 @@ class EndOffsets:
         floors = _floors(start, latest)
         ends = {tp: max(end, floors.get(tp, end)) for tp, end in ends.items()}
         # Invariant R22 (final ends).
-        times = {tp: time for tp in ends if (time := end_time(limit, tp)) is not None}
+        times = end_times(limit, ends)
         reached = _reached_end_times(start, floors)
         final = {tp: floors[tp] for tp, time in times.items() if reached.get(tp, -1) >= time}
         # A record at the end's time or later is in the log, unless the end is the log's end.

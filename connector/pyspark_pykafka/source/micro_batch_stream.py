@@ -11,7 +11,6 @@ import reprlib
 import time
 import uuid
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.log_truncation import epochs_at
@@ -43,7 +42,7 @@ from pyspark_pykafka.source.planner import (
     plan_stream,
     starting_new_partitions_at,
 )
-from pyspark_pykafka.source.subscription import matches
+from pyspark_pykafka.source.subscription import selector
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -306,7 +305,7 @@ class MicroBatchStream:
         start_offset = starting_new_partitions_at(start_offset, end_offset, sentinel)
         new = sorted(new_partitions(start_offset, end_offset))
         new_starts = self._lookup.log_start_offsets(new)
-        is_subscribed = partial(matches, self._options.strategy)
+        is_subscribed = selector(self._options.strategy)
         plan = plan_stream(start_offset, end_offset, new_starts, self._split, is_subscribed)
         # latest_offset has not checked it if Spark has not passed the start offset.
         self._data_loss.check_truncation(start_offset, end_offset)

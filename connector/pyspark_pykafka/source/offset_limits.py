@@ -32,7 +32,7 @@ from pyspark_pykafka.source.planner import LimitOption, require_assigned
 from pyspark_pykafka.timestamps import format_timestamp
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from pyspark_pykafka.options import OffsetLimit, Position
 
@@ -161,16 +161,22 @@ def with_names(limit: OffsetLimit, has_name: Callable[[TopicPartition | str], bo
     return limit
 
 
-def end_time(limit: OffsetLimit, tp: TopicPartition) -> int | None:
+def end_times(limit: OffsetLimit, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """
-    Return the time (epoch ms) at which ``limit`` ends a partition; None if it ends at no time.
+    Return the time (epoch ms) at which ``limit`` ends each partition that it ends at a time.
 
     Times that are relative to the present are left out.
     """
-    position: object = limit
-    if isinstance(limit, SpecificOffsets):
-        position = dict(limit.offsets).get(tp, dict(limit.topics).get(tp.topic))
-    return position.timestamp_ms if isinstance(position, AtTime) else _time(limit, tp)
+    if isinstance(limit, GlobalTimestamp | AtTime):
+        return dict.fromkeys(tps, limit.timestamp_ms)
+    if isinstance(limit, SpecificTimestamps):
+        times = dict(limit.timestamps)
+        return {tp: times[tp] for tp in tps if tp in times}
+    if not isinstance(limit, SpecificOffsets):
+        return {}
+    offsets, topics = dict(limit.offsets), dict(limit.topics)
+    positions = {tp: offsets.get(tp, topics.get(tp.topic)) for tp in tps}
+    return {tp: end.timestamp_ms for tp, end in positions.items() if isinstance(end, AtTime)}
 
 
 def own_offsets(limit: OffsetLimit) -> Offsets:
@@ -195,29 +201,34 @@ def may_start_at_latest(limit: OffsetLimit) -> bool:
     )
 
 
-def start_of_added(
-    limit: OffsetLimit, topic: str, fallback: int | None = None
-) -> int | Position | None:
+def starts_of_added(
+    limit: OffsetLimit, topics: Collection[str], fallback: int | None = None
+) -> dict[str, int | Position | None]:
     """
-    Return where ``limit`` starts a partition that is added to a topic after the partitions were
+    Return where ``limit`` starts a partition that is added to each topic after the partitions were
     resolved; ``fallback`` if it covers only the partitions that it names.
     """
+    start: int | Position | None
+    if isinstance(limit, SpecificOffsets):
+        starts = dict(limit.topics)
+        return {topic: starts.get(topic, fallback) for topic in topics}
     if isinstance(limit, Earliest | Latest):
-        return EARLIEST if isinstance(limit, Earliest) else LATEST
-    if isinstance(limit, GlobalTimestamp):
-        return AtTime(limit.timestamp_ms)
-    if isinstance(limit, SpecificOffsets):
-        return dict(limit.topics).get(topic, fallback)
-    return fallback if isinstance(limit, Committed | SpecificTimestamps) else limit
+        start = EARLIEST if isinstance(limit, Earliest) else LATEST
+    elif isinstance(limit, GlobalTimestamp):
+        start = AtTime(limit.timestamp_ms)
+    else:
+        start = fallback if isinstance(limit, Committed | SpecificTimestamps) else limit
+    return dict.fromkeys(topics, start)
 
 
-def ends_at_latest(limit: OffsetLimit, topic: str) -> bool:
+def ending_at_latest(limit: OffsetLimit, topics: Iterable[str]) -> list[str]:
     """
-    Whether ``limit`` is the log's end for any partition of a topic.
+    Return the topics for any of whose partitions ``limit`` is the log's end.
     """
     if isinstance(limit, SpecificOffsets):
-        return dict(limit.topics).get(topic) == LATEST
-    return isinstance(limit, Latest)
+        ends = dict(limit.topics)
+        return [topic for topic in topics if ends.get(topic) == LATEST]
+    return [*topics] if isinstance(limit, Latest) else []
 
 
 def _positions(limit: OffsetLimit) -> list[object]:

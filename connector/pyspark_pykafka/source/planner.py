@@ -104,6 +104,8 @@ def _share(size: int, total: int, parts: int) -> int:
 
 
 def _divide(r: OffsetRange, parts: int) -> Iterable[OffsetRange]:
+    # A range with fewer offsets than parts has one piece for each offset.
+    parts = min(parts, r.size)
     start = r.start
     for part in range(parts):
         end = start + (r.end - start) // (parts - part)
