@@ -55,6 +55,8 @@ MAX_IDEMPOTENT_IN_FLIGHT = 5
 _RECEIVE_BYTES = 100_000_000
 _FETCH_BYTES = 52_428_800
 _RESPONSE_OVERHEAD = 512
+# The share of a response that is left for the list of aborted transactions and the names.
+_RESPONSE_REST = 16
 
 
 class Address(NamedTuple):
@@ -149,6 +151,16 @@ class WireConfig:
         Kafka's name of the security protocol.
         """
         return ("SASL_" if self.sasl else "") + ("SSL" if self.tls else "PLAINTEXT")
+
+    @property
+    def max_fetch_bytes(self) -> int:
+        """
+        The maximum bytes of records to request, so that a connection accepts the whole response.
+        """
+        limits = (self.fetch_max_bytes, self.max_partition_fetch_bytes)
+        rest = self.receive_message_max_bytes // _RESPONSE_REST
+        accepted = self.receive_message_max_bytes - rest
+        return min([accepted, *(limit for limit in limits if limit is not None)])
 
     def __repr__(self) -> str:
         names = ("bootstrap", "client_id", "tls", "sasl", "client_rack", "request_seconds")

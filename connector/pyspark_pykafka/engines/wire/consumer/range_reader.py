@@ -153,9 +153,8 @@ class _RangeReader:
             max_bytes=self.settings.batch_bytes,
             check_crcs=self.config.check_crcs,
         )
-        limits = (self.config.fetch_max_bytes, self.config.max_partition_fetch_bytes)
-        configured = [limit for limit in limits if limit is not None]
-        self.sizing = FetchSizing(min([self.settings.fetch_bytes, *configured]))
+        max_bytes = min(self.settings.fetch_bytes, self.config.max_fetch_bytes)
+        self.sizing = FetchSizing(max_bytes)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         # Invariant R11 (completion of a range).
