@@ -4,6 +4,7 @@ Deadlines, backoff and retries: one time budget is passed through all steps of a
 
 from __future__ import annotations
 
+import logging
 import math
 import random
 import time
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 T = TypeVar("T")
+
+logger = logging.getLogger("pyspark_pykafka")
+
+#: Waits of more than this time are logged.
+LONG_WAIT_SECONDS = 5.0
 
 _JITTER = 0.2
 # Bounds the exponent: many more steps would overflow a float.
@@ -141,11 +147,19 @@ def retry_until(
 ) -> T:
     """
     Return the result of ``work``, retrying it after ``retriable`` errors until the deadline.
+
+    Once that takes long, the last error is logged.
     """
+    log_at = Deadline(deadline.now() + LONG_WAIT_SECONDS, deadline.now)
     while True:
         try:
             return work()
         except PykafkaError as error:
             if not error.retriable or deadline.expired:
                 raise
-            deadline.pause(backoff.next_pause())
+            pause = deadline.remaining(max_seconds=backoff.next_pause())
+            # Before the pause, which may be the last one.
+            if log_at.remaining() <= pause:
+                log_at, seconds = NEVER, deadline.remaining()
+                logger.warning("%s; retrying for %.0f s at most", error, seconds)
+            deadline.pause(pause)

@@ -4,6 +4,9 @@ A librdkafka consumer with its errors, and the request for a log's watermarks.
 
 from __future__ import annotations
 
+import logging
+from contextlib import contextmanager
+from threading import Timer
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer
@@ -15,13 +18,14 @@ from pyspark_pykafka.engines.error_mapping import (
     map_read_error,
     translating_errors,
 )
-from pyspark_pykafka.retry import Backoff, Deadline, retry_until
+from pyspark_pykafka.retry import LONG_WAIT_SECONDS, Backoff, Deadline, retry_until
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
     from pyspark_pykafka.offsets import OffsetRange
 
+logger = logging.getLogger("pyspark_pykafka")
 
 _MIN_PAUSE, _MAX_PAUSE = 0.1, 1.0
 
@@ -60,7 +64,23 @@ def request_watermarks(
     def request() -> Watermarks:
         client.fatal.raise_pending(action)
         seconds = max(deadline.remaining(), _MIN_PAUSE)
-        with translating_errors(action, map_read_error):
+        with translating_errors(action, map_read_error), _long_wait_logged(action, seconds):
             return Watermarks(*client.consumer.get_watermark_offsets(position, timeout=seconds))
 
     return retry_until(request, deadline, Backoff(_MIN_PAUSE, _MAX_PAUSE))
+
+
+@contextmanager
+def _long_wait_logged(action: str, seconds: float) -> Iterator[None]:
+    """
+    Log a call of librdkafka that takes long: divided calls would send the request again.
+    """
+    text = "%s: still waiting for the response, for %.0f s at most"
+    rest = seconds - LONG_WAIT_SECONDS
+    timer = Timer(LONG_WAIT_SECONDS, logger.warning, (text, action, rest))
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

@@ -4,6 +4,7 @@ Reads one range with librdkafka: polls its consumer for the records, up to the e
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from pyspark_pykafka.engines.librdkafka.consumer_events import (
 )
 from pyspark_pykafka.engines.librdkafka.messages import to_batch
 from pyspark_pykafka.errors import RecordError, StalledReadError
-from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.retry import LONG_WAIT_SECONDS, NEVER, Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from pyspark_pykafka.engines.librdkafka.assigned_range import AssignedRange
+
+logger = logging.getLogger("pyspark_pykafka")
 
 # After this time without a message, check whether the partition still exists.
 _SILENCE_SECONDS = 2.0
@@ -70,6 +73,7 @@ class RangeReader:
         size = 0
         deadline = self._deadline()
         check_at = Deadline.after(_SILENCE_SECONDS, self.now)
+        log_at = Deadline.after(LONG_WAIT_SECONDS, self.now)
         while not assigned.done and len(records) < BATCH_RECORDS and size < batch_bytes:
             before = assigned.position
             for message in self._current(self._poll(BATCH_RECORDS - len(records), deadline)):
@@ -78,13 +82,24 @@ class RangeReader:
                     size += len(message)
             if assigned.position != before:
                 deadline = self._deadline()
+                log_at = Deadline.after(LONG_WAIT_SECONDS, self.now)
                 self._events.on_progress()
             elif deadline.expired:
                 self._give_up()
+            elif log_at.expired:
+                log_at = NEVER
+                self._log_wait(deadline)
             elif check_at.expired:
                 self._events.check_existence()
                 check_at = Deadline.after(_SILENCE_SECONDS, self.now)
         return records
+
+    def _log_wait(self, deadline: Deadline) -> None:
+        assigned = self.assigned
+        logger.warning(
+            "still waiting for %s at offset %d, for %.0f s at most: %s",
+            *(assigned.range, assigned.position, deadline.remaining(), self._events.stall_reason),
+        )
 
     def _give_up(self) -> None:
         """

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyspark_pykafka.engines.first_contact import record_contact, request_seconds
 from pyspark_pykafka.engines.wire.network.cluster_pool import borrowed_cluster
-from pyspark_pykafka.engines.wire.network.racing import LONG_WAIT_SECONDS
 from pyspark_pykafka.errors import PykafkaError
-from pyspark_pykafka.retry import NEVER, Backoff, Deadline
+from pyspark_pykafka.retry import LONG_WAIT_SECONDS, NEVER, Backoff, Deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable

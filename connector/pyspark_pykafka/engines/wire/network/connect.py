@@ -15,11 +15,10 @@ import threading
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_pykafka.engines.wire.network.racing import LONG_WAIT_SECONDS
 from pyspark_pykafka.engines.wire.network.reachability import REACHABILITY
 from pyspark_pykafka.engines.wire.network.transport import Transport
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TimeoutExceededError
-from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.retry import LONG_WAIT_SECONDS, Deadline
 
 if TYPE_CHECKING:
     import ssl
@@ -246,11 +245,28 @@ def _resolve(address: Address, config: WireConfig, deadline: Deadline) -> list[_
     return result
 
 
+def _get_logged(
+    results: queue.SimpleQueue[list[_Target] | Exception], address: Address, deadline: Deadline
+) -> list[_Target] | Exception:
+    """
+    Return the result of a lookup, and log a long wait; raise :class:`queue.Empty` at the deadline.
+    """
+    try:
+        return results.get(timeout=deadline.remaining(LONG_WAIT_SECONDS))
+    except queue.Empty:
+        seconds = deadline.remaining(threading.TIMEOUT_MAX)
+        if seconds:
+            logger.warning(
+                "%s: still waiting for the DNS server, for %.0f s at most", address, seconds
+            )
+        return results.get(timeout=seconds)
+
+
 def _await_lookup(
     results: queue.SimpleQueue[list[_Target] | Exception], address: Address, deadline: Deadline
 ) -> list[_Target]:
     try:
-        result = results.get(timeout=deadline.remaining(threading.TIMEOUT_MAX))
+        result = _get_logged(results, address, deadline)
     except queue.Empty:
         msg = f"{address}: the lookup of its host name timed out; is the DNS server up?"
         raise TimeoutExceededError(msg) from None

@@ -8,9 +8,8 @@ import logging
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from pyspark_pykafka.engines.wire.network.racing import LONG_WAIT_SECONDS
 from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
-from pyspark_pykafka.retry import NEVER, Backoff, Deadline, retry_until
+from pyspark_pykafka.retry import LONG_WAIT_SECONDS, NEVER, Backoff, Deadline, retry_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pyspark_pykafka.errors import BrokerUnavailableError, TimeoutExceededError
+from pyspark_pykafka.retry import LONG_WAIT_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 logger = logging.getLogger("pyspark_pykafka")
-
-#: Waits that are longer are logged.
-LONG_WAIT_SECONDS = 5.0
 
 _MAX_SHOWN = 5
 

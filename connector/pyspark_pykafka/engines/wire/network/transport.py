@@ -5,6 +5,8 @@ Sends and receives bytes: every call has a deadline, and every failure is one of
 from __future__ import annotations
 
 import errno
+import logging
+import math
 import select
 from collections import deque
 from contextlib import contextmanager
@@ -12,6 +14,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TimeoutExceededError
+from pyspark_pykafka.retry import LONG_WAIT_SECONDS
 
 if TYPE_CHECKING:
     import socket
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.settings.wire_config import Address
+
+logger = logging.getLogger("pyspark_pykafka")
 
 # All systems accept this number of buffers in one call (IOV_MAX is 1,024 on Linux).
 _MAX_PIECES = 512
@@ -88,10 +93,21 @@ class Transport:
         """
         Fill the view; ``action`` is for error messages.
         """
+        max_seconds = LONG_WAIT_SECONDS
         with self.limited(limit, action):
             while view:
-                self._set_timeout(limit)
-                view = view[self._receive_some(view) :]
+                self._set_timeout(limit, max_seconds)
+                try:
+                    view = view[self._receive_some(view) :]
+                except TimeoutError as error:
+                    # The system's own timeout has a number.
+                    if error.errno is not None or max_seconds == math.inf or limit.expired:
+                        raise
+                    max_seconds = math.inf
+                    logger.warning(
+                        "%s: still waiting for the response to %s, for %.0f s at most",
+                        *(self._address, action, limit.remaining()),
+                    )
 
     def has_no_input(self) -> bool:
         """
@@ -124,8 +140,8 @@ class Transport:
             self.close()
             raise self._failure(cause, action) from cause
 
-    def _set_timeout(self, limit: Deadline) -> None:
-        seconds = limit.remaining()
+    def _set_timeout(self, limit: Deadline, max_seconds: float = math.inf) -> None:
+        seconds = limit.remaining(max_seconds)
         # A timeout of 0 would make the socket non-blocking.
         if seconds <= 0:
             raise TimeoutError
