@@ -1,10 +1,10 @@
 """
 Reads the partitions that were added after a batch read was planned.
 
-Spark 4.1 and later plan a DataFrame or view once, for all queries on it. Tasks resolve EARLIEST and
-LATEST, so each query sees new records. For the same reason the task of a plan's last range looks
-for partitions that the plan does not have. A plan whose end is fixed, or whose options name the
-partitions, stays as it is.
+Spark 4.1 and later plan a DataFrame or view once, for all queries on it; Spark 4.0 keeps the plan
+of a DataFrame that is collected again. Tasks resolve EARLIEST and LATEST, so each query sees new
+records. For the same reason the task of a plan's last range looks for partitions that the plan does
+not have. A plan whose end is fixed, or whose options name the partitions, stays as it is.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ from pyspark_pykafka.source.offset_limits import (
 )
 from pyspark_pykafka.source.plan_log import log_plan
 from pyspark_pykafka.source.planner import SplitPolicy, plan_batch
-from pyspark_pykafka.spark.compat import KEEPS_BATCH_PLAN, supported_filters
+from pyspark_pykafka.spark.compat import supported_filters
 from pyspark_pykafka.spark.error_report import reports_errors
 from pyspark_pykafka.spark.worker import freeze_loaded_modules, micro_batch_id
 
@@ -72,8 +72,9 @@ class KafkaBatchReader(DataSourceReader):
         """
         Plan one input partition for each offset range, on the driver.
 
-        Spark 4.0 calls this once per query. Later versions keep the plan for all queries on the
-        same DataFrame or view, and plan again only to push filters down.
+        Spark 4.0 calls this once per query, and keeps the plan if a DataFrame is collected again.
+        Later versions keep the plan for all queries on the same DataFrame or view, and plan again
+        only to push filters down.
         """
         check_dead_letter_topic(self._format, self._settings)
         client = metadata_client(self._options)
@@ -82,7 +83,7 @@ class KafkaBatchReader(DataSourceReader):
             assigned = client.assignment(self._options.strategy)
             ranges = self._plan(assigned, client)
         log_plan(ranges, str(self._filters))
-        values = with_last_range(ranges, assigned, self._options) if KEEPS_BATCH_PLAN else ranges
+        values = with_last_range(ranges, assigned, self._options)
         return [InputPartition(value) for value in values]
 
     def _plan(self, assigned: Assignment, client: MetadataClient) -> list[OffsetRange]:

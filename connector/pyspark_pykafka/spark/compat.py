@@ -51,10 +51,6 @@ SPARK_VERSION = tuple(int(part) for part in pyspark.__version__.split(".")[:2])
 #: Streaming writers get Arrow batches from 4.1 on; batch writers got them earlier (SPARK-51814).
 ARROW_STREAM_WRITER = SPARK_VERSION >= (4, 1)
 
-#: From 4.1 on Spark plans a batch once for each ``load()`` or view, and not for each query: the JVM
-#: object of the data source caches the plan.
-KEEPS_BATCH_PLAN = SPARK_VERSION >= (4, 1)
-
 #: Spark passes the start offset to ``latestOffset`` from 4.2 on (SupportsAdmissionControl).
 PASSES_START_OFFSET = SPARK_VERSION >= (4, 2)
 
@@ -171,7 +167,6 @@ class PrefetchedReader:
 
 __all__ = [
     "ARROW_STREAM_WRITER",
-    "KEEPS_BATCH_PLAN",
     "PASSES_START_OFFSET",
     "SPARK_VERSION",
     "PrefetchedReader",
