@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Producer
 from tests.support.streams import SECONDS, Stream
 
 from pyspark_pykafka.testing import Record
@@ -78,3 +79,45 @@ def test_a_stream_counts_its_last_offsets_once(
 
     assert first == ["20", "10"]
     assert run() == ["0", "0", "0"]
+
+
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+def test_a_position_beyond_the_last_stable_offset(
+    spark: SparkSession,
+    rows: Callable[..., list[Row]],
+    topic: TopicFactory,
+    kafka_cluster: KafkaCluster,
+    checkpoint: str,
+    engine: str,
+) -> None:
+    """
+    A stream that changes to committed records waits at its position for the end of an open
+    transaction, and a batch from there has no records; neither reports data loss.
+    """
+    name = topic()
+    kafka_cluster.produce(name, [Record(b"0"), Record(b"1")])
+    producer = Producer(
+        {"bootstrap.servers": kafka_cluster.bootstrap, "transactional.id": f"{name}-open"}
+    )
+    producer.init_transactions(SECONDS)
+    producer.begin_transaction()
+    producer.produce(name, b"2")
+    producer.flush(SECONDS)
+    options = {
+        "kafka.bootstrap.servers": kafka_cluster.bootstrap,
+        "subscribe": name,
+        "startingOffsets": "earliest",
+        "engine": engine,
+    }
+    stream = Stream(spark, options, checkpoint)
+    assert stream.drain() == ["0", "1", "2"]
+
+    options["kafka.isolation.level"] = "read_committed"
+    assert stream.drain() == ["0", "1", "2"]
+    beyond = {**options, "startingOffsets": f'{{"{name}":{{"0":3}}}}'}
+    assert rows(**beyond) == []
+    producer.commit_transaction(SECONDS)
+    kafka_cluster.produce(name, [Record(b"3")])
+
+    assert stream.drain() == ["0", "1", "2", "3"]
+    assert [row.value for row in rows(**beyond)] == [b"3"]

@@ -152,7 +152,6 @@ def record_format(
         ]
     )
     mistakes += _rescue_mistakes(options, schema) + _repeated_mistakes(schema)
-    mistakes += _null_mistakes(options, schema)
     mistakes += _unknown_field_mistakes(options, schema, typed)
     if copied.names or not typed:
         mistakes += _record_mistakes(copied, include_headers=include_headers)
@@ -338,32 +337,6 @@ def _unknown_field_mistakes(
 def _repeated_mistakes(schema: pa.Schema) -> list[str]:
     repeated = {name for name in schema.names if schema.names.count(name) > 1}
     return [f"the schema has the column '{name}' twice" for name in sorted(repeated)]
-
-
-def _null_mistakes(options: FormatOptions, schema: pa.Schema) -> list[str]:
-    """
-    Return a mistake for each column that may have nulls and is declared NOT NULL.
-
-    Spark believes the declaration: a filter for nulls would find no row, and other expressions
-    would end in a NullPointerException. The fields of a flattened value are checked as such.
-    """
-    prefix = FLAT_PREFIX if options.flatten else ""
-    may_be_null = {f"{prefix}{name}" for name in ("key", "value", "headers")}
-    may_be_null |= {*RESCUE_TYPES, RESCUED_FIELDS}
-    names = [field.name for field in schema if field.name in may_be_null and not field.nullable]
-    headers = [field.type for field in schema if field.name == f"{prefix}headers"]
-    if any(_has_values_not_null(kind) for kind in headers):
-        names.append(f"{prefix}headers.element.value")
-    return [
-        f"the schema's column '{name}' is NOT NULL; it must be nullable, since a record may lack it"
-        for name in names
-    ]
-
-
-def _has_values_not_null(headers: pa.DataType) -> bool:
-    if not pa.types.is_list(headers) or not pa.types.is_struct(headers.value_type):
-        return False
-    return any(field.name == "value" and not field.nullable for field in headers.value_type)
 
 
 def _record_mistakes(copied: pa.Schema, *, include_headers: bool) -> list[str]:

@@ -17,7 +17,7 @@ from pyspark_pykafka.formats.record_decoder import decode_records
 from pyspark_pykafka.formats.record_format import RecordFormat, record_format
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.options import FormatOptions
-from pyspark_pykafka.schema import HEADERS, SOURCE_TYPES, TIMESTAMP
+from pyspark_pykafka.schema import SOURCE_TYPES
 from pyspark_pykafka.source.driver_read import BoundedDriverReader, fail_fast
 
 if TYPE_CHECKING:
@@ -210,51 +210,6 @@ def test_rows_without_a_decoded_column(options: FormatOptions) -> None:
 
     assert pa.Table.from_batches(tables).to_pydict() == {name: [100, 101]}
     assert form.record_schema.names == ["offset"]
-
-
-@pytest.mark.parametrize(
-    ("options", "field", "is_accepted"),
-    [
-        (FormatOptions(), pa.field("key", pa.binary()), False),
-        (FormatOptions(), pa.field("value", pa.string()), False),
-        (FormatOptions(), pa.field("headers", HEADERS), False),
-        (JSON, pa.field("value", TYPED), False),
-        (FormatOptions("json", flatten=True), pa.field("_key", pa.binary()), False),
-        (FormatOptions("json", flatten=True), pa.field("a", pa.int64()), False),
-        (RESCUE, pa.field("_error", pa.string()), False),
-        (FormatOptions(), pa.field("topic", pa.string()), True),
-        (FormatOptions(), pa.field("timestamp", TIMESTAMP), True),
-        (FormatOptions("json", flatten=True), pa.field("_offset", pa.int64()), True),
-    ],
-)
-def test_columns_that_may_have_nulls_must_be_nullable(
-    options: FormatOptions, field: pa.Field, is_accepted: bool
-) -> None:
-    """
-    NOT NULL is an error for a column that a record may lack, since Spark would find no nulls in it,
-    and accepted for the others.
-    """
-    schema = pa.schema([field.with_nullable(nullable=False)])
-
-    if is_accepted:
-        record_format(options, schema, include_headers=True)
-        return
-    with pytest.raises(OptionsError, match=rf"'\S*{field.name}' is NOT NULL; it must be nullable"):
-        record_format(options, schema, include_headers=True)
-
-
-def test_values_of_headers_must_be_nullable() -> None:
-    """
-    A header's value may be null, and its key may not.
-    """
-    key, value = pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())
-    for field in (value, value.with_nullable(nullable=False)):
-        schema = pa.schema([("headers", pa.list_(pa.struct([key, field])))])
-        if field.nullable:
-            record_format(FormatOptions(), schema, include_headers=True)
-        else:
-            with pytest.raises(OptionsError, match=r"'headers.element.value' is NOT NULL"):
-                record_format(FormatOptions(), schema, include_headers=True)
 
 
 NOT_NULL = pa.struct([pa.field("a", pa.int64(), nullable=False)])
