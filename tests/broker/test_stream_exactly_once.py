@@ -570,7 +570,7 @@ def test_another_query_with_the_prefix_is_refused(sink: Sink) -> None:
     assert rows_of(sink) == sorted(expected(0, 2) + expected(1, 3) + expected(0, 0, 1))
 
 
-def test_lost_attempts_are_aborted(sink: Sink) -> None:
+def test_losing_attempts_are_aborted(sink: Sink) -> None:
     """
     A second attempt of a task, open when the batch is committed, blocks no reader.
     """

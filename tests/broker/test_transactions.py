@@ -389,7 +389,7 @@ def test_an_abort_continues_after_an_error(sink: Sink, monkeypatch: pytest.Monke
 @pytest.mark.parametrize("commit", [True, False])
 def test_similar_prefixes_do_not_interfere(sink: Sink, commit: bool) -> None:
     """
-    A write aborts the transactions of its own lost attempts, and none with a longer prefix.
+    A write aborts the transactions of its own losing attempts, and none with a longer prefix.
     """
     done, unreported, other = (sink.write_prepared(name, b"x") for name in ("0-1", "0-0", "2-0-0"))
 

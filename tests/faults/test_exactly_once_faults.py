@@ -81,7 +81,7 @@ def open_ids(cluster: KafkaCluster, prefix: str) -> list[str]:
 )
 def test_retried_tasks_write_once(cluster: KafkaCluster, tmp_path: Path, fault: str) -> None:
     """
-    The rows of lost attempts are never visible, and none of their transactions stays open.
+    The rows of losing attempts are never visible, and none of their transactions stays open.
     """
     topic = cluster.create_topic(f"again-{fault.replace(' ', '-')}", partitions=3)
     flag = tmp_path / "flag"

@@ -472,11 +472,11 @@ def test_a_commit_waits_for_visibility(three: KafkaCluster) -> None:
 
 
 @pytest.mark.parametrize("failed", [False, True], ids=["open", "aborted before"])
-def test_a_commit_waits_for_the_abort_of_lost_attempts(
+def test_a_commit_waits_for_the_abort_of_losing_attempts(
     three: KafkaCluster, monkeypatch: pytest.MonkeyPatch, failed: bool
 ) -> None:
     """
-    A commit returns once readers can pass the rows of a lost attempt, whose abort a frozen leader
+    A commit returns once readers can pass the rows of a losing attempt, whose abort a frozen leader
     delays here.
     """
     name = f"beside-{failed}".lower()

@@ -30,7 +30,7 @@ logger = logging.getLogger("pyspark_pykafka")
 #: More transaction markers than this in one write cause a warning.
 MANY_MARKERS = 100_000
 
-# How long to wait for a broker that coordinates nothing but lost attempts, if there are any.
+# How long to wait for a broker that coordinates nothing but losing attempts, if there are any.
 _OPTIONAL_LOOKUP_SECONDS = 2.0
 # The same, if there probably are some.
 _LISTING_SECONDS = 5.0
@@ -52,7 +52,7 @@ def commit_write(
     """
     Commit every transaction of a write, after checking that all of them are open.
 
-    Other open transactions that match ``pattern`` belong to lost attempts, and are aborted;
+    Other open transactions that match ``pattern`` belong to losing attempts, and are aborted;
     attempts that begin later find ``fence_id`` and give up. ``read_committed`` readers that start
     after this function has returned see all rows.
 
@@ -65,7 +65,7 @@ def commit_write(
     except PykafkaError as error:
         _check_decided(transactions, prepared, error, started)
     try:
-        aborted = _abort_lost_attempts(transactions, prepared, pattern, fence_id)
+        aborted = _abort_losing_attempts(transactions, prepared, pattern, fence_id)
         transactions.wait_until_visible(
             [*(transaction.transactional_id for transaction in prepared), *aborted]
         )
@@ -189,42 +189,43 @@ def _check_one_open(
     raise FencedError(msg)
 
 
-def _abort_lost_attempts(
+def _abort_losing_attempts(
     transactions: Transactions,
-    winners: Sequence[PreparedTransaction],
+    prepared: Sequence[PreparedTransaction],
     pattern: TransactionalIdPattern,
     fence_id: str,
 ) -> list[str]:
     """
-    Abort the transactions that lost attempts have left open, and return their ids.
+    Abort the transactions that losing attempts have left open, and return their ids.
     """
     limited = transactions.with_time_limit(_OPTIONAL_LOOKUP_SECONDS)
     _best_effort(lambda: limited.register_id(fence_id))
-    lost_ids = find_lost_attempts(
-        transactions, [winner.transactional_id for winner in winners], pattern
+    losing_ids = find_losing_attempts(
+        transactions, [winner.transactional_id for winner in prepared], pattern
     )
-    _best_effort(lambda: transactions.abort_ids(lost_ids))
-    return lost_ids
+    _best_effort(lambda: transactions.abort_ids(losing_ids))
+    return losing_ids
 
 
-def find_lost_attempts(
+def find_losing_attempts(
     transactions: Transactions,
-    winners: Iterable[str],
+    winning_ids: Iterable[str],
     pattern: TransactionalIdPattern,
     *,
     reuses_ids: bool = False,
 ) -> list[str]:
     """
-    Return the ids that other attempts of the winners' tasks have left open.
+    Return the transactional ids that losing attempts have left open.
 
-    The ids are derived from the winners' ids, and described. Brokers are asked for a list only if
-    Spark has retried a task. An attempt that has ended shows this as well, unless the write
-    ``reuses_ids``: each micro-batch has those of earlier ones, which are known for days.
+    They are derived from the ids of the winning attempts, and described. Brokers list their
+    transactions only if Spark has retried a task. An attempt that has ended shows this as well,
+    unless the write ``reuses_ids``: each micro-batch has those of earlier ones, which are known for
+    days.
 
-    Transactions of lost attempts are never committed, and time out by themselves. So a broker that
-    coordinates nothing else gets only a short time to respond.
+    Transactions of losing attempts are never committed, and time out by themselves. So a broker
+    that coordinates nothing else gets only a short time to respond.
     """
-    won = set(winners)
+    won = set(winning_ids)
     other_attempts = other_attempt_ids(won)
     limited = transactions.with_time_limit(_OPTIONAL_LOOKUP_SECONDS)
     descriptions = limited.describe_reachable(
@@ -243,7 +244,7 @@ def _best_effort(step: Callable[[], None]) -> None:
         step()
     except PykafkaError as error:
         logger.warning(
-            "everything is committed, but %s; lost attempts of tasks may block read_committed "
+            "everything is committed, but %s; losing attempts of tasks may block read_committed "
             "readers for up to kafka.transaction.timeout.ms",
             error,
         )

@@ -150,7 +150,7 @@ class AtLeastOnce:
 
 class ExactlyOnceBatch:
     """
-    Each task attempt writes its own transaction; the driver commits those of the winners.
+    Each task attempt writes its own transaction; the driver commits one attempt of each task.
     """
 
     def __init__(self, options: SinkOptions) -> None:
@@ -187,7 +187,7 @@ class ExactlyOnceBatch:
 
     def abort(self, messages: Sequence[TaskCommitMessage], tasks: int) -> None:  # noqa: ARG002
         """
-        Abort all tasks, and the open transactions of lost attempts.
+        Abort all tasks, and the open transactions of losing attempts.
         """
         from pyspark_pykafka.sink.batch_committer import abort_write
 
@@ -264,7 +264,7 @@ class ExactlyOnceStream:
 
     def abort(self, messages: Sequence[TaskCommitMessage], tasks: int) -> None:
         """
-        Abort all tasks and lost attempts, unless the commit is already decided.
+        Abort all tasks and losing attempts, unless the commit is already decided.
         """
         if not messages:
             return

@@ -118,9 +118,9 @@ def find_conflict(query: str, batch: int, write: str, entries: EntriesWithOffset
     Return the first entry that conflicts with a write's intent, or None.
 
     That is a marker or a claim of another write of the same or a later batch (a marker of an
-    earlier batch belongs to a lost attempt), a withdrawal of the write, a release, or a completion
-    of the batch.
-    Entries after the intent do not count. If there is no intent yet, all entries count.
+    earlier batch belongs to a losing attempt), a withdrawal of the write, a release, or a
+    completion of the batch. Entries after the intent do not count. If there is no intent yet, all
+    entries count.
     """
     # Invariant I1 (determinism): what follows the intent does not matter.
     for _, entry in entries:

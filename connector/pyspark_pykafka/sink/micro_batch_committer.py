@@ -11,7 +11,7 @@ from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.sink.batch_committer import (
     abort_lingering,
     check_open,
-    find_lost_attempts,
+    find_losing_attempts,
     list_open_ids,
 )
 from pyspark_pykafka.sink.decided_commits import roll_forward, select_undecided
@@ -127,7 +127,7 @@ def abort_micro_batch(
     except PykafkaError as error:
         logger.warning(
             "whether another process has continued the query %s is not known: %s; the next "
-            "micro-batch aborts the open transactions of lost attempts",
+            "micro-batch aborts the open transactions of losing attempts",
             *(query, error),
         )
 
@@ -204,16 +204,16 @@ def _committed_before(
         ids = (batch.prefix, batch.query)
         decided = roll_forward(transactions, ledger, ids, log_start, (stable_end, first))
 
-    def abort_lost_attempts() -> None:
-        _abort_lost_attempts_if_alone(
+    def abort_losing_attempts() -> None:
+        _abort_losing_attempts_if_alone(
             transactions, ledger, batch, first, None if is_stable else decided
         )
 
-    abort_lost_attempts()
+    abort_losing_attempts()
     if not is_stable:
         if prefix_owner(committed) is not None:
             _abort_foreign(transactions, ledger, batch, (stable_end, first))
-        ledger.wait_until_stable(first, abort_lost_attempts)
+        ledger.wait_until_stable(first, abort_losing_attempts)
         committed = [*committed, *ledger.read_committed(stable_end, first)]
         check_owner(batch, committed)
     if batch.committables and not records_commit(entry for _, entry in committed):
@@ -243,7 +243,7 @@ def _claim(ledger: Ledger, batch: CommittableBatch, stable_end: int) -> int:
     return end
 
 
-def _abort_lost_attempts_if_alone(
+def _abort_losing_attempts_if_alone(
     transactions: Transactions,
     ledger: Ledger,
     batch: CommittableBatch,
@@ -254,7 +254,7 @@ def _abort_lost_attempts_if_alone(
     Abort the open transactions of earlier writes, after checking that no later write exists.
 
     ``decided`` are transactions to spare, or None if the ledger shows no open transactions: then
-    only lost attempts of this write are looked up, instead of all transactions of the query.
+    only losing attempts of this write are looked up, instead of all transactions of the query.
     """
     pattern = query_pattern(batch.prefix, batch.query)
     own_ids = [committable.prepared.transactional_id for committable in batch.committables]
@@ -262,7 +262,7 @@ def _abort_lost_attempts_if_alone(
         open_ids = sorted(set(list_open_ids(transactions, pattern)) - set(own_ids))
         undecided = select_undecided(transactions, open_ids, decided)
     else:
-        undecided = find_lost_attempts(transactions, own_ids, pattern, reuses_ids=True)
+        undecided = find_losing_attempts(transactions, own_ids, pattern, reuses_ids=True)
     if not undecided:
         return
     check_single_writer(batch, [entry for _, entry in ledger.read_up_to_barrier(start)])

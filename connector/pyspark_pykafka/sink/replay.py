@@ -90,8 +90,8 @@ def concurrent_writer(
     Return a marker or a claim of another write of the same or a later batch of the query, or None.
 
     ``later`` are the entries from the write's first marker or its claim on, committed or not. A
-    marker of an earlier batch is ignored: it belongs to a lost attempt that ended late. If another
-    process wrote it instead, that process finds our markers after its own, and stops.
+    marker of an earlier batch is ignored: it belongs to a losing attempt that ended late. If
+    another process wrote it instead, that process finds our markers after its own, and stops.
     """
     for entry in later:
         if not isinstance(entry, Marker | Claim) or entry.query != query:

@@ -39,7 +39,7 @@ def late_fence(connector: Connector) -> list[Any]:
     Open transactions of earlier attempts are not fenced before a batch is committed.
     """
     module = connector.module("sink.micro_batch_committer")
-    return [patch.object(module, "_abort_lost_attempts_if_alone", lambda *_: None)]
+    return [patch.object(module, "_abort_losing_attempts_if_alone", lambda *_: None)]
 
 
 def no_roll_forward(connector: Connector) -> list[Any]:

@@ -706,13 +706,13 @@ def test_commands_while_a_coordinator_does_not_respond(
         ask(world, prefix_commands.read_batch_state, owner)
 
 
-def test_a_marker_of_a_lost_attempt_is_not_counted() -> None:
+def test_a_marker_of_a_losing_attempt_is_not_counted() -> None:
     """
-    A task whose committed marker precedes the open transaction of a lost attempt is counted once.
+    A task whose committed marker precedes the open transaction of a losing attempt is counted once.
     """
     world = World()
     first = until(start(world, "a", FIRST), "write task 1")
-    # The driver has looked up the lost attempts; now it checks that its own tasks are open.
+    # The driver has looked up the losing attempts; now it checks that its own tasks are open.
     until(first, f"describe {stream_task_id(PREFIX, QUERY, 0, 1, 0)}")
     late = world.begin(stream_task_id(PREFIX, QUERY, 0, 0, 1))
     world.write(late, Marker(QUERY, 0, "a", 0, 2, content("ab")), "ab")
@@ -1203,13 +1203,13 @@ def test_a_planted_fault_is_found(
         FAULTS[plant]()
 
 
-def test_lost_attempts_are_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_losing_attempts_are_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A broker that did not respond when open transactions were listed only delays a commit.
     """
     world = World()
-    lost_attempt = world.begin(stream_task_id(PREFIX, QUERY, 0, 0, 0))
-    world.write(lost_attempt, Marker(QUERY, 0, "lost", 0, 1, content("a")), "a")
+    losing_attempt = world.begin(stream_task_id(PREFIX, QUERY, 0, 0, 0))
+    world.write(losing_attempt, Marker(QUERY, 0, "lost", 0, 1, content("a")), "a")
     responses: list[bool] = []
     listed = MemoryTransactions.list_reachable_ids
 

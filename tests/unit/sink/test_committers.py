@@ -235,14 +235,14 @@ def test_retries_of_many_transactions_share_their_pauses() -> None:
 
 
 @pytest.mark.parametrize("attempt", ["0", "2"], ids=["ran before", "runs beside"])
-def test_lost_attempts_are_aborted(attempt: str) -> None:
+def test_losing_attempts_are_aborted(attempt: str) -> None:
     """
-    A lost attempt is found by the id that it would have; once Spark has retried a task, all brokers
-    list their transactions.
+    A losing attempt is found by the id that it would have; once Spark has retried a task, all
+    brokers list their transactions.
     """
     coordination = Coordination(brokers=BROKERS)
     won = prepared(coordination, task_id("w", 7, 1))
-    lost_attempts = [
+    losing_attempts = [
         prepared(coordination, f"w-7-{attempt}"),
         prepared(coordination, "w-8-0-again99"),
     ]
@@ -251,7 +251,7 @@ def test_lost_attempts_are_aborted(attempt: str) -> None:
         commit_write(transactions, [won], write_pattern("w"), MARK)
 
         assert states(stubs, [won]) == Counter(CompleteCommit=1)
-        assert set(states(stubs, lost_attempts)) <= ENDED
+        assert set(states(stubs, losing_attempts)) <= ENDED
         assert states(stubs, [other]) == Counter(Ongoing=1)
 
 
@@ -271,7 +271,7 @@ def test_a_losing_speculative_attempt_is_aborted() -> None:
 
 
 @pytest.mark.parametrize("first_lost", [1, 2])
-def test_lost_attempts_after_one_that_has_ended_are_aborted(first_lost: int) -> None:
+def test_losing_attempts_after_one_that_has_ended_are_aborted(first_lost: int) -> None:
     """
     An attempt that has aborted its own transaction shows that Spark has run the task again: all
     brokers list their transactions, so attempts with later numbers are aborted, too.
