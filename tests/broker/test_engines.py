@@ -160,7 +160,7 @@ def test_record_larger_than_a_fetch_is_read(
     read: Callable[..., list[dict[str, Any]]],
 ) -> None:
     """
-    A record larger than the fetch size is read (F29).
+    A record larger than the fetch size is read.
     """
     name = topic()
     values = [b"a", b"b" * 9_000_000, b"c"]
@@ -267,7 +267,7 @@ def test_range_that_ends_in_hidden_records(
     read: Callable[..., list[dict[str, Any]]],
 ) -> None:
     """
-    A range whose last offsets are aborted records and markers ends without a wait (F23).
+    A range whose last offsets are aborted records and markers ends without a wait.
     """
     name = topic()
     writer = transactional(kafka_cluster, name)
@@ -341,7 +341,7 @@ def test_records_aged_out_during_a_read_are_data_loss(
     engine: str,
 ) -> None:
     """
-    A read that is overtaken by retention reports data loss instead of ending early (F17).
+    A read that is overtaken by retention reports data loss instead of ending early.
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"v" * 50_000)] * 400)

@@ -1,5 +1,5 @@
 """
-Quotas of real brokers: throttled readers and writers wait, and lose nothing (F42).
+Quotas of real brokers: throttled readers and writers wait, and lose nothing.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def test_columns_and_types(
     topic: Callable[..., str], kafka_cluster: KafkaCluster, load: Callable[..., DataFrame]
 ) -> None:
     """
-    The columns are those of the JVM connector, by name, order and type (S39).
+    The columns are those of the JVM connector, by name, order and type.
     """
     name = topic()
     kafka_cluster.produce(
@@ -113,7 +113,7 @@ def test_late_binding(
     topic: Callable[..., str], kafka_cluster: KafkaCluster, load: Callable[..., DataFrame]
 ) -> None:
     """
-    A DataFrame that runs again reads records that arrived since; so does a split one (R01, R19).
+    A DataFrame that runs again reads records that arrived since; so does a split one.
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"a")] * 6)
@@ -307,7 +307,7 @@ def test_max_records_per_partition(
     min_partitions: int | None,
 ) -> None:
     """
-    No task reads more than maxRecordsPerPartition, with or without minPartitions (O26-O29).
+    No task reads more than maxRecordsPerPartition, with or without minPartitions.
     """
     name = topic(partitions=3)
     kafka_cluster.produce(name, [Record(b"x", partition=i % 3) for i in range(30)])
@@ -324,7 +324,7 @@ def test_same_frame_twice_in_one_query(
     topic: Callable[..., str], kafka_cluster: KafkaCluster, load: Callable[..., DataFrame]
 ) -> None:
     """
-    A union of a frame with itself has each row twice: two readers share no state (R14, P06).
+    A union of a frame with itself has each row twice: two readers share no state.
     """
     name = topic(partitions=2)
     kafka_cluster.produce(name, [Record(b"%d" % i, partition=i % 2) for i in range(20)])
@@ -339,7 +339,7 @@ def test_records_deleted_by_retention(
     topic: Callable[..., str], kafka_cluster: KafkaCluster, rows: Callable[..., list[Row]]
 ) -> None:
     """
-    Deleted offsets fail the read with partition and log start, or are skipped (D05, F17).
+    Deleted offsets fail the read with partition and log start, or are skipped.
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"%d" % i) for i in range(50)])

@@ -48,14 +48,14 @@ def offsets(topic: str, *values: int) -> str:
 
 def test_defaults(filled: str, agreed: Callable[..., list[Row]]) -> None:
     """
-    By default a batch reads from earliest to latest, with the JVM connector's columns (R02).
+    By default a batch reads from earliest to latest, with the JVM connector's columns.
     """
     assert len(agreed(subscribe=filled)) == 30
 
 
 def test_earliest_and_latest_in_any_case(filled: str, agreed: Callable[..., list[Row]]) -> None:
     """
-    Upper and lower case of earliest and latest mean the same (R01).
+    Upper and lower case of earliest and latest mean the same.
     """
     rows = agreed(subscribe=filled, startingOffsets="EarLiest", endingOffsets="laTest")
     assert len(rows) == 30
@@ -63,7 +63,7 @@ def test_earliest_and_latest_in_any_case(filled: str, agreed: Callable[..., list
 
 def test_specific_offsets(filled: str, agreed: Callable[..., list[Row]]) -> None:
     """
-    Offsets, -1 and -2 can be mixed by partition (R03).
+    Offsets, -1 and -2 can be mixed by partition.
     """
     rows = agreed(
         subscribe=filled,
@@ -87,14 +87,14 @@ def test_global_timestamps(
     filled: str, agreed: Callable[..., list[Row]], options: dict[str, Any], expected: int
 ) -> None:
     """
-    A timestamp sets the start, the end or both, and takes precedence over offsets (R05-R13).
+    A timestamp sets the start, the end or both, and takes precedence over offsets.
     """
     assert len(agreed(subscribe=filled, **options)) == expected
 
 
 def test_timestamps_per_partition(filled: str, agreed: Callable[..., list[Row]]) -> None:
     """
-    Start timestamps by partition can be mixed with end offsets (R06).
+    Start timestamps by partition can be mixed with end offsets.
     """
     rows = agreed(
         subscribe=filled,
@@ -132,7 +132,7 @@ def test_pattern_is_found_anywhere_in_the_name(
 
 def test_assign(filled: str, agreed: Callable[..., list[Row]]) -> None:
     """
-    Only the assigned partitions are read; missing ones are ignored (O40, O41).
+    Only the assigned partitions are read; missing ones are ignored.
     """
     rows = agreed(assign=json.dumps({filled: [0, 2, 7]}))
     assert {r.partition for r in rows} == {0, 2}
@@ -146,7 +146,7 @@ def test_headers(
     include: str,
 ) -> None:
     """
-    No, many, repeated, null and empty headers are read as by the JVM connector (R04, F28).
+    No, many, repeated, null and empty headers are read as by the JVM connector.
     """
     name = topic()
     many = tuple((f"h{i}", b"%d" % i) for i in range(1000))
@@ -165,7 +165,7 @@ def test_null_and_empty_keys_and_values(
     topic: Callable[..., str], kafka_cluster: KafkaCluster, agreed: Callable[..., list[Row]]
 ) -> None:
     """
-    Null and empty keys and values stay distinct, tombstones included (F27).
+    Null and empty keys and values stay distinct, tombstones included.
     """
     name = topic()
     contents = [None, b"", b"x"]
@@ -224,8 +224,7 @@ def test_transactions(
     isolation: str,
 ) -> None:
     """
-    Committed, aborted and open transactions are read alike at both isolation levels (R17, R18, F23,
-    F24).
+    Committed, aborted and open transactions are read alike at both isolation levels.
     """
     name = topic()
     options = {"subscribe": name, "kafka.isolation.level": isolation}
@@ -259,7 +258,7 @@ def test_compacted_topic(
     topic: Callable[..., str], kafka_cluster: KafkaCluster, agreed: Callable[..., list[Row]]
 ) -> None:
     """
-    Gaps of compaction are skipped without an error, even at the ends of a range (F22).
+    Gaps of compaction are skipped without an error, even at the ends of a range.
     """
     name = topic(
         **{
@@ -314,7 +313,7 @@ def test_splits_are_those_of_the_jvm_connector(
     filled: str, load: Callable[..., Any], agreed: Callable[..., list[Row]], options: dict[str, int]
 ) -> None:
     """
-    The same options give as many tasks, and the same rows, as the JVM connector (R19, M30).
+    The same options give as many tasks, and the same rows, as the JVM connector.
     """
     counts = [
         load(connector, subscribe=filled, **options).rdd.getNumPartitions()
@@ -359,7 +358,7 @@ def test_both_connectors_refuse(
     filled: str, load: Callable[..., Any], options: dict[str, str]
 ) -> None:
     """
-    Options that the JVM connector rejects are rejected by pykafka as well (R16, S37, M30, O07).
+    Options that the JVM connector rejects are rejected by pykafka as well.
     """
     refused = {k: v.replace("%s", filled) for k, v in options.items()}
     if options and "assign" not in refused:

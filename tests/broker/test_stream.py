@@ -53,7 +53,7 @@ def test_processing_time_follows_the_topic(
     reading: dict[str, str],
 ) -> None:
     """
-    A running query reads records as they arrive, and stops promptly when it is idle (S01).
+    A running query reads records as they arrive, and stops promptly when it is idle.
     """
     name = topic(partitions=2)
     query = stream(subscribe=name, **reading)
@@ -76,7 +76,7 @@ def test_restart_continues_from_the_checkpoint(
     reading: dict[str, str],
 ) -> None:
     """
-    Records written while the query was stopped are read exactly once (S02-S05).
+    Records written while the query was stopped are read exactly once.
     """
     name = topic(partitions=3)
     query = stream(subscribe=name, **reading)
@@ -193,7 +193,7 @@ def test_added_partitions_are_read_from_their_start(
     running: bool,
 ) -> None:
     """
-    Added partitions are read from offset 0, even with startingOffsets=latest (S12).
+    Added partitions are read from offset 0, even with startingOffsets=latest.
     """
     name = topic(partitions=2)
     query = stream(subscribe=name, startingOffsets="latest")
@@ -214,7 +214,7 @@ def test_specific_offsets(
     stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    Offsets by partition, with -1 and -2 for latest and earliest, start a new query (S06).
+    Offsets by partition, with -1 and -2 for latest and earliest, start a new query.
     """
     name = topic(partitions=3)
     kafka_cluster.produce(
@@ -230,7 +230,7 @@ def test_timestamps(
     stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    A timestamp starts a new query; a time after all records fails it (S32).
+    A timestamp starts a new query; a time after all records fails it.
     """
     name = topic()
     t0 = 1_700_000_000_000
@@ -250,7 +250,7 @@ def test_aborted_records_at_the_end_do_not_stall(
     settled: Callable[[str], None],
 ) -> None:
     """
-    A range that ends in aborted records and markers is read to its end (M23).
+    A range that ends in aborted records and markers is read to its end.
     """
     name = topic()
     query = stream(subscribe=name, **{"kafka.isolation.level": "read_committed"})

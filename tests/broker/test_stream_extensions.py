@@ -130,7 +130,7 @@ def test_start_by_topic_and_by_fallback(
     stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    N04: earliest and latest start whole topics; partitions without an offset start at the fallback.
+    Earliest and latest start whole topics; partitions without an offset start at the fallback.
     """
     old, new = topic(2), topic(2)
     for name, first in ((old, 0), (new, 100)):

@@ -1,5 +1,5 @@
 """
-The semantics matrix of streaming reads, row by row, for both connectors.
+Streaming reads that the test suites of Spark's own Kafka connector check, with both connectors.
 
 If Spark's JVM connector can run, each test runs it on the same topics as pykafka, and expects the
 same results of both, or names the difference.
@@ -179,7 +179,7 @@ def test_starts_added_partitions_and_restarts(
     starts: tuple[str, ...],
 ) -> None:
     """
-    S02-S31: queries start at their starting offsets, read added partitions, and continue after a
+    Queries start at their starting offsets, read added partitions, and continue after a
     restart with the records written meanwhile; nothing is lost or duplicated.
     """
     name = topic(PARTITIONS)
@@ -223,7 +223,7 @@ def test_times_without_a_match(
     is_global: bool,
 ) -> None:
     """
-    S32-S35: a partition without a record at or after the starting time fails the query; with the
+    A partition without a record at or after the starting time fails the query; with the
     strategy latest it is read from its end.
     """
     name = topic(PARTITIONS)
@@ -247,7 +247,7 @@ def test_available_now_in_several_batches(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    M02: 15 records with five per trigger are read in three batches, and the run ends.
+    15 records with five per trigger are read in three batches, and the run ends.
     """
     name = topic(PARTITIONS)
     for p in range(PARTITIONS):
@@ -265,7 +265,7 @@ def test_available_now_in_several_batches(
         (3, 20, "(?s)LOST_TOPIC_PARTITIONS_IN_END_OFFSET|Some of partitions.*lost"),
         (5, 1, "available offset which is less than|END_OFFSET_HAS_GREATER_OFFSET"),
     ],
-    ids=["M03", "M04"],
+    ids=["fewer-partitions", "fewer-records"],
 )
 def test_available_now_with_a_lost_end(
     pair: Callable[..., Pair],
@@ -276,7 +276,7 @@ def test_available_now_with_a_lost_end(
     complaint: str,
 ) -> None:
     """
-    M03, M04: a topic recreated between two batches of a run, with fewer partitions or records,
+    A topic recreated between two batches of a run, with fewer partitions or records,
     fails the run with an error that names them.
     """
     for one in pair(maxOffsetsPerTrigger=5).streams:
@@ -309,7 +309,7 @@ def test_restart_right_after_the_start(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    M05: a query that starts at latest keeps its start if it is stopped before its first record.
+    A query that starts at latest keeps its start if it is stopped before its first record.
     """
     name = topic()
     kafka_cluster.produce(name, values(0, 5))
@@ -327,7 +327,7 @@ def test_limit_of_the_largest_java_long(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    M06: the largest possible limit reads everything, without an overflow.
+    The largest possible limit reads everything, without an overflow.
     """
     name = topic(3)
     kafka_cluster.produce(name, values(0, 30))
@@ -345,7 +345,7 @@ def test_limit_is_divided_in_proportion(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    M07: 101, 11 and 1 records under a limit of 10 are divided in proportion, at least one each;
+    101, 11 and 1 records under a limit of 10 are divided in proportion, at least one each;
     Once reads all the rest, from Spark 4.2 on.
     """
     name = topic(3)
@@ -374,7 +374,7 @@ def test_limit_holds_in_a_running_query(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    M07: no batch of a running query exceeds the limit by more than one record per partition.
+    No batch of a running query exceeds the limit by more than one record per partition.
     """
     name = topic(3)
     _uneven(kafka_cluster, name)
@@ -391,7 +391,7 @@ def test_min_offsets_or_max_delay(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    M08: the first batch runs at once; later ones with 15 records, or after the delay.
+    The first batch runs at once; later ones with 15 records, or after the delay.
     """
     name = topic(3)
     kafka_cluster.produce(name, values(0, 3))
@@ -413,7 +413,7 @@ def test_min_and_max_offsets(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    M09: with a minimum and a maximum, no batch exceeds the maximum.
+    With a minimum and a maximum, no batch exceeds the maximum.
     """
     name = topic()
     kafka_cluster.produce(name, values(0, 50))
@@ -430,7 +430,7 @@ def test_progress_counts_the_records(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    M10: Spark's progress counts exactly the records read.
+    Spark's progress counts exactly the records read.
     """
     name = topic(2)
     kafka_cluster.produce(name, values(0, 3))
@@ -448,7 +448,7 @@ def test_progress_shows_the_latest_offsets(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    M32: the progress has the latest offset of each partition, from which the lag follows.
+    The progress has the latest offset of each partition, from which the lag follows.
     """
     name = topic(2)
     kafka_cluster.produce(name, numbered(0, *range(7)) + numbered(1, 1))
@@ -491,7 +491,7 @@ def test_transactions_count_as_offsets(
     isolation: str,
 ) -> None:
     """
-    M23, M24: three offsets per trigger count markers and aborted records, so batches can be empty,
+    Three offsets per trigger count markers and aborted records, so batches can be empty,
     or start with, end with or contain an offset without a visible record.
     """
     name = topic()
@@ -522,7 +522,7 @@ def test_nulls_in_a_transaction(
     settled: Callable[[str], None],
 ) -> None:
     """
-    M26: records without a key, without a value and without both are read.
+    Records without a key, without a value and without both are read.
     """
     name = topic()
     with transaction() as producer:
@@ -552,7 +552,7 @@ def test_min_partitions(
     tasks: int,
 ) -> None:
     """
-    M27, M30: minPartitions splits partitions over more tasks; no record is lost or duplicated.
+    The option minPartitions splits partitions over more tasks; no record is lost or duplicated.
     """
     name = topic(3)
     for p in range(3):
@@ -582,7 +582,7 @@ def test_deleted_topic_of_a_pattern(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    M11: with failOnDataLoss=false, a query of a pattern continues when a topic is deleted and
+    With failOnDataLoss=false, a query of a pattern continues when a topic is deleted and
     another one is created.
     """
     base = topic()
@@ -614,7 +614,7 @@ def test_recreated_topic_is_data_loss(
     running: bool,
 ) -> None:
     """
-    M13: a topic deleted and recreated fails the query, however many records the new one has; the
+    A topic deleted and recreated fails the query, however many records the new one has; the
     JVM connector detects only fewer. With failOnDataLoss=false all of the new topic is read.
     """
     name = topic()
@@ -650,7 +650,7 @@ def test_topic_recreated_inside_a_batch(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    M18: with failOnDataLoss=false, a topic recreated while its batch is read neither fails nor
+    With failOnDataLoss=false, a topic recreated while its batch is read neither fails nor
     hangs the query, and the batch reads no record of the new topic.
     """
     for one in pair(failOnDataLoss="false", minPartitions=1).streams:
@@ -682,7 +682,7 @@ def test_records_deleted_by_retention(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    D02: records deleted while the query is stopped are skipped with failOnDataLoss=false, and the
+    Records deleted while the query is stopped are skipped with failOnDataLoss=false, and the
     others are read once; otherwise the query fails.
     """
     name = topic()
@@ -710,7 +710,7 @@ def test_watermark_and_window(
     checkpoint: str,
 ) -> None:
     """
-    M17: watermarks and windows work on the column timestamp.
+    Watermarks and windows work on the column timestamp.
     """
     name = topic()
     kafka_cluster.produce(name, numbered(0, *range(5)) + numbered(0, 100_000))

@@ -1,5 +1,5 @@
 """
-A random schedule of events on topics and queries, with an exact result (M35).
+A random schedule of events on topics and queries, with an exact result.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ def test_random_schedule(
     steps: int,
 ) -> None:
     """
-    M35: topics are created, grow, and are deleted and recreated while a query runs and restarts;
+    Topics are created, grow, and are deleted and recreated while a query runs and restarts;
     in the end each record was read exactly once.
     """
     prefix = topic()

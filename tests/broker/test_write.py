@@ -36,7 +36,7 @@ def test_topic_option_and_column(
     spark: SparkSession, topic: Callable[..., str], kafka_cluster: KafkaCluster, save: Save
 ) -> None:
     """
-    The column routes each row; the option, if set, overrides it for all rows (K01-K03, K10).
+    The column routes each row; the option, if set, overrides it for all rows.
     """
     first, second, third = topic(), topic(), topic()
     frame = spark.createDataFrame([(first, "a"), (second, "b")], "topic string, value string")
@@ -78,7 +78,7 @@ def test_null_and_empty(
     spark: SparkSession, topic: Callable[..., str], kafka_cluster: KafkaCluster, save: Save
 ) -> None:
     """
-    Null and empty keys and values stay distinct, so tombstones can be written (F27).
+    Null and empty keys and values stay distinct, so tombstones can be written.
     """
     name = topic()
     contents = [None, b"", b"x"]
@@ -120,8 +120,7 @@ def test_wrong_schemas_and_options(
     spark: SparkSession, save: Save, query: str, options: dict[str, str], says: str
 ) -> None:
     """
-    Missing columns, columns of wrong types and wrong options are errors that name them (K04, K05,
-    K07).
+    Missing columns, columns of wrong types and wrong options are errors that name them.
     """
     with pytest.raises(Exception, match=f"(?s){says}"):
         save(spark.sql(query), **options)
@@ -129,7 +128,7 @@ def test_wrong_schemas_and_options(
 
 def test_overwrite_is_refused(spark: SparkSession, save: Save) -> None:
     """
-    A topic cannot be overwritten, and the error says what to use (K15).
+    A topic cannot be overwritten, and the error says what to use.
     """
     with pytest.raises(Exception, match="save mode is 'overwrite'; it must be 'append'"):
         save(spark.sql("SELECT 'x' AS value"), mode="overwrite", topic="t")
@@ -138,7 +137,7 @@ def test_overwrite_is_refused(spark: SparkSession, save: Save) -> None:
 @pytest.mark.parametrize("mode", ["ignore", "errorifexists"])
 def test_other_save_modes_are_refused(spark: SparkSession, save: Save, mode: str) -> None:
     """
-    Spark itself rejects the other modes for a source without tables (K15).
+    Spark itself rejects the other modes for a source without tables.
     """
     with pytest.raises(Exception, match="(?i)append"):
         save(spark.sql("SELECT 'x' AS value"), mode=mode, topic="t")
@@ -191,7 +190,7 @@ def test_bad_rows_fail_at_once(
     says: str,
 ) -> None:
     """
-    A row that cannot be written fails the job, and the error says why (F35).
+    A row that cannot be written fails the job, and the error says why.
     """
     if "AS topic" not in query:
         options = {"topic": topic(partitions=2), **options}
@@ -220,7 +219,7 @@ def test_small_buffer_blocks_and_loses_nothing(
     spark: SparkSession, topic: Callable[..., str], kafka_cluster: KafkaCluster, save: Save
 ) -> None:
     """
-    1,000 records of 15 kB go through a buffer that holds few of them (K16).
+    1,000 records of 15 kB go through a buffer that holds few of them.
     """
     name = topic(partitions=2)
     frame = spark.range(1000).selectExpr("cast(id as string) key", "repeat('x', 15000) value")
@@ -236,7 +235,7 @@ def test_stream_writes_what_it_reads(
     spark: SparkSession, topic: Callable[..., str], kafka_cluster: KafkaCluster, checkpoint: str
 ) -> None:
     """
-    Topic to topic: every record arrives once with all its columns, over two runs (K01).
+    Topic to topic: every record arrives once with all its columns, over two runs.
     """
     source, target = topic(partitions=2), topic(partitions=2)
     options = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}

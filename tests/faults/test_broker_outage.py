@@ -33,7 +33,7 @@ def test_stream_survives_a_killed_broker(
     spark: SparkSession, own_cluster: KafkaCluster, checkpoint: str
 ) -> None:
     """
-    A topic-to-topic stream continues by itself after kill -9 of its broker and its restart (F04).
+    A topic-to-topic stream continues by itself after kill -9 of its broker and its restart.
     """
     for name in ("source", "target"):
         own_cluster.create_topic(name, partitions=2)

@@ -105,7 +105,7 @@ def leader(cluster: KafkaCluster, topic: str) -> int:
 
 def test_killed_leader(three: KafkaCluster, engine: str) -> None:
     """
-    After kill -9 of the leader during the range, another broker returns the rest (F01).
+    After kill -9 of the leader during the range, another broker returns the rest.
     """
     offset_range = filled(three, f"killed-{engine}")
     killed: list[int] = []
@@ -128,7 +128,7 @@ def test_killed_leader(three: KafkaCluster, engine: str) -> None:
 )
 def test_rolling_restart(three: KafkaCluster, engine: str) -> None:
     """
-    Every broker is restarted while the range is read, and each record arrives once (F03).
+    Every broker is restarted while the range is read, and each record arrives once.
     """
     offset_range = filled(three, f"rolling-{engine}")
     done: list[int] = []
@@ -144,8 +144,7 @@ def test_rolling_restart(three: KafkaCluster, engine: str) -> None:
 
 def test_frozen_leader(three: KafkaCluster) -> None:
     """
-    A leader that keeps connections open without responding is abandoned after the socket timeout
-    (F08).
+    A leader that keeps connections open without responding is abandoned after the socket timeout.
     """
     offset_range = filled(three, "frozen")
     frozen: list[int] = []
@@ -258,7 +257,7 @@ def test_near_replica(three: KafkaCluster) -> None:
 
 def test_topic_deleted_during_a_range(three: KafkaCluster, engine: str) -> None:
     """
-    A topic that is deleted while it is read is reported as data loss (F18).
+    A topic that is deleted while it is read is reported as data loss.
     """
     offset_range = filled(three, f"deleted-{engine}")
     admin = three.admin()
@@ -281,7 +280,7 @@ def test_topic_deleted_during_a_range(three: KafkaCluster, engine: str) -> None:
 
 def test_topic_recreated_during_a_range(three: KafkaCluster) -> None:
     """
-    Records of a new topic with the same name are not read as the rest of the old one (F19).
+    Records of a new topic with the same name are not read as the rest of the old one.
     """
     offset_range = filled(three, "made-again")
     admin = three.admin()
@@ -302,7 +301,7 @@ def test_topic_recreated_during_a_range(three: KafkaCluster) -> None:
 )
 def test_all_brokers_gone(engine: str) -> None:
     """
-    Without brokers the read ends after its timeout; if they return in time, it continues (F04).
+    Without brokers the read ends after its timeout; if they return in time, it continues.
     """
     with KafkaCluster() as cluster:
         offset_range = filled(cluster, "gone")
@@ -327,7 +326,7 @@ def test_all_brokers_gone(engine: str) -> None:
 def test_corrupt_record_batch() -> None:
     """
     A flipped byte on the broker's disk is an error with topic, partition and offset; without
-    check.crcs the record is read as it is (F25).
+    check.crcs the record is read as it is.
     """
     with KafkaCluster() as cluster:
         offset_range = filled(cluster, "damaged")

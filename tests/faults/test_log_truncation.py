@@ -279,7 +279,7 @@ def test_query_fails_and_continues_if_loss_is_allowed(scene: Scene) -> None:
 def test_aged_out_records_are_no_truncation(scene: Scene, first: int) -> None:
     """
     Aged-out records are not taken for a truncation, although the leader no longer has their epoch;
-    those that were not read yet are out of range (F17).
+    those that were not read yet are out of range.
     """
     position = Position(AGED, 0, first)
     if first > SEEN:
@@ -312,7 +312,7 @@ def leads(cluster: KafkaCluster, topic: str, *, by: int, from_broker: int) -> st
 def test_unclean_election_is_detected() -> None:
     """
     If a replica that was down becomes the leader and appends records at the offsets of lost ones,
-    driver and task detect that; if loss is allowed, the lost records are counted (F54).
+    driver and task detect that; if loss is allowed, the lost records are counted.
     """
     topic = "unclean"
     new_topic = NewTopic(

@@ -241,7 +241,7 @@ def test_batches_without_acknowledgement_are_not_duplicated(three: KafkaCluster)
 
 def test_moving_leaders(three: KafkaCluster) -> None:
     """
-    Partitions whose leaders keep moving have each record once and in order (F03).
+    Partitions whose leaders keep moving have each record once and in order.
     """
     retries = moving_leaders(three, "moving")
 
@@ -325,8 +325,7 @@ def test_the_check_finds_reordered_batches(
 @pytest.mark.soak
 def test_killed_leaders(three: KafkaCluster, victims: Victims) -> None:
     """
-    Leaders are killed (-9) and restarted while rows flow, and each record is there once, in order
-    (F01).
+    Leaders are killed (-9) and restarted while rows flow, and each record is there once, in order.
     """
     name = three.create_topic("killed", PARTITIONS)
     faults: dict[int, Callable[[], object]] = {}
@@ -393,7 +392,7 @@ def log_size(cluster: KafkaCluster, topic: str, node: int) -> int:
 def test_a_paused_leader(three: KafkaCluster) -> None:
     """
     A frozen leader is abandoned after the request time-out; requests that it handles when it
-    resumes change nothing (F08).
+    resumes change nothing.
     """
     name = three.create_topic("paused", PARTITIONS)
     paused: list[int] = []
@@ -547,8 +546,7 @@ def test_an_abort_does_not_wait_for_its_markers(three: KafkaCluster) -> None:
 
 def test_too_few_replicas(three: KafkaCluster, victims: Victims) -> None:
     """
-    With fewer in-sync replicas than min.insync.replicas, the writer continues once they are back
-    (F06).
+    With fewer in-sync replicas than min.insync.replicas, the writer continues once they are back.
     """
     name = three.create_topic("too-few", PARTITIONS, {"min.insync.replicas": 3})
     follower = min(NODES - {leader(three, name)})
@@ -564,7 +562,7 @@ def test_too_few_replicas(three: KafkaCluster, victims: Victims) -> None:
 
 def test_two_of_three_brokers_killed(three: KafkaCluster, victims: Victims) -> None:
     """
-    If two of three brokers are killed, the write completes once they are back (F04).
+    If two of three brokers are killed, the write completes once they are back.
     """
     name = three.create_topic("two-gone", PARTITIONS)
     last = leader(three, name)

@@ -116,8 +116,7 @@ def test_frozen_owner_is_fenced(
     query: str,
 ) -> None:
     """
-    An owner that was replaced while it was frozen still believes in its claim, but is rejected
-    (F14).
+    An owner that was replaced while it was frozen still believes in its claim, but is rejected.
     """
     name = topic(1)
     config = options(store, kafka_cluster.bootstrap, name, zookeeper)
@@ -164,8 +163,7 @@ def test_dead_zookeeper_does_not_block_the_query(
     kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: TopicFactory
 ) -> None:
     """
-    While ZooKeeper is down, a query continues; after the restart the store gets its last offsets
-    (F15).
+    While ZooKeeper is down, a query continues; after the restart the store gets its last offsets.
     """
     name = topic(1)
     config = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)

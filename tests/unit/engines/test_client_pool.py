@@ -63,7 +63,7 @@ def test_client_is_reused() -> None:
 
 def test_other_settings_get_another_client() -> None:
     """
-    A task with changed credentials never gets a client of the old ones (P03, P04).
+    A task with changed credentials never gets a client of the old ones.
     """
     pool = Time().pool
 
@@ -72,7 +72,7 @@ def test_other_settings_get_another_client() -> None:
 
 def test_client_has_one_borrower_at_a_time() -> None:
     """
-    Two concurrent readers have a client each (P06).
+    Two concurrent readers have a client each.
     """
     pool = Time().pool
 
@@ -82,7 +82,7 @@ def test_client_has_one_borrower_at_a_time() -> None:
 
 def test_failed_task_closes_its_client() -> None:
     """
-    A retried task never gets the client of the failed attempt (P02).
+    A retried task never gets the client of the failed attempt.
     """
     pool = Time().pool
     first = borrow(pool)
@@ -147,7 +147,7 @@ def test_a_client_that_became_stale_is_closed_when_it_is_given_back() -> None:
 
 def test_threads_never_share_a_client() -> None:
     """
-    No client is lent to two threads at a time, whatever the number of threads (P06).
+    No client is lent to two threads at a time, whatever the number of threads.
     """
     pool = Time().pool
     in_use: set[int] = set()
@@ -173,7 +173,7 @@ def test_threads_never_share_a_client() -> None:
 
 def test_forked_child_has_no_clients() -> None:
     """
-    A child process neither uses nor closes the clients of its parent (F40).
+    A child process neither uses nor closes the clients of its parent.
     """
     pool = Time().pool
     parents = borrow(pool)

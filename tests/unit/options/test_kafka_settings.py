@@ -115,7 +115,7 @@ def test_explicit_socket_timeout_wins() -> None:
 @pytest.mark.parametrize("name", sorted(REJECTED))
 def test_rejected_settings_give_the_reason(name: str) -> None:
     """
-    S37, K07: each rejected setting is reported, with the reason, for the clients that it applies
+    Each rejected setting is reported, with the reason, for the clients that it applies
     to.
     """
     role, reason = REJECTED[name]
@@ -127,7 +127,7 @@ def test_rejected_settings_give_the_reason(name: str) -> None:
 @pytest.mark.parametrize("value", ["earliest", "latest", "none", "error", "foo"])
 def test_auto_offset_reset_is_rejected_with_the_alternative(value: str) -> None:
     """
-    S37: every value is rejected, and the message names startingOffsets.
+    Every value is rejected, and the message names startingOffsets.
     """
     (mistake,) = mistakes(Role.CONSUMER, {"auto.offset.reset": value})
 

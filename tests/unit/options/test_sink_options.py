@@ -75,7 +75,7 @@ def test_every_sink_option_is_parsed() -> None:
 )
 def test_invalid_sink_options_are_reported(options: dict[str, str], text: str) -> None:
     """
-    K07: each mistake is reported with its remedy; settings that could lose rows are rejected.
+    Each mistake is reported with its remedy; settings that could lose rows are rejected.
     """
     with pytest.raises(OptionsError, match="are wrong") as caught:
         parse_sink({**SERVERS, **options}, streaming=True)

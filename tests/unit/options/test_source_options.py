@@ -91,7 +91,7 @@ def test_defaults_are_those_of_the_jvm_connector() -> None:
 
 def test_option_names_are_case_insensitive() -> None:
     """
-    O36, O37: names are case-insensitive; values keep their case.
+    Names are case-insensitive; values keep their case.
     """
     source_options = {
         "KAFKA.Bootstrap.Servers": "Host:9092",
@@ -162,7 +162,7 @@ def test_every_subscription_strategy(name: str, text: str, expected: Strategy) -
 )
 def test_exactly_one_strategy_is_required(options: dict[str, str], text: str) -> None:
     """
-    S36, R16: no strategy, two strategies, and empty or invalid ones are rejected.
+    No strategy, two strategies, and empty or invalid ones are rejected.
     """
     for mistakes in (
         mistakes_of_batch({**SERVERS, **options}),
@@ -201,7 +201,7 @@ def test_exactly_one_strategy_is_required(options: dict[str, str], text: str) ->
 )
 def test_starting_offsets_of_a_stream(options: dict[str, str], expected: OffsetLimit) -> None:
     """
-    S38: keywords in any case, JSON and timestamps; startingTimestamp overrides timestamps by
+    A start is a keyword in any case, JSON or a timestamp; startingTimestamp overrides timestamps by
     partition, which override offsets.
     """
     assert stream(**options).starting_offsets == expected
@@ -240,7 +240,7 @@ def test_ending_offsets_of_a_batch(options: dict[str, str], expected: OffsetLimi
 )
 def test_empty_batch_range_is_rejected(options: dict[str, str], text: str) -> None:
     """
-    R16: a batch cannot start at latest nor end at earliest, by keyword or by number.
+    A batch cannot start at latest nor end at earliest, by keyword or by number.
     """
     assert any(text in mistake for mistake in mistakes_of_batch({**MINIMAL, **options}))
 
@@ -269,7 +269,7 @@ def test_empty_batch_range_is_rejected(options: dict[str, str], text: str) -> No
 )
 def test_invalid_offsets_are_rejected(text: str) -> None:
     """
-    O31: anything but an object of offsets is rejected, and so are offsets below -2.
+    Anything but an object of offsets is rejected, and so are offsets below -2.
     """
     (mistake,) = mistakes_of_stream({**MINIMAL, "startingOffsets": text})
 
@@ -278,7 +278,7 @@ def test_invalid_offsets_are_rejected(text: str) -> None:
 
 def test_keyword_for_a_whole_topic() -> None:
     """
-    N06: a topic can have a keyword for all its partitions, beside topics with an offset per
+    A topic can have a keyword for all its partitions, beside topics with an offset per
     partition.
     """
     text = '{"b":"LATEST","a":"Earliest","t":{"0":9}}'
@@ -314,8 +314,8 @@ def test_keyword_for_a_whole_topic() -> None:
 )
 def test_positions_in_everyday_words(text: str, expected: OffsetLimit) -> None:
     """
-    N06: a time ago, a number of last offsets or a time with a zone; for all partitions, by topic or
-    by partition; as a start of any read and as the end of a batch.
+    A time ago, a number of last offsets and a time with a zone are accepted for all partitions, by
+    topic or by partition; as a start of any read and as the end of a batch.
     """
     assert stream(startingOffsets=text).starting_offsets == expected
     assert batch(endingOffsets=text).ending_offsets == expected
@@ -339,7 +339,7 @@ def test_positions_in_everyday_words(text: str, expected: OffsetLimit) -> None:
 )
 def test_an_unclear_position_is_rejected(text: str, reason: str) -> None:
     """
-    N09: a position that is ambiguous, or depends on a machine's time zone, is rejected with the
+    A position that is ambiguous, or depends on a machine's time zone, is rejected with the
     form to write instead.
     """
     (mistake,) = mistakes_of_stream({**MINIMAL, "startingOffsets": text})
@@ -364,7 +364,7 @@ def test_a_stream_does_not_end_at_a_moving_position(text: str) -> None:
 )
 def test_invalid_keyword_for_a_topic_is_rejected(text: str) -> None:
     """
-    N09: an unknown keyword, a topic in both forms or an illegal topic name is rejected.
+    An unknown keyword, a topic in both forms or an illegal topic name is rejected.
     """
     (mistake,) = mistakes_of_stream({**MINIMAL, "startingOffsets": text})
 
@@ -373,7 +373,7 @@ def test_invalid_keyword_for_a_topic_is_rejected(text: str) -> None:
 
 def test_empty_range_of_one_topic_is_rejected() -> None:
     """
-    R16: a batch that starts at latest or ends at earliest is also rejected for single topics.
+    A batch that starts at latest or ends at earliest is also rejected for single topics.
     """
     mistakes = mistakes_of_batch(
         {
@@ -451,7 +451,7 @@ def test_stream_cannot_end_at_earliest(text: str) -> None:
 @pytest.mark.parametrize("text", ["a", "1.0", "0", "-1", ""])
 def test_counts_must_be_positive(name: str, text: str) -> None:
     """
-    M30: anything but a positive whole number is rejected.
+    Anything but a positive whole number is rejected.
     """
     (mistake,) = mistakes_of_batch({**MINIMAL, name: text})
 
@@ -508,7 +508,7 @@ def test_a_stream_has_no_latest_per_key() -> None:
 
 def test_min_offsets_must_not_exceed_max_offsets() -> None:
     """
-    S36: minOffsetsPerTrigger above maxOffsetsPerTrigger is reported.
+    A minOffsetsPerTrigger above maxOffsetsPerTrigger is reported.
     """
     limits = {"minOffsetsPerTrigger": "15", "maxOffsetsPerTrigger": "5"}
 
@@ -699,7 +699,7 @@ def test_spark_own_options_are_accepted() -> None:
 
 def test_null_means_not_set() -> None:
     """
-    M30: an option that is null counts as not set.
+    An option that is null counts as not set.
     """
     assert parse_batch_source({**MINIMAL, "minPartitions": None}).min_partitions is None
 

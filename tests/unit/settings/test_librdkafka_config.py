@@ -70,7 +70,7 @@ def test_producer_has_the_java_clients_defaults() -> None:
 )
 def test_the_users_setting_takes_precedence(name: str, value: str) -> None:
     """
-    T10-T17: the user's setting is never replaced by a default.
+    The user's setting is never replaced by a default.
     """
     assert consumer_config(settings(**{name: value}), group_id="g")[name] == value
 

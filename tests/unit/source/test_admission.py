@@ -43,7 +43,7 @@ def admitted(start: Offsets, end: Offsets) -> list[int]:
 )
 def test_shares_are_those_of_spark(start: Offsets, expected: list[int]) -> None:
     """
-    101, 11 and 1 records under a limit of 10 are divided as by Spark's connector (M07).
+    101, 11 and 1 records under a limit of 10 are divided as by Spark's connector.
     """
     latest = {P0: 101, P1: 11, P2: 1}
 
@@ -56,7 +56,7 @@ def test_each_partition_gets_an_offset_within_the_limit(
 ) -> None:
     """
     Each partition with records gives at least one, and none more than it has; the sum exceeds the
-    limit only by these single offsets (M06).
+    limit only by these single offsets.
     """
     starts = {tp: start for tp, (start, _) in backlog.items()}
     latest = {tp: start + size for tp, (start, size) in backlog.items()}
@@ -96,7 +96,7 @@ def test_end_before_start_is_kept_for_the_planner() -> None:
 
 def test_min_offsets_wait_for_more_records() -> None:
     """
-    After the first batch, which never waits, a batch needs enough records (M08).
+    After the first batch, which never waits, a batch needs enough records.
     """
     admission = Admission(
         AdmissionPolicy(min_offsets=15, max_delay_seconds=5), not_sampled, Clock().now
@@ -109,7 +109,7 @@ def test_min_offsets_wait_for_more_records() -> None:
 
 def test_min_offsets_wait_no_longer_than_the_delay() -> None:
     """
-    Few records are admitted once the delay since the last batch has passed (M08).
+    Few records are admitted once the delay since the last batch has passed.
     """
     clock = Clock()
     admission = Admission(
@@ -142,7 +142,7 @@ def test_empty_batches_do_not_restart_the_delay() -> None:
 
 def test_minimum_and_limit_combine() -> None:
     """
-    A batch that has waited for its minimum or delay is still limited (M09).
+    A batch that has waited for its minimum or delay is still limited.
     """
     clock = Clock()
     policy = AdmissionPolicy(max_offsets=20, min_offsets=15, max_delay_seconds=5)

@@ -533,7 +533,7 @@ def test_available_now_with_a_lost_end(
     cluster: Cluster, partitions: list[tuple[int, int]], condition: str
 ) -> None:
     """
-    An availableNow run fails if its fixed end no longer exists (M03, M04).
+    An availableNow run fails if its fixed end no longer exists.
     """
     process = query(cluster, maxOffsetsPerTrigger="3", failOnDataLoss="false")
     process.stream.prepare_for_available_now()
@@ -712,7 +712,7 @@ def test_older_latest_offsets_are_retried(cluster: Cluster) -> None:
 
 def test_newer_documents_are_refused(cluster: Cluster) -> None:
     """
-    Offsets written by a later version are refused (M16).
+    Offsets written by a later version are refused.
     """
     process = query(cluster)
 

@@ -175,7 +175,7 @@ def test_a_start_after_the_year_9999_is_an_error_like_any_other() -> None:
 def test_missing_commit_without_a_fallback() -> None:
     """
     The error names the partition without a committed offset and the option that helps, or the
-    option and its topic that the query does not read (N13).
+    option and its topic that the query does not read.
     """
     with pytest.raises(OffsetsError, match="no offset for t-1; set startingOffsetsFallback"):
         resolve_start(Committed(), [P0, P1], replace(LOG, group={P0: 7}))
@@ -191,7 +191,7 @@ def test_missing_commit_without_a_fallback() -> None:
 
 def test_unmatched_start_is_an_error() -> None:
     """
-    A time after all records fails by default; the error names partition and time (R11).
+    A time after all records fails by default; the error names partition and time.
     """
     with pytest.raises(OffsetsError, match="No offset matched from request.*t-1 and timestamp 20"):
         resolve_start(GlobalTimestamp(20, "error"), [P0, P1], LOG)
@@ -260,7 +260,7 @@ def test_an_unmatched_start_that_is_an_error_reads_no_ends() -> None:
 def test_unmatched_end_is_the_end_before_the_lookup(limit: object, expected: Offsets) -> None:
     """
     An end time after all records is the log's end of that moment, not LATEST, which a task would
-    resolve: records at or after the time that arrive later are not read (R13).
+    resolve: records at or after the time that arrive later are not read.
     """
     log = GrowingLog({P0: [10, 20, 30], P1: [10]}, first=5)
 

@@ -40,45 +40,45 @@ def bounds(ranges: list[OffsetRange]) -> list[tuple[int, int, int]]:
 @pytest.mark.parametrize(
     ("ranges", "policy", "expected"),
     [
-        pytest.param([(1, 3), (4, 4)], SplitPolicy(), [(0, 1, 3)], id="O12 empty range"),
+        pytest.param([(1, 3), (4, 4)], SplitPolicy(), [(0, 1, 3)], id="empty range"),
         pytest.param(
             [(1, 2), (1, 2), (1, 2)],
             SplitPolicy(3),
             [(0, 1, 2), (1, 1, 2), (2, 1, 2)],
-            id="O13 enough without a split",
+            id="enough without a split",
         ),
         pytest.param(
             [(1, 5)],
             SplitPolicy(4),
             [(0, 1, 2), (0, 2, 3), (0, 3, 4), (0, 4, 5)],
-            id="O15 one partition to four",
+            id="one partition to four",
         ),
         pytest.param(
             [(1, 5), (1, 5)],
             SplitPolicy(1),
             [(0, 1, 5), (1, 1, 5)],
-            id="O19 fewer tasks than ranges",
+            id="fewer tasks than ranges",
         ),
         pytest.param(
-            [(1, 11)], SplitPolicy(3), [(0, 1, 4), (0, 4, 7), (0, 7, 11)], id="O20 remainder last"
+            [(1, 11)], SplitPolicy(3), [(0, 1, 4), (0, 4, 7), (0, 7, 11)], id="remainder last"
         ),
         pytest.param(
             [(0, 10), (0, 10), (0, 1)],
             SplitPolicy(6),
             [(0, 0, 3), (0, 3, 6), (0, 6, 10), (1, 0, 3), (1, 3, 6), (1, 6, 10), (2, 0, 1)],
-            id="O22 large ranges beside a small one",
+            id="large ranges beside a small one",
         ),
         pytest.param(
             [(1, 50)],
             SplitPolicy(None, 20),
             [(0, 1, 17), (0, 17, 33), (0, 33, 50)],
-            id="O27 capped",
+            id="capped",
         ),
         pytest.param(
             [(1, 50)],
             SplitPolicy(4, 20),
             [(0, 1, 13), (0, 13, 25), (0, 25, 37), (0, 37, 50)],
-            id="O29 the stricter wins",
+            id="the stricter wins",
         ),
     ],
 )
@@ -86,7 +86,7 @@ def test_split_follows_spark(
     ranges: list[tuple[int, int]], policy: SplitPolicy, expected: list[tuple[int, int, int]]
 ) -> None:
     """
-    Ranges are split as by Spark's KafkaOffsetRangeCalculator (semantics matrix, O12-O29).
+    Ranges are split as by Spark's KafkaOffsetRangeCalculator.
     """
     offset_ranges = [OffsetRange(TopicPartition("t", n), s, e) for n, (s, e) in enumerate(ranges)]
 
@@ -122,7 +122,7 @@ def test_split_covers_every_offset_once(
 
 def test_batch_keeps_earliest_and_latest() -> None:
     """
-    EARLIEST and LATEST stay in the plan: each run of the DataFrame resolves them (R01, O06).
+    EARLIEST and LATEST stay in the plan: each run of the DataFrame resolves them.
     """
     starts = {P0: EARLIEST, P1: 1, P2: 2}
     ends = {P0: 1, P1: 2, P2: LATEST}
@@ -134,7 +134,7 @@ def test_batch_keeps_earliest_and_latest() -> None:
 
 def test_batch_split_keeps_earliest_and_latest() -> None:
     """
-    A split fixes only inner offsets; the first start and the last end stay unresolved (O08).
+    A split fixes only inner offsets; the first start and the last end stay unresolved.
     """
     starts = {P0: EARLIEST, P1: EARLIEST}
     ends = {P0: LATEST, P1: LATEST}
@@ -190,7 +190,7 @@ def test_batch_start_beyond_end() -> None:
 )
 def test_given_offsets_must_match_assigned(offsets: dict[TopicPartition, int], names: str) -> None:
     """
-    The error names missing and unassigned partitions (O07, O10).
+    The error names missing and unassigned partitions.
     """
     option = LimitOption("endingOffsets", "DOES_NOT_MATCH_ASSIGNED", "use -1 for latest")
 
