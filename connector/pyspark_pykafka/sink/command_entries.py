@@ -2,9 +2,9 @@
 The ledger entries of commands: releases and completions, and which of them count.
 
 An append may take effect at any time after its sender gave up, and a driver may have gone on by
-then. So a command's entry counts only if no write was decided between the moment at which the
-command read the ledger, ``ledger_end``, and the entry's own offset: a compare-and-set on the log.
-Every reader gets the same result, and a late copy changes nothing.
+then. So a command's entry counts only if no intent lies between ``ledger_end``, the end of the
+ledger that the command had read, and the entry's own offset: a compare-and-set on the log. Every
+reader gets the same result, and a late copy changes nothing.
 """
 
 from __future__ import annotations

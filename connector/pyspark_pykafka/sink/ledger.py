@@ -178,8 +178,8 @@ class Ledger:
         """
         Append the entry of a command; ``command`` is its name, such as "release".
 
-        Raises :class:`ConcurrentWriteError` if a write was decided since ``entry.ledger_end``: then
-        the entry does not count.
+        Raises :class:`ConcurrentWriteError` if a driver has appended an intent after
+        ``entry.ledger_end``: then the entry does not count.
         """
         end = self.append_once(entry)
         counting = without_overtaken(self.read_all(entry.ledger_end, end))

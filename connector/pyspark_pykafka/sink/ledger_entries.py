@@ -131,8 +131,8 @@ class Completion:
     """
     Declares that a batch is done: rows that are not committed are abandoned.
 
-    ``ledger_end`` is the high watermark of the ledger when the command began; it counts only if no
-    write was decided since (see :mod:`command_entries`). Older versions do not write it.
+    ``ledger_end`` is the high watermark of the ledger when the command began. The entry counts only
+    if no intent lies after it (see :mod:`command_entries`). Older versions do not write it.
     """
 
     query: str

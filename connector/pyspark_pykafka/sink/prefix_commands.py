@@ -128,8 +128,8 @@ def release_prefix(transactions: Transactions, owner: Marker, prefix: str) -> No
 
     All open transactions of queries with the prefix are aborted. Those of coordinators that do not
     respond stay open: the query's next run aborts them, but a run of another query waits until they
-    time out. Raises :class:`ConcurrentWriteError` if a
-    write was decided in the meantime; then the prefix is not released.
+    time out. Raises :class:`ConcurrentWriteError` if a driver has appended an intent in the
+    meantime; then the prefix is not released.
     """
     ledger = open_ledger(transactions, prefix)
     end = ledger.append(ReadBarrier())

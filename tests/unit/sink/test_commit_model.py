@@ -288,7 +288,7 @@ def test_a_paused_driver_resumes(division: Division) -> None:
 def test_a_commit_without_a_response(division: Division) -> None:
     """
     A request of the commit gets no response, and lands at any point of the abort or of the next
-    driver: nothing that was decided is aborted.
+    driver: no transaction is aborted whose commit is decided.
     """
     for moment in range(60):
         for calls_after in range(16):
@@ -885,8 +885,8 @@ def test_a_release_that_lands_late(turn: Turn) -> None:
 @pytest.mark.parametrize("turn", [Turn.COPY, Turn.LOSE], ids=["a copy", "without a response"])
 def test_a_completion_that_lands_late(turn: Turn) -> None:
     """
-    The entry of a completion may land again, or only, at any moment of the next drivers: a batch of
-    which more was decided in the meantime is not given up.
+    The entry of a completion may land again, or only, at any moment of the next drivers: it gives
+    up no rows whose commit was decided in the meantime.
     """
     for die_at in range(30):
         for land_at in range(die_at % 4, 80, 4):

@@ -1,5 +1,5 @@
 """
-Reading a ledger whose leader moves, lags or is gone: retries, and when the ledger counts as lost.
+A ledger's client: the entries of commands, and reads while the leader moves, lags or is gone.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ class FailingLedger(Behaviour):
 
     def __init__(self, failure: str, seconds: float) -> None:
         super().__init__(brokers=2, topics={TOPIC: 1}, high_watermark=ENTRIES)
-        self.failure, self.seconds, self.began = failure, seconds, 0.0
+        self.failure, self.seconds, self.start = failure, seconds, 0.0
 
     def _fails_with(self, failure: str) -> bool:
-        self.began = self.began or time.time()
-        return self.failure == failure and time.time() - self.began < self.seconds
+        self.start = self.start or time.time()
+        return self.failure == failure and time.time() - self.start < self.seconds
 
     def topic_error(self, node: int, topic: str) -> int:  # noqa: ARG002
         return 3 if self._fails_with("unknown") else 0
@@ -122,8 +122,8 @@ def producer_of(batch: bytes) -> tuple[int, int]:
 
 def test_entries_of_commands_have_a_producer_id() -> None:
     """
-    A command appends with a producer id, so that a broker drops a late copy; drivers do not, since
-    copies of their entries do no harm.
+    Commands append with a producer id, so that a broker drops a late copy; drivers append without
+    one, since copies of their entries do no harm.
     """
     with empty_ledger() as (stubs, ledger):
         ledger.append(Withdrawal("q", "w"))
@@ -139,7 +139,7 @@ def test_entries_of_commands_have_a_producer_id() -> None:
 
 def test_a_command_that_was_overtaken_has_no_effect() -> None:
     """
-    A release fails if a write was decided after the command had read the ledger.
+    A release fails if a driver has appended an intent after the command had read the ledger.
     """
     with empty_ledger() as (_, ledger):
         ledger.append(Intent("q", 7, "w", 1, 1))
@@ -153,7 +153,7 @@ def test_a_command_that_was_overtaken_has_no_effect() -> None:
 
 def test_a_search_continues_while_a_command_may_be_overtaken() -> None:
     """
-    The ledger is read back until it is known whether a release counts.
+    The ledger is read backwards until the entries show whether a release counts.
     """
     with empty_ledger() as (_, ledger):
         ledger.append(Intent("q", 7, "w", 1, 1))

@@ -312,7 +312,7 @@ def test_a_release_resets_the_ledger() -> None:
 
 def test_a_late_copy_of_a_release_changes_nothing() -> None:
     """
-    A release counts where it stands first, and not after a write that was decided later.
+    A release counts at its first copy's offset, and not after an intent that was appended later.
     """
     release = Release(QUERY, 102, "r")
     entries = with_offsets(marker(1, 20), intent(2), release)
@@ -327,7 +327,7 @@ def test_a_late_copy_of_a_release_changes_nothing() -> None:
 @pytest.mark.parametrize("command", [Release(QUERY, 101, "r"), Completion(QUERY, 7, 101)])
 def test_an_overtaken_command_does_not_count(command: Entry) -> None:
     """
-    A command whose only entry lands after a write that was decided since then has no effect.
+    A command whose only entry lands after an intent that it has not read has no effect.
     """
     entries = with_offsets(marker(1, 20), intent(2), command)
     assert committed_tasks(batch_of(10, 20), entries) == {1}
@@ -367,7 +367,7 @@ def test_a_command_of_an_earlier_topic_does_not_count() -> None:
 def test_covers_batch(entries: list[Entry], enough: bool) -> None:
     """
     A committed marker of an earlier batch ends the search; an intent does not, since a paused
-    driver may write it late. Whether a release counts depends on what it has seen.
+    driver may write it late. Whether a release counts depends on the entries before it.
     """
     assert covers_batch(with_offsets(*entries), 7, 100) is enough
 
