@@ -13,7 +13,7 @@ The errors that users of the connector can catch.
     ├── ExactlyOnceError        exactly-once can no longer be guaranteed
     │   └── ConcurrentWriteError    two processes write the same batch   (retriable)
     ├── UnknownTopicError       an unknown topic or partition            (retriable)
-    │   └── MissingTopicError       one that was waited for in vain
+    │   └── MissingTopicError       still missing after some seconds
     ├── AuthenticationError     credentials or mechanism rejected
     ├── AuthorizationError      operation not allowed for this user
     ├── TlsError                failed TLS handshake
@@ -192,8 +192,8 @@ class MissingTopicError(UnknownTopicError):
     """
     A topic or partition to write to that was still missing after some seconds.
 
-    It is a class of its own, since of an executor's error the driver knows only the class: a record
-    that names a topic which nobody creates fails each time.
+    It is a class of its own, since an executor's error reaches the driver as text that names only
+    the class. A record that names a topic which nobody creates fails each time.
     """
 
     retriable = False

@@ -52,7 +52,7 @@ class _DeadLetterTopic:
         self.topic = arguments.topic
         backend = metadata_backend(source.kafka, "read_committed", source.engine)
         self._client = MetadataClient(backend, source.fetch_offset_retry)
-        # Raises an error for a missing topic, whose offsets would be waited for.
+        # Raises an error for a missing topic; requests for its offsets would be retried.
         self._existing_partitions([self.topic])
         self._kafka = source.kafka
         group = arguments.group or f"{arguments.topic}-replay"

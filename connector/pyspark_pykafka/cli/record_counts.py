@@ -1,7 +1,7 @@
 """
 Reads a number of records of a partition: offsets without a record do not count.
 
-Compaction, aborted transactions and markers of transactions leave offsets without a record.
+Compaction, aborted transactions and transaction markers leave offsets without a record.
 """
 
 from __future__ import annotations

@@ -48,9 +48,9 @@ class Replay(NamedTuple):
     """
     The offsets to read again, [start, end) of each partition, and the recorded offsets.
 
-    The end is the recorded offset, as far as it is one of the present log; no start is beyond it,
-    since records in between were not read yet. A partition without a recorded offset is left out.
-    Without a store ``recorded`` is None, and the end is the end of the log.
+    The end is the recorded offset, unless that is not an offset of the present log; no start is
+    beyond it, since the records in between have not been read yet. A partition without a recorded
+    offset is left out. Without a store ``recorded`` is None, and the end is the end of the log.
     """
 
     starts: Offsets

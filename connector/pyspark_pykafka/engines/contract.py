@@ -56,8 +56,8 @@ class Watermarks(NamedTuple):
 
 class RecreatedTopicError(UnknownTopicError):
     """
-    The brokers return another topic id than that of the range: the topic was recreated, or a broker
-    has stale metadata.
+    The brokers return a topic id that is not the range's: the topic was recreated, or a broker has
+    stale metadata.
     """
 
 
@@ -173,8 +173,8 @@ def report_data_loss(
 
 def report_lost_topic(requested: OffsetRange, *, fail: bool) -> None:
     """
-    Raise :class:`DataLossError` for a topic that is not the planned one any more, or log it if
-    ``fail`` is false.
+    Raise :class:`DataLossError` for a topic that was deleted or recreated, or log it if ``fail`` is
+    false.
     """
     planned = "" if requested.topic_id is None else f" for the topic id {requested.topic_id}"
     text = (
@@ -183,7 +183,7 @@ def report_lost_topic(requested: OffsetRange, *, fail: bool) -> None:
     )
     if fail:
         text += (
-            ". Load the data again to read the topic of this name, or set failOnDataLoss to false "
+            ". Load the data again to read the new topic, or set failOnDataLoss to false "
             "to continue without the deleted one"
         )
         raise DataLossError("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", text)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.settings import KafkaSettings
 
-#: The wait for a first answer, unless the user sets a timeout.
+#: The wait for a first response, unless the user sets a timeout.
 FIRST_CONTACT_MS = 10_000
 
 _SERVERS = "bootstrap.servers"
@@ -36,14 +36,14 @@ _deadline: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
 
 def record_contact(kafka: KafkaSettings) -> None:
     """
-    Record that a broker of these settings has answered.
+    Record that a broker of the cluster in these settings has responded.
     """
     _reached.add(kafka.get(_SERVERS, ""))
 
 
 def is_reached(kafka: KafkaSettings) -> bool:
     """
-    Return whether a broker of these settings has answered.
+    Return whether a broker of the cluster in these settings has responded.
     """
     return kafka.get(_SERVERS, "") in _reached
 

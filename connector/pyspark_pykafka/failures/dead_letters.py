@@ -153,10 +153,10 @@ def read_dead_letters(
 
 def unreplayed_ranges(lookup: PartitionLookup, topic: str, replayed: Records) -> list[OffsetRange]:
     """
-    Return the ranges of a dead-letter topic whose records were not replayed, in order.
+    Return the ranges of a dead-letter topic whose records have not been replayed, in order.
 
-    ``replayed`` has the offsets up to which they were. If the topic was recreated since, all of its
-    records count.
+    ``replayed`` records the end of the last replay, by partition. If the topic was recreated since,
+    none of its records has been replayed.
     """
     assigned = lookup.assignment(Subscribe((topic,)))
     topic_id = assigned.topic_ids.get(topic)

@@ -198,7 +198,7 @@ class _Supervisor:
 
 
 def _finished_a_batch(query: Query) -> bool:
-    # The last one may have no rows: a watermark causes such a batch after each other one.
+    # The last batch may have no rows: with a watermark, Spark adds such a batch after each batch.
     return any(progress["numInputRows"] > 0 for progress in query.recentProgress)
 
 

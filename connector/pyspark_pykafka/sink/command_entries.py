@@ -37,7 +37,7 @@ def without_overtaken(entries: EntriesWithOffsets) -> EntriesWithOffsets:
 def _is_overtaken(offset: int, entry: Entry, last_intent: int) -> bool:
     if not isinstance(entry, Release | Completion) or entry.ledger_end < 0:
         return False
-    # An end after the entry itself is one of an earlier topic of this name.
+    # An end after the entry itself is that of a deleted topic with the same name.
     return last_intent >= entry.ledger_end or entry.ledger_end > offset
 
 

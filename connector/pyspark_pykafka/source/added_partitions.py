@@ -67,7 +67,7 @@ def with_last_range(
     ranges: Sequence[OffsetRange], assigned: Assignment, options: SourceOptions
 ) -> list[OffsetRange | LastRange]:
     """
-    Return the values of a plan's input partitions; the last one tells its task which partitions
+    Return the values of a plan's input partitions; the last one shows its task which partitions
     the plan has, those of ``assigned``, if later ones belong to the read.
     """
     partition_counts = Counter(tp.topic for tp in assigned.partitions)
@@ -82,7 +82,7 @@ def may_have_added(options: SourceOptions, topics: Iterable[str]) -> bool:
     """
     Whether the read includes partitions that are added to its ``topics`` later, or new topics.
     """
-    # A plan that filters narrow is, as the user promises, for one query.
+    # The user promises that a plan which filters narrow is used by one query only.
     if isinstance(options.strategy, Assign) or options.push_down_filters:
         return False
     is_closed = isinstance(options.strategy, Subscribe)

@@ -56,8 +56,8 @@ def range_in_log(requested: OffsetRange, settings: FetchSettings) -> OffsetRange
     Return the range with offsets for EARLIEST and LATEST, the topic's id, and the leader epoch in
     which the log was seen up to the range's end.
 
-    Returns ``requested`` if the partition does not exist, or if another topic has the name than the
-    planned one: the engine reports that. Raises as :func:`resolve_range` does.
+    Returns ``requested`` if the partition does not exist, or if its topic is no longer the planned
+    one: the engine reports that. Raises as :func:`resolve_range` does.
     """
     tp, client = requested.tp, _metadata_client(settings)
     try:

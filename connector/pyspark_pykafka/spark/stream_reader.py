@@ -210,7 +210,7 @@ class _LegacyStreamReader(_Reader):
 
     def _check_end(self, start: Document, position: Document) -> None:
         """
-        Raise :class:`OffsetsError` if a restarted query has another end than a new one.
+        Raise :class:`OffsetsError` if the end of a restarted query differs from that of a new one.
 
         That is known from the first plan, before Spark writes the end into the checkpoint.
         """

@@ -245,9 +245,11 @@ class _Run:
 
     def _unfinished(self) -> set[int]:
         """
-        Return the partitions of which a consumer has not seen all records, except those to whose
-        end the query has finished its micro-batches. A row is written to the partition of its
-        record.
+        Return the partitions that the query has not finished and that miss records.
+
+        A partition misses records if the consumer has not seen all of them. The query has finished
+        a partition once its micro-batches have reached the end of it. A row is written to the
+        partition of its record.
         """
         self.arrivals.update()
         waiting = {number for number, records in self.arrivals.waiting.items() if records}

@@ -60,8 +60,9 @@ def _fetch_planned_topic(
     """
     Yield the records of the topic with the range's id.
 
-    librdkafka tells no topic ids, so they are compared before the first record and after the last
-    one: no other topic ever has the same id. The last batch is yielded after the comparison.
+    librdkafka reports no topic ids with records, so the ids are compared before the first record
+    and after the last one: no other topic ever has the same id. The last batch is yielded after the
+    comparison.
     """
     # Invariant R15 (topic id).
     last: pa.RecordBatch | None = None
@@ -94,7 +95,7 @@ def _fetch_any_topic(requested: OffsetRange, settings: FetchSettings) -> Iterato
     if rest is not None:
         msg = (
             f"{rest.range} cannot be read with librdkafka: {_MAX_STALE_CLIENTS} clients in a row "
-            f"read from another leader than {rest.confirmed.leader}, whose log has the records; is "
+            f"did not read from the leader {rest.confirmed.leader}, whose log has the records; is "
             "a broker cut off from its controllers?"
         )
         raise StalledReadError(msg)

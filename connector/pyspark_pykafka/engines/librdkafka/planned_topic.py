@@ -1,8 +1,8 @@
 """
-Compares the topic that brokers have under a name now with the one that a read was planned for.
+Compares the topic that now has a name with the topic that a read was planned for.
 
-librdkafka's consumer does not tell which topic its records are from, so the ids of topics
-(KIP-516) are read as the driver reads them.
+librdkafka's consumer does not report the topic id (KIP-516) of its records, so the current id is
+read from metadata, as on the driver.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 1.0
 
 def is_planned_topic(requested: OffsetRange, settings: FetchSettings) -> bool:
     """
-    Return whether no other topic has the name of the range's topic now.
+    Return whether the range's topic has not been deleted and recreated.
 
     A broker with stale metadata may return the id of a former topic, so another id is requested
     again until ``poll_timeout_ms`` has passed. Raises the errors of :mod:`pyspark_pykafka.errors`.
@@ -53,10 +53,10 @@ def _check_topic(requested: OffsetRange, settings: FetchSettings) -> None:
 
 def _compare_ids(requested: OffsetRange, backend: MetadataBackend) -> None:
     topic = requested.tp.topic
-    found = backend.describe_topics([topic]).get(topic)
-    # A topic that does not exist is the reader's to report, and brokers before 2.8 have no ids.
-    if found is not None and found.id not in {None, requested.topic_id}:
-        msg = f"the topic {topic} was deleted and recreated: its id is {found.id} now"
+    current = backend.describe_topics([topic]).get(topic)
+    # The reader reports a topic that does not exist, and brokers before 2.8 have no ids.
+    if current is not None and current.id not in {None, requested.topic_id}:
+        msg = f"the topic {topic} was deleted and recreated: its id is {current.id} now"
         raise RecreatedTopicError(msg)
 
 
@@ -68,7 +68,7 @@ def _admin_metadata(settings: FetchSettings) -> AdminMetadata:
 
 def _forget(_client: AdminMetadata) -> None:
     """
-    Leave the client to the garbage collector, which closes it: it has no call for that.
+    Leave the client to the garbage collector, which closes it: a metadata client has no ``close``.
     """
 
 

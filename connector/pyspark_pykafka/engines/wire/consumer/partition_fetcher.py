@@ -228,7 +228,7 @@ class PartitionFetcher:
 
     def confirm_topic(self, deadline: Deadline) -> None:
         """
-        Check with new metadata that the topic is still the same, so that it was since it was known.
+        Check with new metadata that the topic's id is unchanged: all responses were of one topic.
 
         Raises :class:`RecreatedTopicError`, and :class:`UnknownTopicError` for a deleted topic.
         """
@@ -273,7 +273,7 @@ class PartitionFetcher:
         Return the leader; raise :class:`RecreatedTopicError` if it leads another topic.
         """
         leader = self.cluster.leader(self.tp, deadline)
-        # Brokers before 2.8 have no topic ids, so any topic of the name is accepted.
+        # Brokers before 2.8 have no topic ids, so any topic with this name is accepted.
         if None not in {self.topic_id, leader.topic_id} and self.topic_id != leader.topic_id:
             msg = f"the topic of {self.tp} was deleted and recreated"
             raise RecreatedTopicError(msg)
@@ -281,7 +281,7 @@ class PartitionFetcher:
 
     def _fresh_leader(self, leader: Leader, deadline: Deadline) -> Leader:
         """
-        Return the leader from new metadata, if its broker would fetch any topic of the name.
+        Return the leader; from new metadata if its broker fetches by name, and so from any topic.
         """
         connection = self.cluster.connection(leader.node, deadline)
         takes_ids = connection.version(FETCH, MAX_FETCH_VERSION) > MAX_FETCH_VERSION_BY_NAME
@@ -318,7 +318,7 @@ class PartitionFetcher:
             action = f"reading {self.tp} at offset {fetch.offset}"
             permission = f"Read on the topic {self.tp.topic}"
             raise map_read_error_code(response.error_code, action, permission)
-        # Not before a response: the worker's metadata may be of an earlier topic of that name.
+        # Not before a response: the worker's metadata may be of an earlier topic with this name.
         self.topic_id = fetch.leader.topic_id or self.topic_id
         if fetch.to_leader:
             self.log_check.record_end(response.high_watermark, fetch.leader.epoch)

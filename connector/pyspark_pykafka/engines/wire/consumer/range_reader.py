@@ -115,8 +115,8 @@ def _resolve(requested: OffsetRange, fetcher: RetryingFetcher, *, fail: bool) ->
         if fetcher.has_one_topic():
             raise
         return None
-    # Leaders list the offsets of any topic of the name; if there is nothing to fetch, no response
-    # shows that it is another one.
+    # Leaders list the offsets of any topic with this name; if there is nothing to fetch, no
+    # response shows that the topic was recreated.
     return resolved if resolved.size > 0 or fetcher.has_one_topic() else None
 
 

@@ -160,7 +160,8 @@ class BrokerSelector:
             ATTEMPT_DELAY_SECONDS,
             deadline,
             on_late_result=lambda late: self.connections.hand_back(late[0]),
-            # The last attempt may be the second at the first broker; it is never overtaken.
+            # A second attempt at the first broker is beyond ``order``; but the last attempt is
+            # never overtaken.
             on_overtaken=lambda number: REACHABILITY.record_failure(order[number]),
             goal=f"a response from {_format(order)}",
         )

@@ -1,8 +1,8 @@
 """
-Checks whether a listener ended a connection because it uses another security protocol than ours.
+Checks whether a listener ended a connection because it does not use our security protocol.
 
 A broker that shuts down also ends connections, and those are retried. A wrong protocol stays wrong,
-so one more connection is opened to tell the two cases apart.
+so one more connection is opened to distinguish the two cases.
 """
 
 from __future__ import annotations
