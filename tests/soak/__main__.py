@@ -106,7 +106,7 @@ class Soak:
     broken: list[str] = field(default_factory=list)
     footprints: list[dict[str, int]] = field(default_factory=list)
     starts: list[int] = field(default_factory=list)
-    began: float = field(default_factory=time.time)
+    started_at: float = field(default_factory=time.time)
 
     def run(self) -> None:
         """
@@ -115,7 +115,7 @@ class Soak:
         possible = possible_kinds(self.rig)
         kinds = tuple(kind for kind in self.arguments.faults or possible if kind in possible)
         number = 0
-        while time.time() < self.began + 60 * self.arguments.minutes:
+        while time.time() < self.started_at + 60 * self.arguments.minutes:
             seconds = self.arguments.round_seconds
             round_plan = plan_round(self.arguments.seed, number, kinds, seconds)
             folder = self.folder / f"round-{number}"
@@ -153,7 +153,7 @@ class Soak:
             "seed": self.arguments.seed,
             "round_seconds": self.arguments.round_seconds,
             "rate": self.arguments.rate,
-            "start": self.began,
+            "start": self.started_at,
             "end": time.time(),
             "environment": environment(),
             "impossible_faults": [] if self.rig.disk else ["disk full"],

@@ -123,7 +123,7 @@ class Round:
             raise
 
     def _run(self) -> RoundResult:
-        began = time.time()
+        started_at = time.time()
         self._create()
         sampler = threading.Thread(target=self._sample, daemon=True)
         sampler.start()
@@ -134,7 +134,7 @@ class Round:
         finally:
             self._over.set()
             sampler.join()
-        result = self._result(began, nemesis)
+        result = self._result(started_at, nemesis)
         self._clean_up()
         return result
 
@@ -206,9 +206,9 @@ class Round:
         for feed in self.feeds.values():
             if feed.is_running and (error := feed.stop()):
                 self.trouble.append(error)
-        began = time.monotonic()
+        started_at = time.monotonic()
         self.say(f"round {self.plan.number}: draining")
-        self._until(lambda: self._advance(time.monotonic() - began), DRAIN_SECONDS)
+        self._until(lambda: self._advance(time.monotonic() - started_at), DRAIN_SECONDS)
 
     def _advance(self, elapsed: float) -> bool:
         """
@@ -237,7 +237,7 @@ class Round:
         ends = {topic: self._ends(topic) for topic in query.topics}
         return query.has_read(ends) and [workload.watch.recorded] == query.committed_ends()
 
-    def _result(self, began: float, nemesis: Nemesis) -> RoundResult:
+    def _result(self, started_at: float, nemesis: Nemesis) -> RoundResult:
         broker_verdict = Verdict()
         records = {feed.label: feed.records() for feed in self.feeds.values()}
         truths = {
@@ -251,7 +251,7 @@ class Round:
                 result.void = self.trouble[0]
         return RoundResult(
             number=self.plan.number,
-            start=began,
+            start=started_at,
             end=time.time(),
             written=sum(feed.acknowledged for feed in self.feeds.values()),
             faults=[fault.to_json() for fault in nemesis.faults],
@@ -339,7 +339,7 @@ class Round:
                     query = by_name.get(event.get("query", ""))
                     if query is not None:
                         self.batches += event["event"] == "progress"
-                        query.take(event)
+                        query.process(event)
                 self._taken[driver.name] = len(events)
 
     def _until(self, is_done: Callable[[], bool], seconds: float) -> bool:

@@ -74,7 +74,7 @@ def check_output(
     *,
     exactly_once: bool,
     is_ordered: bool,
-    is_through: bool,
+    is_finished: bool,
 ) -> Verdict:
     """
     Compare the committed rows of an output topic with the truth.
@@ -86,7 +86,7 @@ def check_output(
     batches: Sequence[Sequence[ReadRow]] = (
         [[row] for row in read_rows] if is_ordered else [read_rows]
     )
-    unfinished = () if is_through else truth.keys()
+    unfinished = () if is_finished else truth.keys()
     check_source(verdict, truth, batches, exactly_once=exactly_once, unfinished=unfinished)
     if not exactly_once:
         verdict.add("unexplained duplicate", unexplained(rows))
@@ -112,14 +112,14 @@ def unexplained(rows: Iterable[OutputRow]) -> list[tuple[str, int, int]]:
 
 
 def check_kept(
-    truth: Truth, batches: Sequence[Sequence[ReadRow]], *, is_ordered: bool, is_through: bool
+    truth: Truth, batches: Sequence[Sequence[ReadRow]], *, is_ordered: bool, is_finished: bool
 ) -> Verdict:
     """
     Compare the micro-batches that a sink has kept, each once, with the truth.
     """
     verdict = Verdict()
     checked_batches = batches if is_ordered else [[row for rows in batches for row in rows]]
-    check_source(verdict, truth, checked_batches, unfinished=() if is_through else truth.keys())
+    check_source(verdict, truth, checked_batches, unfinished=() if is_finished else truth.keys())
     return verdict
 
 

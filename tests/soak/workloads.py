@@ -67,8 +67,9 @@ class SoakQuery:
     ended: str | None = None
     is_finished: bool = False
     rows: dict[int, int] = field(default_factory=dict)
-    late: int = 0
-    differs: list[int] = field(default_factory=list)
+    late_rows: int = 0
+    #: The micro-batches whose replay had different rows.
+    changed_batches: list[int] = field(default_factory=list)
 
     @property
     def checkpoint(self) -> Path:
@@ -113,14 +114,14 @@ class SoakQuery:
             "rows_per_batch": truth.ROWS_PER_BATCH,
         }
 
-    def take(self, event: Mapping[str, Any]) -> None:
+    def process(self, event: Mapping[str, Any]) -> None:
         """
         Process an event from the driver.
         """
         kind = event["event"]
         if kind == "progress":
             self.rows[event["batch"]] = event["rows"]
-            self.late += event["late"]
+            self.late_rows += event["late"]
         elif kind == "failure":
             self.failures.append(event["error"])
         elif kind == "ended":
@@ -128,7 +129,7 @@ class SoakQuery:
         elif kind == "finished":
             self.is_finished = True
         elif kind == "replay differs":
-            self.differs.append(event["batch"])
+            self.changed_batches.append(event["batch"])
 
     def has_read(self, ends: Mapping[str, Mapping[int, int] | None]) -> bool:
         """
@@ -202,7 +203,7 @@ class Workload:
                 expected,
                 self.queries[-1].kept_batches(),
                 is_ordered=self.shape == "plain",
-                is_through=self.is_finished,
+                is_finished=self.is_finished,
             )
         else:
             records = rig.cluster.kafka.consume(self.output, COMMITTED_ONLY, SECONDS)
@@ -212,7 +213,7 @@ class Workload:
                 rows,
                 exactly_once=self.guarantee == plan.EXACTLY_ONCE,
                 is_ordered={query.shape for query in self.queries} == {"plain"},
-                is_through=self.is_finished,
+                is_finished=self.is_finished,
             )
         result.add(verdict)
         if result.rows < MIN_ROWS or not result.records:
@@ -226,10 +227,11 @@ class Workload:
                 result.anomaly("hung", f"{query.name} had not finished in time: {last_error}")
             if query.ended is not None:
                 result.anomaly("ended", f"{query.name}: {query.ended[:2_000]}")
-            if query.differs:
-                result.anomaly("replay differs", f"{query.name}: batches {query.differs}")
-            if query.late:
-                result.anomaly("late rows", f"{query.name}: {query.late} dropped by the watermark")
+            if query.changed_batches:
+                result.anomaly("replay differs", f"{query.name}: batches {query.changed_batches}")
+            if query.late_rows:
+                text = f"{query.name}: {query.late_rows} dropped by the watermark"
+                result.anomaly("late rows", text)
         if self.watch is not None:
             for kind, texts in self.watch.anomalies.items():
                 for text in texts:

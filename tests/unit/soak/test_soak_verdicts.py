@@ -48,10 +48,10 @@ def row(number: int, tag: str = "0.0.0.x", offset: int | None = None) -> OutputR
 
 
 def check(
-    expected: Truth, rows: list[OutputRow], *, exactly_once: bool = True, is_through: bool = True
+    expected: Truth, rows: list[OutputRow], *, exactly_once: bool = True, is_finished: bool = True
 ) -> Verdict:
     return check_output(
-        expected, rows, exactly_once=exactly_once, is_ordered=True, is_through=is_through
+        expected, rows, exactly_once=exactly_once, is_ordered=True, is_finished=is_finished
     )
 
 
@@ -63,7 +63,7 @@ def test_each_row_once_is_clean() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "is_through", "anomaly"),
+    ("rows", "is_finished", "anomaly"),
     [
         ([row(0)], True, "lost"),
         ([row(0)], False, "stuck"),
@@ -72,12 +72,12 @@ def test_each_row_once_is_clean() -> None:
         ([row(0), row(1), row(2)], True, "phantom"),
     ],
 )
-def test_planted_row_is_found(rows: list[OutputRow], is_through: bool, anomaly: str) -> None:
+def test_planted_row_is_found(rows: list[OutputRow], is_finished: bool, anomaly: str) -> None:
     """
     With exactly-once delivery, a row that is missing, repeated, out of order or never written is an
     anomaly.
     """
-    assert list(check(forwarded(0, 1), rows, is_through=is_through).anomalies) == [anomaly]
+    assert list(check(forwarded(0, 1), rows, is_finished=is_finished).anomalies) == [anomaly]
 
 
 def test_repeated_row_of_another_attempt_is_explained() -> None:
@@ -110,14 +110,14 @@ def test_kept_micro_batch_that_is_read_again_is_found() -> None:
     """
     batches = [[truth.kept_row(b"a/0/0", 0, 0)], [truth.kept_row(b"a/0/0", 0, 1)]]
 
-    verdict = check_kept(forwarded(0), batches, is_ordered=True, is_through=True)
+    verdict = check_kept(forwarded(0), batches, is_ordered=True, is_finished=True)
 
     assert list(verdict.anomalies) == ["duplicate"]
 
 
 def test_wrong_count_is_found() -> None:
     """
-    A window whose count lacks one record has another value than the truth.
+    The value of a window whose count lacks one record differs from the truth.
     """
     numbers = range(0, truth.DELAY + 2 * truth.WINDOW, truth.KEYS)
     records = [SourceRecord(0, n, n, b"") for n in numbers]
