@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pyspark_pykafka.engines.contract import FetchSettings
+    from pyspark_pykafka.formats.json_inference import InferredField
     from pyspark_pykafka.offsets import TopicPartition
 
 _MAX_RECORDS = 1000
@@ -130,7 +131,18 @@ def _as_json(inference: _Inference) -> dict[str, Any]:
         "empty": inference.empty,
         "bad": inference.bad,
         "firstBad": inference.first_bad or None,
-        "fields": [asdict(inferred) for inferred in inference.sample.report()],
+        "fields": [_field_as_json(inferred) for inferred in inference.sample.report()],
+    }
+
+
+def _field_as_json(inferred: InferredField) -> dict[str, Any]:
+    return {
+        "path": inferred.path,
+        "type": inferred.type,
+        "seen": inferred.seen,
+        "of": inferred.total,
+        "kinds": inferred.kinds,
+        "note": inferred.note,
     }
 
 
@@ -146,7 +158,7 @@ def _explain(inference: _Inference, column: str) -> None:
     for inferred in inference.sample.report():
         note = f" ({inferred.note})" if inferred.note else ""
         path = printable(inferred.path.encode(errors="replace"))
-        lines.append(f"  {path}: in {inferred.seen} of {inferred.of}{note}")
+        lines.append(f"  {path}: in {inferred.seen} of {inferred.total}{note}")
     print("\n".join(lines), file=sys.stderr)
 
 

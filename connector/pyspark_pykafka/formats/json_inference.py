@@ -39,7 +39,7 @@ class InvalidJsonError(ValueError):
 @dataclass(frozen=True, slots=True)
 class InferredField:
     """
-    A field's type, and the number of objects in which it has a value: ``seen`` out of ``of``.
+    A field's type, and the number of objects in which it has a value: ``seen`` out of ``total``.
 
     ``path`` has the names of the fields from the top level, ``[]`` for an element of an array and
     ``{}`` for a value of a MAP. ``note`` is a remark on the values that the type cannot express, or
@@ -49,7 +49,7 @@ class InferredField:
     path: str
     type: str
     seen: int
-    of: int
+    total: int
     kinds: dict[str, int]
     note: str
 
@@ -206,21 +206,23 @@ class JsonSample:
             return f"DECIMAL({precision},{self.scale})"
         return "DOUBLE"
 
-    def report(self, path: str = "", of: int = 0) -> Iterator[InferredField]:
+    def report(self, path: str = "", total: int = 0) -> Iterator[InferredField]:
         """
         Yield the field at this place and all fields below it; the top level itself is not a field.
+
+        ``total`` is the number of objects, or of elements, that could have the field.
         """
         if path:
             kinds = dict(sorted(self.kinds.items()))
-            yield InferredField(path, self.ddl, self.seen, of, kinds, self._note())
+            yield InferredField(path, self.ddl, self.seen, total, kinds, self._note())
         if self._kinds == {"array"} and self.element is not None and self.element.kinds:
             yield from self.element.report(f"{path}[]", sum(self.element.kinds.values()))
         if self._kinds != {"object"}:
             return
         for name, sample in self.fields.items():
             inner = f"{path}{{}}" if self.is_map else f"{path}.{name}".lstrip(".")
-            total = sum(sample.kinds.values()) if self.is_map else self.kinds["object"]
-            yield from sample.report(inner, total)
+            possible = sum(sample.kinds.values()) if self.is_map else self.kinds["object"]
+            yield from sample.report(inner, possible)
 
     def _note(self) -> str:
         kinds = self._kinds

@@ -89,10 +89,10 @@ def test_report() -> None:
     fields = {row.path: row for row in sample(*texts).report()}
 
     assert [*fields] == ["a", "b", "b[]", "b[].c", "B"]
-    assert (fields["a"].seen, fields["a"].of) == (2, 3)
+    assert (fields["a"].seen, fields["a"].total) == (2, 3)
     assert fields["a"].kinds == {"null": 1, "number": 1, "string": 1}
     assert fields["a"].note == "values of several kinds: number, string"
-    assert (fields["b[].c"].seen, fields["b[].c"].of) == (0, 2)
+    assert (fields["b[].c"].seen, fields["b[].c"].total) == (0, 2)
     assert fields["b[].c"].note == "only nulls"
     assert fields["B"].note == "only empty arrays"
 
