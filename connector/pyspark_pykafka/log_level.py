@@ -29,14 +29,14 @@ def apply_log_level(environment: Mapping[str, str]) -> None:
     A wrong value is logged, not raised: Spark finds the format by importing the package, and would
     only say that it does not exist.
     """
-    given = environment.get(VARIABLE, "").strip()
-    if not given:
+    level = environment.get(VARIABLE, "").strip()
+    if not level:
         return
-    if given.lower() not in _LEVELS:
+    if level.lower() not in _LEVELS:
         *others, last = _LEVELS
-        logger.warning("%s is %r; it must be %s or %s", VARIABLE, given, ", ".join(others), last)
+        logger.warning("%s is %r; it must be %s or %s", VARIABLE, level, ", ".join(others), last)
         return
-    logger.setLevel(given.upper())
+    logger.setLevel(level.upper())
     handler = logging.StreamHandler()
     handler.setFormatter(_LAYOUT)
     handler.addFilter(_is_unconfigured)

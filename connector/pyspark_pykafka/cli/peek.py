@@ -98,7 +98,7 @@ class _Topic(NamedTuple):
 
     def _with_documents(self, record: Record) -> Record:
         """
-        Return a record with its JSON documents in place of their bytes, or with notes why not.
+        Return a record with parsed JSON documents; the bytes of an invalid one stay, with a note.
         """
         notes = [record["_error"]] if record.get("_error") is not None else []
         for name in self.json_columns:
@@ -385,7 +385,7 @@ def _in_local_zone(time: datetime) -> datetime:
     try:
         return time.astimezone()
     except (ValueError, OverflowError):
-        # The first and the last years, in which a time in another zone may be no date.
+        # In year 1 or 9999 the time in the local zone may be outside of Python's range of dates.
         return time.replace(tzinfo=UTC)
 
 

@@ -132,8 +132,8 @@ class MetadataClient:
         Return the partitions and ids of the topics, without topics that do not exist.
         """
         names = set(topics)
-        found = self._retrying(lambda: self._topics(names))
-        return Assignment(tuple(_partitions(found)), _ids(found))
+        existing = self._retrying(lambda: self._topics(names))
+        return Assignment(tuple(_partitions(existing)), _ids(existing))
 
     def leader_addresses(
         self, tps: Iterable[TopicPartition]

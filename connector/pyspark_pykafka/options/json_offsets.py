@@ -46,10 +46,10 @@ def _read_partitions(text: str) -> Assign:
 
 def _read_offsets(text: str) -> Earliest | Latest | SpecificOffsets | Position:
     if not text.strip().startswith("{"):
-        return _everywhere(text)
+        return _read_global_position(text)
     document = _document(text)
     topics = {
-        topic_name(topic): _word(value)
+        topic_name(topic): _read_topic_position(value)
         for topic, value in document.items()
         if isinstance(value, str)
     }
@@ -62,9 +62,11 @@ def parse_position(text: str) -> int | Position:
     """
     Return an offset, EARLIEST, LATEST or a :data:`Position`; raise ValueError for anything else.
     """
-    word = text.strip()
+    value = text.strip()
     try:
-        return _long(int(word)) if word.isdecimal() and word.isascii() else _word(word)
+        if value.isdecimal() and value.isascii():
+            return _long(int(value))
+        return _read_topic_position(value)
     except InvalidOptionError:
         raise
     except ValueError as cause:
@@ -72,21 +74,21 @@ def parse_position(text: str) -> int | Position:
         raise InvalidOptionError(msg) from cause
 
 
-def _everywhere(text: str) -> Earliest | Latest | Position:
+def _read_global_position(text: str) -> Earliest | Latest | Position:
     keyword = text.strip().lower()
     if keyword in _KEYWORDS:
         return Earliest() if keyword == "earliest" else Latest()
     return read_position(text)
 
 
-def _word(text: str) -> int | Position:
+def _read_topic_position(text: str) -> int | Position:
     keyword = _KEYWORDS.get(text.strip().lower())
     return read_position(text) if keyword is None else keyword
 
 
 def _offset(tp: TopicPartition, value: object) -> int | Position:
     if isinstance(value, str):
-        return _word(value)
+        return _read_topic_position(value)
     offset = _long(value)
     if offset < EARLIEST:
         msg = (

@@ -191,13 +191,13 @@ class EndOffsets:
         times = end_times(limit, ends)
         reached = _reached_end_times(start, floors)
         final = {tp: floors[tp] for tp, time in times.items() if reached.get(tp, -1) >= time}
-        # A record at the end's time or later is in the log, unless the end is the log's end.
-        found = {
+        # Before the log's end, the resolved end is the offset of a record at the time or later.
+        newly_reached = {
             tp: time
             for tp, time in times.items()
             if tp not in final and resolved[tp] < latest.offsets[tp]
         }
-        return replace(latest, offsets={**ends, **final}, end_times={**reached, **found})
+        return replace(latest, offsets={**ends, **final}, end_times={**reached, **newly_reached})
 
     def check_end_exists(self, end: StreamOffset) -> None:
         """

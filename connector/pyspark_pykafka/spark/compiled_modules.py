@@ -96,5 +96,5 @@ def _import_failure(module: str) -> str | None:
 def _compiled_files(module: str) -> list[str]:
     *folders, name = module.split(".")[1:]
     folder = Path(str(pyspark_pykafka.__file__)).parent.joinpath(*folders)
-    found = folder.glob(f"{name}.*")
-    return sorted(path.name for path in found if path.suffix in {".so", ".pyd"})
+    files = folder.glob(f"{name}.*")
+    return sorted(path.name for path in files if path.suffix in {".so", ".pyd"})

@@ -56,10 +56,10 @@ class Arrivals:
 @dataclass
 class Pace:
     """
-    Samples of the records that have arrived and of those that are waited for.
+    Samples of the records that have arrived and of those that have not arrived yet.
 
     ``max_lag`` is in records of all partitions, ``longest_pause`` in seconds. A pause is a period
-    in which no record of a partition arrives although some are waited for. The time before the
+    in which no record of a partition arrives although some are outstanding. The time before the
     first record of any partition is not counted: Spark is starting then.
     """
 
@@ -67,7 +67,7 @@ class Pace:
     max_lag: int = 0
     longest_pause: float = 0.0
     _arrived: dict[int, int] = field(default_factory=dict)
-    #: When each partition last had a new record, or had none to wait for.
+    #: When each partition last had a new record, or no record was outstanding.
     _since: dict[int, float] = field(default_factory=dict)
 
     def sample(self, arrivals: Arrivals) -> None:

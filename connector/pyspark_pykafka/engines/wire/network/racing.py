@@ -183,8 +183,8 @@ def _results(
             continue
         if not running.running:
             return
-        until = min(log_at, start_at) if has_more else log_at
-        result = running.next(deadline.remaining(max_seconds=max(until - now(), 0.0)))
+        wake_at = min(log_at, start_at) if has_more else log_at
+        result = running.next(deadline.remaining(max_seconds=max(wake_at - now(), 0.0)))
         if result is not None:
             yield result
         elif now() >= log_at:

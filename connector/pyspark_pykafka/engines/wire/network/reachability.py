@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 H = TypeVar("H", bound="Hashable")
 
-#: How long an address comes last after it could not be reached.
+#: How long an address that could not be reached is ordered after the others.
 UNREACHABLE_SECONDS = 10.0
 
 
@@ -70,8 +70,9 @@ class Reachability:
         """
         Record that a request got no response: when it was sent, and the last response before it.
 
-        A firewall that forgets an idle connection forgets others too: connections whose last
-        response came before the middle of this one's idle time are not trusted.
+        A firewall that has dropped this idle connection has probably dropped others too. Its idle
+        timeout is unknown. Half of this connection's idle time is the estimate: connections whose
+        last response is older than the middle of that time are not trusted.
         """
         self._silent_since = max(self._silent_since, (last_response_at + sent_at) / 2)
 
