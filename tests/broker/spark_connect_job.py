@@ -236,10 +236,11 @@ def main() -> None:
     ]
     results = {}
     for step in steps:
-        began = time.monotonic()
+        started_at = time.monotonic()
         results[step.__name__] = step()
         # A test that times out shows how far it has come.
-        print(f"{step.__name__}: {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)  # noqa: T201
+        seconds = time.monotonic() - started_at
+        print(f"{step.__name__}: {seconds:.1f} s", file=sys.stderr, flush=True)  # noqa: T201
     spark.stop()
     sys.stdout.write(json.dumps(results))
 

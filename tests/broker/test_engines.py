@@ -420,10 +420,10 @@ def test_missing_partition_or_topic_is_data_loss(
     name = topic()
     short = settings(kafka_cluster.bootstrap, engine, poll_timeout_ms=3_000)
     for missing in (TopicPartition(name, 5), TopicPartition("never-made", 0)):
-        began = time.monotonic()
+        started_at = time.monotonic()
         with pytest.raises(DataLossError, match="no longer exists"):
             list(fetch(OffsetRange(missing, 0, 5), short))
-        assert time.monotonic() - began > 1.5
+        assert time.monotonic() - started_at > 1.5
 
 
 def test_no_broker_is_reachable(engine: str) -> None:

@@ -95,10 +95,10 @@ def test_a_throttled_reader_waits(
         memory_bytes=1 << 20,
     )
 
-    began = time.monotonic()
+    started_at = time.monotonic()
     batches = list(fetch(OffsetRange(TopicPartition(name, 0), 0, COUNT), settings))
 
-    assert time.monotonic() - began >= FEWEST_SECONDS
+    assert time.monotonic() - started_at >= FEWEST_SECONDS
     table = pa.Table.from_batches(batches)
     assert table["value"].to_pylist() == [record.value for record in RECORDS]
     assert "no valid FetchResponse" not in caplog.text
@@ -123,7 +123,7 @@ def test_a_throttled_writer_waits(
     batches = [producing.batch_of(RECORDS[start : start + 100]) for start in range(0, COUNT, 100)]
     client = limited("producer_byte_rate", f"slow-writer-{engine}")
 
-    began = time.monotonic()
+    started_at = time.monotonic()
     written = producing.write(
         kafka_cluster.bootstrap,
         batches,
@@ -134,7 +134,7 @@ def test_a_throttled_writer_waits(
         batch_size=100_000,
     )
 
-    assert time.monotonic() - began >= FEWEST_SECONDS
+    assert time.monotonic() - started_at >= FEWEST_SECONDS
     assert written == COUNT
     values = [record.value for record in kafka_cluster.consume(name)]
     assert values == [record.value for record in RECORDS]

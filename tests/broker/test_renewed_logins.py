@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 SESSION_MS = 3_000
 HANDSHAKE, AUTHENTICATE = 17, 36
 #: The start of a handshake response: correlation id, error code, number of mechanisms.
-ANSWER = struct.Struct(">ihi")
+HANDSHAKE_RESPONSE = struct.Struct(">ihi")
 COUNT = 3_000
 VALUES = [b"%d." % number + b"x" * 990 for number in range(COUNT)]
 QUOTED = PASSWORD.replace("\\", "\\\\").replace('"', '\\"')
@@ -83,18 +83,20 @@ def renewing() -> Iterator[ProxiedCluster]:
 
 def padding() -> Callable[[int, bytes], bytes]:
     """
-    Return a hook that adds a mechanism name to handshake responses, as on a listener with more
-    mechanisms. Its length varies; the first one in a read covers part of a base offset.
+    Return a hook that adds a mechanism name of varying length to handshake responses.
+
+    A reader that parsed such a response in the place of a fetch response would see, with the first
+    length, a part of the name as a batch's base offset.
     """
     sizes = cycle((79, 76, 200, 20, 130))
 
     def padded(key: int, frame: bytes) -> bytes:
         if key != HANDSHAKE:
             return frame
-        correlation, error, count = ANSWER.unpack_from(frame)
+        correlation, error, count = HANDSHAKE_RESPONSE.unpack_from(frame)
         name = b"M" * max(next(sizes) - len(frame) - 2, 1)
-        rest = frame[ANSWER.size :] + struct.pack(">h", len(name)) + name
-        return ANSWER.pack(correlation, error, count + 1) + rest
+        rest = frame[HANDSHAKE_RESPONSE.size :] + struct.pack(">h", len(name)) + name
+        return HANDSHAKE_RESPONSE.pack(correlation, error, count + 1) + rest
 
     return padded
 
@@ -129,6 +131,7 @@ def check_slow_read(cluster: ProxiedCluster, mechanism: str, seconds: float) -> 
         proxy.on_response = None
 
     assert len(rows) == COUNT
+    # `is True`: pytest takes minutes to show how two such lists differ.
     assert (rows == list(enumerate(VALUES))) is True
     rounds = 2 if mechanism.startswith("SCRAM") else 1
     assert proxy.requests[AUTHENTICATE] - logins >= rounds * (1 + int(seconds / 3))
@@ -147,7 +150,7 @@ def test_a_slow_reader_logs_in_again(renewing: ProxiedCluster, mechanism: str) -
 @pytest.mark.parametrize("mechanism", LOGINS)
 def test_a_slow_reader_logs_in_many_times(renewing: ProxiedCluster, mechanism: str) -> None:
     """
-    A read of half a minute logs in every three seconds, and each record arrives once.
+    A read that takes 30 seconds logs in every three seconds, and each record arrives once.
     """
     check_slow_read(renewing, mechanism, 30.0)
 
@@ -180,6 +183,7 @@ def check_busy_writer(cluster: ProxiedCluster, topic: str, seconds: float) -> No
 
     numbers = [int((record.value or b"").split(b".")[0]) for record in cluster.kafka.consume(topic)]
     assert written > 0
+    # `is True`: as above.
     assert (numbers == list(range(written))) is True
     assert proxy.requests[AUTHENTICATE] - logins >= 1 + int(seconds / 3)
     assert proxy.accepted - accepted == 1
@@ -195,6 +199,6 @@ def test_a_busy_writer_logs_in_again(renewing: ProxiedCluster) -> None:
 @pytest.mark.soak
 def test_a_busy_writer_logs_in_many_times(renewing: ProxiedCluster) -> None:
     """
-    A busy writer logs in again for half a minute, and is not disconnected.
+    A busy writer that logs in every three seconds is not disconnected within 30 seconds.
     """
     check_busy_writer(renewing, "busier", 30.0)

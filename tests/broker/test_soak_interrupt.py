@@ -28,12 +28,12 @@ def marked(mark: str) -> list[psutil.Process]:
     """
     Return the processes that have inherited an environment variable, wherever they were started.
     """
-    found = []
+    processes = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 def names(processes: list[psutil.Process]) -> str | None:

@@ -274,11 +274,11 @@ def test_a_task_that_begins_after_the_fence(sink: Sink, commit: bool) -> None:
     assert sink.visible()[-1:] == [b"next"]
 
 
-def nobody_to_tell(_: Transactions, name: str) -> None:
+def coordinator_unavailable(_: Transactions, name: str) -> None:
     """
     Raise the error of a coordinator that is unavailable.
     """
-    msg = f"nobody to tell {name}"
+    msg = f"no coordinator for {name}"
     raise BrokerUnavailableError(msg)
 
 
@@ -290,13 +290,13 @@ def test_an_error_after_the_commit_is_only_logged(
     again.
     """
     done = sink.write_prepared("0-0", b"done")
-    monkeypatch.setattr(Transactions, "register_id", nobody_to_tell)
+    monkeypatch.setattr(Transactions, "register_id", coordinator_unavailable)
     with transaction_client(sink.settings) as transactions:
         commit_write(transactions, [done], write_pattern(sink.topic), "first")
 
     assert sink.visible() == [b"done"]
     assert "everything is committed, but" in caplog.text
-    assert "nobody to tell first" in caplog.text
+    assert "no coordinator for first" in caplog.text
 
 
 def test_a_partial_commit_is_reported(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,10 +372,10 @@ def test_an_abort_continues_after_an_error(sink: Sink, monkeypatch: pytest.Monke
     raised.
     """
     reported, unreported = sink.write_prepared("0-1", b"x"), sink.write_prepared("0-0", b"x")
-    monkeypatch.setattr(Transactions, "register_id", nobody_to_tell)
+    monkeypatch.setattr(Transactions, "register_id", coordinator_unavailable)
     with (
         transaction_client(sink.settings) as transactions,
-        pytest.raises(BrokerUnavailableError, match="nobody to tell first"),
+        pytest.raises(BrokerUnavailableError, match="no coordinator for first"),
     ):
         abort_write(transactions, [reported], write_pattern(sink.topic), "first")
 

@@ -67,12 +67,12 @@ def photograph_page() -> None:
     Photograph the page after 20 minutes of its own time, on each kind of screen.
     """
     refreshes = count()
-    began = time.time() - REFRESHES * SECONDS_BETWEEN_REFRESHES
-    clock = {"now": began}
+    started_at = time.time() - REFRESHES * SECONDS_BETWEEN_REFRESHES
+    clock = {"now": started_at}
 
     def data() -> PageData:
-        clock["now"] = began + next(refreshes) * SECONDS_BETWEEN_REFRESHES
-        return page_data(clock["now"] - began, clock["now"])
+        clock["now"] = started_at + next(refreshes) * SECONDS_BETWEEN_REFRESHES
+        return page_data(clock["now"] - started_at, clock["now"])
 
     server = PageServer(data, "127.0.0.1", 0, seconds=3600, now=lambda: clock["now"])
     with closing(server), headless_chrome() as driver:

@@ -224,10 +224,10 @@ def commit_seconds(kafka: KafkaSettings, prefix: str, waiting: list[PreparedTran
     """
     Commit the transactions of a write, and return the duration.
     """
-    began = time.monotonic()
+    started_at = time.monotonic()
     with transaction_client(kafka) as transactions:
         commit_write(transactions, waiting, write_pattern(prefix), fence_id(prefix, "1"))
-    return time.monotonic() - began
+    return time.monotonic() - started_at
 
 
 @pytest.mark.soak

@@ -238,8 +238,7 @@ def test_another_user_cannot_write_readable_nodes(
     kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: TopicFactory
 ) -> None:
     """
-    Nodes with ``zookeeperAcl=readable`` can be read by others, who are told at once that they must
-    not write.
+    Other users can read nodes with ``zookeeperAcl=readable``; their writes fail at once.
     """
     name = topic(1)
     config = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)

@@ -79,7 +79,7 @@ def main() -> int:
     # The working tree may change during a long run; the modules are loaded already.
     head, failed = commit(), 0
     for workload in workloads:
-        began, outcomes = time.monotonic(), []
+        started_at, outcomes = time.monotonic(), []
         for outcome in _outcomes(workload, seeds, arguments):
             outcomes.append(outcome)
             for line in outcome.trace:
@@ -88,7 +88,7 @@ def main() -> int:
                 _write(f"{workload} seed {outcome.seed}: {outcome.failure}")
                 if arguments.stop:
                     break
-        failed += _summarize(workload, outcomes, time.monotonic() - began)
+        failed += _summarize(workload, outcomes, time.monotonic() - started_at)
         if arguments.results:
             record_run(arguments.results, _run(workload, outcomes, head))
     return bool(failed)

@@ -59,13 +59,13 @@ def commands_in(text: str) -> list[list[str]]:
     """
     Return the words of each `pykafka` command in a page's blocks, without what a shell interprets.
     """
-    found = []
+    commands = []
     for block in FENCE.findall(text):
         for line in COMMAND.findall(block):
             words = shlex.split(line.replace("\\\n", " "), comments=True)
             ends = [words.index(word) for word in ("|", ">", ";", "&&") if word in words]
-            found.append(words[1 : min(ends, default=None)])
-    return found
+            commands.append(words[1 : min(ends, default=None)])
+    return commands
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 """
-The workflow that builds wheels agrees with what the package promises; it cannot run in a test.
+The workflow that builds wheels matches pyproject.toml. No test can run the workflow itself.
 """
 
 from __future__ import annotations

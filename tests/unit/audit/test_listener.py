@@ -66,7 +66,7 @@ def progressed(query: str, *points: str, count: int = 3, run: str = "run") -> Qu
     return cast("QueryProgressEvent", SimpleNamespace(progress=progress))
 
 
-def of(query: str, run: str = "run") -> Any:
+def event_of(query: str, run: str = "run") -> Any:
     """
     Return a start, an idle trigger or the end of a run of a query.
     """
@@ -109,11 +109,11 @@ def test_timeout_of_other_queries_ends_with_their_first_batch(timers: type[Manua
     overdue: list[str] = []
     listener = AuditListener(Auditor("flights"), timeout=60.0, on_timeout=overdue.append)
     for query in ("audited", "other"):
-        listener.onQueryStarted(of(query))
+        listener.onQueryStarted(event_of(query))
     listener.onQueryProgress(progressed("audited", "flights.source", "flights.sink"))
     for _ in range(2):
         listener.onQueryProgress(progressed("other", "flights.late.sink"))
-        listener.onQueryIdle(of("other"))
+        listener.onQueryIdle(event_of("other"))
 
     timers.expire_all()
 
@@ -127,14 +127,14 @@ def test_timeout_of_the_first_batch(timers: type[ManualTimer]) -> None:
     """
     overdue: list[str] = []
     listener = AuditListener(Auditor("flights"), timeout=60.0, on_timeout=overdue.append)
-    listener.onQueryStarted(of("q"))
+    listener.onQueryStarted(event_of("q"))
     timers.expire_all()
     listener.onQueryProgress(progressed("q"))
-    listener.onQueryTerminated(of("q"))
+    listener.onQueryTerminated(event_of("q"))
     timers.expire_all()
 
-    listener.onQueryStarted(of("q"))
-    listener.onQueryIdle(of("q"))
+    listener.onQueryStarted(event_of("q"))
+    listener.onQueryIdle(event_of("q"))
     timers.expire_all()
 
     assert overdue == ["q", "q"]
@@ -151,7 +151,7 @@ def test_batch_without_metrics_keeps_the_timeout(timers: type[ManualTimer]) -> N
     timers.expire_all()
 
     listener.onQueryProgress(progressed("q"))
-    listener.onQueryTerminated(of("q"))
+    listener.onQueryTerminated(event_of("q"))
     timers.expire_all()
 
     assert overdue == ["q"]
@@ -167,10 +167,10 @@ def test_late_end_of_an_earlier_run_keeps_the_timeout(timers: type[ManualTimer])
     listener = AuditListener(
         Auditor("flights"), reports.append, timeout=60.0, on_timeout=overdue.append
     )
-    listener.onQueryStarted(of("q", "first"))
-    listener.onQueryStarted(of("q", "second"))
+    listener.onQueryStarted(event_of("q", "first"))
+    listener.onQueryStarted(event_of("q", "second"))
     listener.onQueryProgress(progressed("q", "flights.source", "flights.sink", run="first"))
-    listener.onQueryTerminated(of("q", "first"))
+    listener.onQueryTerminated(event_of("q", "first"))
     assert len(timers.running) == 1
     assert len(reports) == 1
 
@@ -184,13 +184,13 @@ def test_late_batch_of_an_earlier_run_does_not_end_the_timeout(timers: type[Manu
     Whether a run is audited is known from its own batches only.
     """
     listener = AuditListener(Auditor("flights"), timeout=60.0)
-    listener.onQueryStarted(of("q", "first"))
-    listener.onQueryStarted(of("q", "second"))
+    listener.onQueryStarted(event_of("q", "first"))
+    listener.onQueryStarted(event_of("q", "second"))
     listener.onQueryProgress(progressed("q", run="first"))
-    listener.onQueryTerminated(of("q", "first"))
-    listener.onQueryIdle(of("q", "second"))
+    listener.onQueryTerminated(event_of("q", "first"))
+    listener.onQueryIdle(event_of("q", "second"))
     assert len(timers.running) == 1
 
-    listener.onQueryTerminated(of("q", "second"))
+    listener.onQueryTerminated(event_of("q", "second"))
 
     assert timers.running == []

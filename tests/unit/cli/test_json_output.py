@@ -234,12 +234,12 @@ def test_timeout_limits_every_wait(
     A broker that does not respond to one kind of request ends the command soon after --timeout.
     """
     cluster.silent_to = frozenset({key})
-    began = time.monotonic()
+    started_at = time.monotonic()
     try:
         code = run(command, cluster.bootstrap, tmp_path, "--timeout", TIMEOUT)
     finally:
         cluster.silent_to = frozenset()
-    seconds = time.monotonic() - began
+    seconds = time.monotonic() - started_at
     output = capfd.readouterr()
 
     if command.startswith("doctor"):

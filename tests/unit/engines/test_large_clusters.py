@@ -70,9 +70,9 @@ def build_responses(bootstrap: str) -> None:
 
 
 def timed(work: Callable[[], Any]) -> float:
-    began = time.monotonic()
+    started_at = time.monotonic()
     work()
-    return time.monotonic() - began
+    return time.monotonic() - started_at
 
 
 @pytest.mark.parametrize("lag", [0.05, 0.1, 0.2])

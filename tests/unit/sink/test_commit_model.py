@@ -1229,9 +1229,10 @@ def test_losing_attempts_are_looked_up_again(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize("attempt", [0, 1])
 def test_a_late_attempt_of_an_earlier_batch(attempt: int, *, has_marker: bool) -> None:
     """
-    An attempt that ends after its batch has an id of the other set than the next batch's. With a
-    marker it blocks the ledger, and the next batch aborts it. If its process died before that, the
-    batch after the next one aborts it, by its id, even if the ids of its own attempts differ.
+    An attempt that ends after its batch does not use an id of the next batch, since batches
+    alternate between two sets of ids. If its marker was written, it blocks the ledger, and the next
+    batch aborts it. If its process died before that, the batch after the next one aborts it by its
+    id, even if the ids of that batch's own attempts differ.
     """
     world = World()
     assert start(world, "first", FIRST).finish().outcome == "done"

@@ -39,11 +39,11 @@ def grown_cluster() -> Cluster:
     return cluster
 
 
-def added(cluster: Cluster, **given: Any) -> list[tuple[TopicPartition, int, int]]:
+def added(cluster: Cluster, **limits: Any) -> list[tuple[TopicPartition, int, int]]:
     """
     Return the ranges that the last task of a plan of ``ASSIGNED`` reads besides its own.
     """
-    options = options_of(**given)
+    options = options_of(**limits)
     *others, last = with_last_range(PLAN, ASSIGNED, options)
     assert others == PLAN[:1]
     last = pickle.loads(pickle.dumps(last))  # noqa: S301 (pickled here)
@@ -53,7 +53,7 @@ def added(cluster: Cluster, **given: Any) -> list[tuple[TopicPartition, int, int
 
 
 @pytest.mark.parametrize(
-    ("given", "start"),
+    ("limits", "start"),
     [
         ({}, EARLIEST),
         ({"startingOffsets": "-7"}, 43),
@@ -67,13 +67,13 @@ def added(cluster: Cluster, **given: Any) -> list[tuple[TopicPartition, int, int
         ({"endingOffsets": '{"t": "latest"}'}, EARLIEST),
     ],
 )
-def test_added_partitions_are_read_by_the_last_task(given: dict[str, str], start: int) -> None:
+def test_added_partitions_are_read_by_the_last_task(limits: dict[str, str], start: int) -> None:
     """
     The task of the plan's last range also reads partitions added since, from where the options let
     them start up to the end of the log. A start may be in the future: only the driver checks that,
     since the clock of an executor may be behind.
     """
-    assert added(grown_cluster(), **given) == [(T2, start, LATEST)]
+    assert added(grown_cluster(), **limits) == [(T2, start, LATEST)]
 
 
 def test_topics_that_match_later() -> None:
@@ -89,8 +89,9 @@ def test_topics_that_match_later() -> None:
 
 def test_partitions_of_a_recreated_topic_are_not_added() -> None:
     """
-    The partitions that a recreated topic has more belong to another topic than the plan's; a range
-    of an added partition has the id of its topic.
+    Additional partitions of a recreated topic are not read: they belong to another topic.
+
+    A range of an added partition has the id of its topic.
     """
     cluster, options = grown_cluster(), options_of()
     ids = cluster.existing(["t"]).topic_ids
@@ -113,7 +114,7 @@ def test_nothing_was_added() -> None:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "limits",
     [
         {"assign": '{"t": [0, 1]}'},
         {"startingOffsets": '{"t": {"0": 1, "1": 1}}'},
@@ -125,12 +126,12 @@ def test_nothing_was_added() -> None:
         {"pushDownFilters": "true"},
     ],
 )
-def test_plans_that_cover_only_their_own_partitions(given: dict[str, str]) -> None:
+def test_plans_that_cover_only_their_own_partitions(limits: dict[str, str]) -> None:
     """
     If the options name partitions without a fallback, or fix the end, a plan stays as it is, and
     its tasks send no request. The same holds if the user promises a single query.
     """
-    options = options_of(**given)
+    options = options_of(**limits)
 
     assert with_last_range(PLAN, ASSIGNED, options) == PLAN
     assert not may_have_added(options, ["t"])

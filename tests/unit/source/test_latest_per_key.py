@@ -198,8 +198,9 @@ def test_records_that_are_removed_between_the_passes_are_logged(
 
 class Replaceable(Behaviour):
     """
-    A partition of 1,000 records with four keys in leader epoch ``epoch``, of which ``kept`` are
-    from an earlier epoch, and of which those before ``log_start`` are deleted.
+    A partition of 1,000 records with four keys, in leader epoch ``epoch``.
+
+    The first ``kept`` records are from an earlier epoch. Records before ``log_start`` are deleted.
     """
 
     def __init__(self, **attributes: Any) -> None:

@@ -78,10 +78,10 @@ class GrowingLog(Log):
     def offsets_for_times(
         self, times: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, int | None]:
-        found = super().offsets_for_times(times)
+        offsets = super().offsets_for_times(times)
         for tp in times:
             self.times[tp].append(99)
-        return found
+        return offsets
 
 
 @pytest.mark.parametrize(

@@ -60,11 +60,11 @@ class NewLeader(Behaviour):
     """
 
     seconds = 1.5
-    began = 0.0
+    started_at = 0.0
     unavailable = 0
 
     def _lags(self) -> bool:
-        return bool(self.began) and time.monotonic() - self.began < self.seconds
+        return bool(self.started_at) and time.monotonic() - self.started_at < self.seconds
 
     def offsets(self, node: int, topic: str, partition: int, timestamp: int) -> tuple[int, int]:
         if timestamp == LATEST and self._lags():
@@ -74,7 +74,7 @@ class NewLeader(Behaviour):
 
     def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
         if offset >= UNUSUAL_FROM:
-            self.began = self.began or time.monotonic()
+            self.started_at = self.started_at or time.monotonic()
         if offset >= UNUSUAL_FROM and self._lags():
             return FetchAnswer(0, UNUSUAL_FROM)
         return super().fetch(node, topic, partition, offset)
@@ -98,14 +98,14 @@ class Restarting(Behaviour):
     A broker that is not the leader for a time, and then does not know its topic for a moment.
     """
 
-    began = 0.0
+    started_at = 0.0
     not_leader_seconds = 1.2
     unknown_seconds = 1.4
 
     def _error(self) -> int:
-        if not self.began:
+        if not self.started_at:
             return 0
-        passed = time.monotonic() - self.began
+        passed = time.monotonic() - self.started_at
         return (
             6
             if passed < self.not_leader_seconds
@@ -119,7 +119,7 @@ class Restarting(Behaviour):
 
     def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
         if offset >= UNUSUAL_FROM:
-            self.began = self.began or time.monotonic()
+            self.started_at = self.started_at or time.monotonic()
         error = self._error()
         return FetchAnswer(error, -1) if error else super().fetch(node, topic, partition, offset)
 
@@ -274,12 +274,12 @@ class Starting(Behaviour):
     A broker that has just started: it knows no broker and no topic yet.
     """
 
-    began = 0.0
+    started_at = 0.0
 
     def _on_3(self, node: int, request: Any) -> Any:
-        self.began = self.began or time.monotonic()
+        self.started_at = self.started_at or time.monotonic()
         response = super()._on_3(node, request)
-        if time.monotonic() - self.began < 4:
+        if time.monotonic() - self.started_at < 4:
             response.brokers, response.topics = [], []
         return response
 

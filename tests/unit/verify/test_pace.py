@@ -55,7 +55,7 @@ def test_pace_counts_pauses_with_lag_only() -> None:
 @pytest.mark.parametrize("seen_before", [0, 1])
 def test_a_partition_that_stalls_is_a_pause_while_others_proceed(seen_before: int) -> None:
     """
-    Each partition has its pauses, also one of which no record was read yet; the lag is that of all.
+    Each partition has its pauses, even before its first record; the lag is that of all partitions.
     """
     pace = pace_of(
         (0, [(1, 1), (1, seen_before)]),

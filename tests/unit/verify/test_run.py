@@ -218,7 +218,7 @@ def test_the_first_record_is_waited_for_until_the_deadline(monkeypatch: pytest.M
 
 def test_longest_pause_is_that_of_any_partition(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A partition of which no record arrives pauses for the whole run.
+    A partition whose records never arrive pauses for the whole run.
     """
     report, _ = finish(monkeypatch, Query({0: 2}), {(0, 0), (0, 1)})
 

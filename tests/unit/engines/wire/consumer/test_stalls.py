@@ -33,13 +33,13 @@ class Odd(Behaviour):
 
     odd = ""
     seconds = 0.0
-    began = 0.0
+    started_at = 0.0
 
     def _is_odd(self, offset: int) -> bool:
         if not self.odd or offset < ODD_FROM:
             return False
-        self.began = self.began or time.monotonic()
-        return time.monotonic() - self.began < self.seconds
+        self.started_at = self.started_at or time.monotonic()
+        return time.monotonic() - self.started_at < self.seconds
 
     def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
         if not self._is_odd(offset):
@@ -118,10 +118,10 @@ def test_permanent_stall_is_a_retriable_error(kind: str, reason: str) -> None:
     After pollTimeoutMs the read raises a retriable error; few requests are sent until then.
     """
     with StubCluster(odd(kind)) as stubs:
-        began = time.monotonic()
+        started_at = time.monotonic()
         with pytest.raises(StalledReadError, match=f"(?s)t-0 at offset 200 .*{reason}") as caught:
             read(stubs, fail_on_data_loss=False, poll_timeout_ms=SHORT_MS)
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - started_at
         requests = sum(stubs.stats()["requests"].values())
 
     assert caught.value.retriable
@@ -138,11 +138,11 @@ def test_topic_unknown_for_poll_timeout_is_data_loss(engine: str) -> None:
     with StubCluster(Gone(high_watermark=END)) as stubs:
         assert read(stubs, ODD_FROM, engine=engine) == expected(ODD_FROM)
         stubs.set(gone=True)
-        began = time.monotonic()
+        started_at = time.monotonic()
         with pytest.raises(DataLossError, match="(does not|no longer) exist"):
             read(stubs, poll_timeout_ms=3_500, engine=engine)
 
-    assert time.monotonic() - began > 2.2
+    assert time.monotonic() - started_at > 2.2
 
 
 class Large(Behaviour):
@@ -255,7 +255,7 @@ class Forgetful(Odd):
     odd = "unknown"
 
     def topics_of(self, node: int) -> dict[str, int]:
-        return {} if self.began and self._is_odd(ODD_FROM) else super().topics_of(node)
+        return {} if self.started_at and self._is_odd(ODD_FROM) else super().topics_of(node)
 
 
 class Elsewhere(Behaviour):
@@ -422,9 +422,9 @@ def test_throttle_longer_than_poll_timeout_is_no_stall(with_records: bool) -> No
         warm = stubs.stats()
         read(stubs, ODD_FROM)
         before = stubs.stats()
-        began = time.monotonic()
+        started_at = time.monotonic()
         assert read(stubs, poll_timeout_ms=SHORT_MS) == expected()
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - started_at
         after = stubs.stats()
 
     assert seconds >= 2.4
@@ -481,10 +481,10 @@ def test_repeated_throttles_are_limited() -> None:
     """
     behaviour = Throttling(milliseconds=500, remaining=10**9)
     with StubCluster(behaviour) as stubs:
-        began = time.monotonic()
+        started_at = time.monotonic()
         with pytest.raises(StalledReadError, match="for 500 ms .*, and for 2 s in all"):
             read(stubs, fail_on_data_loss=False, max_throttle_seconds=1.8)
-        seconds = time.monotonic() - began
+        seconds = time.monotonic() - started_at
         requests = sum(stubs.stats()["requests"].values())
 
     assert seconds >= 1.5

@@ -77,9 +77,9 @@ def stream(servers: str, engine: str = "wire", **kafka: str) -> MicroBatchStream
 
 
 def timed(work: Callable[[], object]) -> float:
-    began = time.monotonic()
+    started_at = time.monotonic()
     work()
-    return time.monotonic() - began
+    return time.monotonic() - started_at
 
 
 @pytest.fixture

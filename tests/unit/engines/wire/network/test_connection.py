@@ -252,11 +252,11 @@ def test_silence_ends_at_the_deadline(scripted: Callable[..., ScriptedBroker]) -
     A broker that accepts requests and never responds costs no more than the deadline.
     """
     connection = scripted(GREETING, silent).open()
-    began = time.monotonic()
+    started_at = time.monotonic()
 
     with pytest.raises(TimeoutExceededError, match="Metadata timed out"):
         connection.request(metadata_request(1), soon(0.3))
-    assert time.monotonic() - began > 0.25
+    assert time.monotonic() - started_at > 0.25
     assert not connection.is_usable
 
 
@@ -288,11 +288,11 @@ def test_settings_limit_each_request(scripted: Callable[..., ScriptedBroker]) ->
     """
     broker = scripted(GREETING, silent)
     connection = broker.open(socket_timeout_ms="1200", fetch_wait_max_ms="10")
-    began, deadline = time.monotonic(), soon(600)
+    started_at, deadline = time.monotonic(), soon(600)
 
     with pytest.raises(TimeoutExceededError, match="Metadata timed out"):
         connection.request(metadata_request(1), deadline)
-    assert time.monotonic() - began > 1.1
+    assert time.monotonic() - started_at > 1.1
     assert not deadline.expired
 
 
@@ -382,11 +382,11 @@ def test_a_throttled_connection_waits(scripted: Callable[..., ScriptedBroker]) -
     connection = scripted(
         GREETING, responding(metadata(6, throttle=300)), responding(metadata(6))
     ).open()
-    began = time.monotonic()
+    started_at = time.monotonic()
     connection.request(metadata_request(6), soon())
     throttled_until = connection.throttled_until
 
-    assert began + 0.3 <= throttled_until <= time.monotonic() + 0.3
+    assert started_at + 0.3 <= throttled_until <= time.monotonic() + 0.3
     connection.request(metadata_request(6), soon())
     assert time.monotonic() >= throttled_until
 

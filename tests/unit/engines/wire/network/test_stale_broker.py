@@ -354,10 +354,10 @@ def planning_seconds(servers: str, **strategy: str) -> float:
     """
     Return how long a new query takes to find its partitions.
     """
-    began = time.monotonic()
+    started_at = time.monotonic()
     options = parse_batch_source({"kafka.bootstrap.servers": servers, **strategy})
     metadata_client(options).assignment(options.strategy)
-    return time.monotonic() - began
+    return time.monotonic() - started_at
 
 
 @pytest.mark.parametrize("apis", [(METADATA, API_VERSIONS), (METADATA,)])
