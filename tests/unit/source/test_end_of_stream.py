@@ -6,19 +6,17 @@ retention and compaction remove from the log.
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.memory_cluster import Cluster
+from tests.support.stepped_query import SteppedQuery
 
 from pyspark_pykafka.errors import DataLossError, OffsetsError
-from pyspark_pykafka.offsets import END_TIMES, Document, StreamOffset, TopicPartition
-from pyspark_pykafka.options import parse_stream_source
+from pyspark_pykafka.offsets import END_TIMES, StreamOffset, TopicPartition
 from pyspark_pykafka.source.checkpoint import _to_jvm_format
-from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -71,42 +69,26 @@ class Log(Cluster):
         }
 
 
-@dataclass
-class Query:
+class Query(SteppedQuery):
     """
-    A query from earliest and its checkpoint: calls the stream as Spark does.
+    A query of the topic t from earliest, whose micro-batches are shown as offsets.
     """
-
-    cluster: Cluster
-    options: dict[str, str]
-    position: Document | None = None
-    stream: MicroBatchStream = field(init=False)
 
     def __post_init__(self) -> None:
-        self.restart()
-
-    def restart(self, **changed: str) -> None:
-        """
-        Start a new process, with changed options.
-        """
-        self.options |= changed
         source = {
             "kafka.bootstrap.servers": "b:1",
             "subscribe": "t",
             "startingOffsets": "earliest",
             "fetchOffset.retryIntervalMs": "0",
         }
-        options = parse_stream_source({**source, **self.options})
-        self.stream = MicroBatchStream(options, self.cluster, lambda _: {})
+        self.options = {**source, **self.options}
+        super().__post_init__()
 
     def step(self) -> list[int]:
         """
         Run one micro-batch if there is one, and return the offsets that it reads.
         """
-        start = self.stream.initial_offset() if self.position is None else self.position
-        end = json.loads(json.dumps(self.stream.latest_offset(start)))
-        ranges = self.stream.plan(start, end).ranges
-        self.position = end
+        ranges = self.next_ranges()
         return [offset for r in ranges for offset in range(r.start, r.end)]
 
     def is_idle(self) -> bool:

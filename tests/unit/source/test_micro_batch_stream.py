@@ -4,63 +4,32 @@ A stream's offsets and plans, batch after batch, on a cluster in memory.
 
 from __future__ import annotations
 
-import json
 import logging
-from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.memory_cluster import Cluster
+from tests.support.stepped_query import SteppedQuery, checkpointed
 
 from pyspark_pykafka.errors import DataLossError, OffsetsError
-from pyspark_pykafka.offsets import Document, Offsets, TopicPartition
-from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
+from pyspark_pykafka.offsets import Offsets, TopicPartition
+
+if TYPE_CHECKING:
+    from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
 
 T0, T1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-@dataclass
-class Query:
+class Query(SteppedQuery):
     """
-    A query and its checkpoint: calls the stream as Spark does.
+    A query whose ranges are shown as (partition, start, end).
     """
-
-    cluster: Cluster
-    options: dict[str, str]
-    position: Document | None = None
-    stream: MicroBatchStream = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.restart()
-
-    def restart(self, **changed: str) -> None:
-        """
-        Start a new process, with changed options.
-        """
-        self.options |= changed
-        options = parse_stream_source(self.options)
-        self.stream = MicroBatchStream(
-            options, self.cluster, lambda offsets: dict.fromkeys(offsets, 1e6)
-        )
 
     def step(self, *, limited: bool = True) -> list[tuple[str, int, int]]:
         """
         Run one micro-batch if there is one; return (partition, start, end) of each range.
         """
-        start = self.stream.initial_offset() if self.position is None else self.position
-        end = _stored(self.stream.latest_offset(_stored(start), limited=limited))
-        plan = self.stream.plan(_stored(start), end)
-        self.position = end
-        return [(str(r.tp), r.start, r.end) for r in plan.ranges]
-
-
-def _stored(document: Document) -> Document:
-    """
-    Return the document as it is read back from the checkpoint.
-    """
-    stored: Document = json.loads(json.dumps(document))
-    return stored
+        return [(str(r.tp), r.start, r.end) for r in self.next_ranges(limited=limited)]
 
 
 @pytest.fixture
@@ -117,7 +86,7 @@ def test_last_offsets_are_counted_once(cluster: Cluster, word: str) -> None:
     A query that starts at the last offsets keeps its first start, even in another process.
     """
     process = query(cluster, startingOffsets=word)
-    end = _stored(process.stream.latest_offset(start := process.stream.initial_offset()))
+    end = checkpointed(process.stream.latest_offset(start := process.stream.initial_offset()))
     cluster.topics["t"][0] = (0, 9)
     process.restart()
     position = process.stream.initial_offset()
@@ -134,7 +103,7 @@ def test_first_batch_keeps_its_start(cluster: Cluster) -> None:
     process = query(cluster, startingOffsets="latest")
     start = process.stream.initial_offset()
     cluster.topics["t"][0] = (0, 4)
-    end = _stored(process.stream.latest_offset(start))
+    end = checkpointed(process.stream.latest_offset(start))
     cluster.topics["t"][0] = (0, 9)
     process.restart()
 
@@ -154,10 +123,10 @@ def test_unfinished_first_batch_whose_start_no_longer_resolves(
     new query with such options fails before it plans anything.
     """
     process = query(cluster, **{option: '{"t": {"0": 1, "1": 1}}'})
-    end = _stored(process.stream.latest_offset(process.stream.initial_offset()))
+    end = checkpointed(process.stream.latest_offset(process.stream.initial_offset()))
     cluster.topics["t"].append((0, 2))
     process.restart()
-    start = _stored(process.stream.initial_offset())
+    start = checkpointed(process.stream.initial_offset())
 
     plan = process.stream.plan(start, end)
     assert [str(r) for r in plan.ranges] == ["t-0[1, 3)", "t-1[1, 5)"]
@@ -165,7 +134,7 @@ def test_unfinished_first_batch_whose_start_no_longer_resolves(
     assert process.step() == [("t-2", 0, 2)]
 
     process.restart()
-    start = _stored(process.stream.initial_offset())
+    start = checkpointed(process.stream.initial_offset())
     with pytest.raises(OffsetsError, match=r"DOES_NOT_MATCH_ASSIGNED.*missing: t-2"):
         process.stream.latest_offset(start)
     with pytest.raises(OffsetsError, match=r"DOES_NOT_MATCH_ASSIGNED.*missing: t-2"):
@@ -364,12 +333,12 @@ def test_unfinished_batch_of_other_topics(
         process.step()
         cluster.topics["t"][0] = (0, 9)
     start = process.position or process.stream.initial_offset()
-    end = _stored(process.stream.latest_offset(start))
+    end = checkpointed(process.stream.latest_offset(start))
     stream = changed(process, **change)
     start = process.position or stream.initial_offset()
 
     with pytest.raises(OffsetsError, match="CHECKPOINT_OF_OTHER_TOPICS"):
-        stream.plan(_stored(start), end)
+        stream.plan(checkpointed(start), end)
 
 
 @pytest.mark.parametrize("change", OTHER_SELECTIONS)
@@ -595,7 +564,7 @@ def test_available_now_is_restarted_with_a_lost_end(
     """
     process = query(cluster, failOnDataLoss="false")
     start = process.stream.initial_offset()
-    end = _stored(process.stream.latest_offset(start))
+    end = checkpointed(process.stream.latest_offset(start))
     cluster.topics["t"] = partitions
     process.restart()
     process.stream.prepare_for_available_now()
