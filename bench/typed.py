@@ -56,7 +56,7 @@ class TypedCase:
     @property
     def contenders(self) -> list[str]:
         """
-        The JVM connector and pykafka with Spark's function, pykafka's own decoder, and the ceiling.
+        The JVM connector and pykafka, both with Spark's function; pykafka's decoder; the ceiling.
         """
         return [JVM.name, f"pykafka-from_{self.format}", TYPED, CEILING.name]
 

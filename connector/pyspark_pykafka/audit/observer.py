@@ -168,8 +168,8 @@ class AuditListener(StreamingQueryListener):
     Add it before the query starts. ``on_report`` is called for each batch; an incomplete batch is
     logged as well. ``on_timeout`` is called with the query's id, once, if the query neither
     finishes a batch nor reports that it is idle for ``timeout`` seconds. Spark's events name no
-    auditor before the first batch, so until then this covers every query of the session; from then
-    on only those whose batches had the auditor's metrics.
+    auditor before the first batch. Until then the timeout applies to every query of the session,
+    and from then on only to queries whose batches had the auditor's metrics.
     """
 
     def __init__(

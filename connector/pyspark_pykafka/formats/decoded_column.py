@@ -64,7 +64,11 @@ class CompiledDecoder(Protocol):
 
     def take_bad(self) -> list[tuple[int, int, int, int, int]]:
         """
-        Return the bad records: (row, position, reason, node or -1, byte or -1).
+        Return the bad records: (row, position, reason, node, byte).
+
+        ``position`` is in the bytes of the record. ``node`` is the index of the field in
+        :func:`named_types`, or -1 for an error outside of any field. ``byte`` is the wrong one, or
+        -1 at the record's end.
         """
 
     def take(self) -> _Column:

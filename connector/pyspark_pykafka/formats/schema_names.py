@@ -39,7 +39,7 @@ def header_names(column: str) -> tuple[str, str, str]:
 
 def without_nulls(lists: pa.Array) -> pa.ListArray:
     """
-    Return the same lists, empty instead of null, whose values are only their elements.
+    Return the lists with empty ones in place of null, and without content that no list contains.
 
     In Arrow, a list that is null may have content. :meth:`pyarrow.ListArray.flatten` leaves it out,
     but :func:`pyarrow.compute.list_parent_indices` counts it.

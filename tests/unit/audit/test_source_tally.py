@@ -1,5 +1,5 @@
 """
-The options with which the entered records can be computed from offsets.
+Whether the entered records can be computed from offsets depends on the source options.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DEBEZIUM = {"valueFormat": "debezium-json", "valueSchema": "id BIGINT"}
 )
 def test_records_without_a_row_are_rejected(options: dict[str, str], text: str) -> None:
     """
-    Offsets do not show which records are dropped on purpose; they were reported as missing.
+    Options that drop records on purpose are rejected: offsets do not show which these are.
     """
     with pytest.raises(OptionsError, match=text):
         SourceTally({**TOPIC, **options}, [])

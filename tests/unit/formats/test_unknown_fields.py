@@ -39,7 +39,7 @@ def decoded_rows(
     form: RecordFormat, values: list[bytes | None], sizes: tuple[int, ...] = (), **changes: Any
 ) -> list[dict[str, Any]]:
     """
-    Return the rows of values, which come in batches of some sizes.
+    Return the rows of values that arrive in batches of these sizes.
     """
     tables = rows(form, batches_of(form, values, [*sizes]), **changes)
     for table in tables:
@@ -120,7 +120,7 @@ def test_nested_fields_keep_their_path(text: bytes, rescued: str | None) -> None
 
 def value_of(kind: pa.DataType, generator: random.Random) -> Any:
     """
-    Return JSON for a type, with further fields in its objects, and rarely of another kind.
+    Return a random value of a type. Its objects have further fields, and a few parts do not fit.
     """
     if generator.random() < 0.05:
         return generator.choice([None, 7, "text", {}, []])

@@ -126,7 +126,7 @@ def make_store(monkeypatch: pytest.MonkeyPatch, *results: list[Any]) -> ZooKeepe
 
 def test_claim_without_permission(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A claim of nodes that another user owns names the option at once; it was repeated for ever.
+    A claim of nodes that another user owns fails at once and names the option; it is not repeated.
     """
     store = make_store(monkeypatch, REFUSED)
 
