@@ -1,7 +1,7 @@
 """
-The interfaces of the wire engine's modules that need compiled code, which may be missing.
+The interfaces of the wire engine's modules that need compiled code.
 
-So the modules are imported by name.
+An installation may lack the compiled code, so these modules are imported by name.
 """
 
 from __future__ import annotations

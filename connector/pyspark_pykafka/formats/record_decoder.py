@@ -142,7 +142,7 @@ class _RecordDecoder:
     @property
     def _is_full(self) -> bool:
         """
-        Whether the rows have reached the maximum number or size of a batch of undecoded records.
+        Whether there are as many rows as a batch of records has, or as many bytes as two have.
 
         Rows that are much smaller than their records are collected from several batches.
         """

@@ -47,7 +47,7 @@ _KEYS = pa.schema([pa.field(name, SOURCE_TYPES[name]) for name in ("key", "offse
 # The columns that select a record: its offset, and its value, which is null in a tombstone.
 _DECIDING = ("offset", "value")
 
-# Keys are grouped as soon as this many bytes of them are pending, or as many as are grouped.
+# Keys are grouped once this many bytes are pending, and no fewer than the grouped keys have.
 _MIN_PENDING_BYTES = 16 * 1024 * 1024
 
 
@@ -145,7 +145,8 @@ class LatestOffsets:
         self._pending.append(table)
         self._pending_bytes += table.nbytes
         grouped_bytes = 0 if self._grouped is None else self._grouped.nbytes
-        # Each grouping doubles the keys at most, so that a key is grouped a few times only.
+        # At least half of the bytes are new in each grouping: all of them together cost twice the
+        # bytes of the keys.
         if self._pending_bytes >= max(self._min_pending_bytes, grouped_bytes):
             self._group()
 

@@ -392,8 +392,8 @@ def test_deep_records(levels: int, depth: int) -> None:
 )
 def test_times_beyond_the_limits(named: tuple[pa.DataType, str], seconds: int, nanos: int) -> None:
     """
-    A time that Protobuf's own library reads is read, also beyond its limits, if its microseconds
-    have 64 bits; if not, it does not fit.
+    A time beyond the limits that Protobuf defines is read if its microseconds have 64 bits, as
+    Protobuf's own library reads any time. Otherwise the field does not fit.
     """
     kind, name = named
     part = {"type": FIELD.TYPE_MESSAGE, "type_name": f".google.protobuf.{name}"}
