@@ -115,7 +115,7 @@ class LagReader:
         Errors of the brokers are raised, but a missing permission to read records only leaves out
         the seconds, with a warning.
         """
-        # After the recorded offsets: a query that runs has read no further then.
+        # Requested after the records were read: no recorded offset is beyond its log's end.
         existing = self._lookup.existing({tp.topic for tp in records})
         ends = self._lookup.end_offsets(existing.partitions)
         log_starts = self._lookup.log_start_offsets([tp for tp in sorted(ends) if tp in records])

@@ -80,7 +80,7 @@ def _append(
         done()
         return True
     if entry is not None and entry.coordinator_epoch > coordinator_epoch:
-        # TRANSACTION_COORDINATOR_FENCED: another coordinator has taken over, and never goes back.
+        # TRANSACTION_COORDINATOR_FENCED: another coordinator has taken over, and writes the marker.
         return True
     epoch = leader.epoch
     commit = state.state == PREPARE_COMMIT

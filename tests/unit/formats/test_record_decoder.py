@@ -42,7 +42,7 @@ def batches_of(
     record_format: RecordFormat, values: list[bytes | None], sizes: list[int]
 ) -> list[pa.RecordBatch]:
     """
-    Return records in batches of some sizes, as an engine reads them.
+    Return records in batches of these sizes, as an engine reads them.
     """
     count = len(values)
     columns: dict[str, list[Any]] = {
@@ -98,7 +98,7 @@ def test_rows_are_those_of_the_records(
     numbers: list[int | None], sizes: list[int], memory: int
 ) -> None:
     """
-    However records come in batches, and however small the memory, rows keep their order and number.
+    Rows keep their order and number, whatever the sizes of the batches and the memory limit.
     """
     values = [None if n is None else b"{" if n == 50 else b'{"a":%d}' % n for n in numbers]
 
@@ -481,8 +481,8 @@ def test_timestamps_that_cannot_be_written(
     sent: list[Any], millis: int | None, *, is_kept: bool
 ) -> None:
     """
-    A dead letter has no timestamp if that of its record is below the first one that a record can be
-    written with; a header has the original.
+    A dead letter has no timestamp if its record's is too early to be written; a header has the
+    original.
     """
     form = format_of(DEAD, ("value", TYPED))
     batch = records((None, b"{")).select(form.record_schema.names)
@@ -570,8 +570,8 @@ def test_the_driver_writes_no_dead_letters(sent: list[Any]) -> None:
 @pytest.mark.parametrize("action", ["fail", "null", "rescue"])
 def test_the_driver_accepts_no_bad_record(action: OnBadRecord) -> None:
     """
-    A record that does not fit the driver's memory does fit a task's, so the driver decides about
-    no bad record, and the next small batch is read on the driver.
+    The driver leaves each bad record to a task: a record that does not fit the driver's memory may
+    fit a task's. The next small batch is read on the driver.
     """
     wide = pa.struct([(f"f{n}", pa.int64()) for n in range(100)])
     fields = [("value", pa.struct([("items", pa.list_(wide))]))]
