@@ -127,8 +127,8 @@ class ProgressListener(StreamingQueryListener):
             existing = _without_other_topics(completed, existing_topics(self._options, topics))
             if not existing.offsets:
                 logger.warning(
-                    "The final progress of query %s is not recorded: its topics (%s) are those of "
-                    "another cluster than the listener's, or have been deleted since",
+                    "The final progress of query %s is not recorded: its topics (%s) belong to a "
+                    "different cluster than the listener's, or were deleted in the meantime",
                     *(event.id, format_topics(topics)),
                 )
                 return

@@ -161,7 +161,7 @@ def test_queries_of_two_clusters_are_not_mixed(
             recording.onQueryTerminated(terminated(address, exception))
 
     assert [sites[address].offsets for address in CLUSTERS] == [{TP: 10}, {TP: 11}]
-    ignored = [text for text in caplog.messages if "of another cluster" in text]
+    ignored = [text for text in caplog.messages if "to a different cluster" in text]
     assert [text.split()[5] for text in ignored] == [*CLUSTERS]
 
 
