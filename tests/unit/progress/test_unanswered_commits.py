@@ -40,10 +40,10 @@ def test_an_unanswered_commit_does_not_delay_the_end_of_the_claim() -> None:
         with pytest.raises(UnansweredError, match="no response within 2.0 s"):
             store.write(records)
 
-        began = time.monotonic()
+        started_at = time.monotonic()
         store.close()
         # librdkafka sends the commit again twice, and would wait for each response.
-        assert time.monotonic() - began < TIMEOUT_SECONDS
+        assert time.monotonic() - started_at < TIMEOUT_SECONDS
 
         cluster.silent_to = frozenset()
         claim = store.claim(claim.owner, ["t"])
