@@ -13,8 +13,8 @@ COMPILED := $(wildcard connector/pyspark_pykafka/engines/wire/records/*.pyx conn
 # Spark starts its Java from JAVA_HOME, and its Python workers from PYSPARK_PYTHON.
 RUN := JAVA_HOME="$$($(BIN)/python scripts/java_home.py)" && export JAVA_HOME && \
 	PYSPARK_PYTHON="$(BIN)/python" PATH="$(BIN):$$PATH"
-# Two processes, each with a broker and a Spark session of its own: most tests wait more than they work.
-IN_TWO := -n 2 --dist worksteal
+# Three processes, each with a broker and a Spark session of its own: most tests wait more than they work.
+PARALLEL := -n 3 --dist worksteal
 NOX := $(RUN) nox --session
 FUZZ_SECONDS ?= 60
 SIMULATE_SEEDS ?= 0-9999
@@ -31,7 +31,7 @@ demo: $(READY)  ## watch 336,776 flights go through a real Kafka broker and Spar
 	@$(RUN) python examples/demo.py
 
 test: $(READY)  ## run all tests, against brokers that they start, on Spark 4.2
-	@$(RUN) python -m pytest --require-broker $(IN_TWO) $(ARGS)
+	@$(RUN) python -m pytest --require-broker $(PARALLEL) $(ARGS)
 
 lint: $(READY)  ## check style, formatting, types and shell scripts; change nothing
 	@$(BIN)/ruff check
@@ -47,7 +47,7 @@ simulate: $(READY)  ## run simulated histories of each workload, 10,000 seeds; S
 	@$(RUN) python -m tests.simulation all --seeds $(SIMULATE_SEEDS) --jobs 2 $(ARGS)
 
 matrix: $(READY)  ## run the tests on Spark 4.0, 4.1, 4.2 and 4.3
-	@$(NOX) tests -- $(IN_TWO)
+	@$(NOX) tests -- $(PARALLEL)
 
 matrix-smoke: $(READY)  ## run the few tests marked smoke on Spark 4.0, 4.1 and 4.3
 	@$(NOX) 'tests(4.0)' 'tests(4.1)' 'tests(4.3)' -- -m smoke
@@ -56,7 +56,7 @@ installs: $(READY)  ## check that each Python that we name finds a wheel of each
 	@$(NOX) installs
 
 slow: $(READY)  ## run the slow tests: random schedules with many seeds, every codec, many partitions
-	@$(RUN) python -m pytest --require-broker --soak $(IN_TWO) $(ARGS)
+	@$(RUN) python -m pytest --require-broker --soak $(PARALLEL) $(ARGS)
 
 soak: $(READY)  ## run all workloads at once while faults strike, for an hour; SOAK_MINUTES for more
 	@$(RUN) python -m tests.soak --minutes $(SOAK_MINUTES) --results soak.json $(ARGS)

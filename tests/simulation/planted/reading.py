@@ -68,6 +68,7 @@ def stale_broker_is_believed(connector: Connector) -> list[Any]:
     return [
         patch.object(epochs_module.LastSeenEpochs, "staleness", lambda *_: None),
         patch.object(freshness.FreshnessCheck, "needs_second_response", property(lambda _: False)),
+        patch.object(freshness.FreshnessCheck, "rests_on_one_broker", property(lambda _: False)),
     ]
 
 
@@ -153,7 +154,10 @@ def one_broker_plans(connector: Connector) -> list[Any]:
     Topics that are new to a process are read from the metadata of one broker, stale or not.
     """
     check = connector.module(f"{_WIRE}.network.metadata_freshness").FreshnessCheck
-    return [patch.object(check, "needs_second_response", property(lambda _: False))]
+    return [
+        patch.object(check, "needs_second_response", property(lambda _: False)),
+        patch.object(check, "rests_on_one_broker", property(lambda _: False)),
+    ]
 
 
 def ignorance_is_a_confirmation(connector: Connector) -> list[Any]:
@@ -165,7 +169,10 @@ def ignorance_is_a_confirmation(connector: Connector) -> list[Any]:
     def needs_second_response(self: Any) -> bool:
         return bool(self.confirms_new_topics and len(self._brokers) > 1 and self.responses < 2)
 
-    return [patch.object(check, "needs_second_response", property(needs_second_response))]
+    return [
+        patch.object(check, "needs_second_response", property(needs_second_response)),
+        patch.object(check, "rests_on_one_broker", property(lambda _: False)),
+    ]
 
 
 def worker_keeps_its_leader(connector: Connector) -> list[Any]:

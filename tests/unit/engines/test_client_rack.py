@@ -171,7 +171,8 @@ def test_the_package_on_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     """
     The example package on the page about deploying works with the option shown there.
     """
-    _, page = PAGE.read_text().split("## Several zones")
+    _, following = PAGE.read_text().split("## Several zones")
+    page, *_ = following.split("\n## ")
     module, pyproject, read = BLOCK.findall(page)
     project = tomllib.loads(pyproject)["project"]
     ((group, entries),) = project["entry-points"].items()
