@@ -56,15 +56,15 @@ def read(stubs: StubCluster, offset_range: OffsetRange, **changes: Any) -> list[
 
 class NewLeader(Behaviour):
     """
-    A new leader that does not know its high watermark for some seconds (KIP-207).
+    A new leader that does not know its high watermark for some requests (KIP-207).
     """
 
-    seconds = 1.5
-    started_at = 0.0
+    unavailable_responses = 3
+    is_new = False
     unavailable = 0
 
     def _lags(self) -> bool:
-        return bool(self.started_at) and time.monotonic() - self.started_at < self.seconds
+        return self.is_new and self.unavailable < self.unavailable_responses
 
     def offsets(self, node: int, topic: str, partition: int, timestamp: int) -> tuple[int, int]:
         if timestamp == LATEST and self._lags():
@@ -74,9 +74,9 @@ class NewLeader(Behaviour):
 
     def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
         if offset >= UNUSUAL_FROM:
-            self.started_at = self.started_at or time.monotonic()
-        if offset >= UNUSUAL_FROM and self._lags():
-            return FetchAnswer(0, UNUSUAL_FROM)
+            self.is_new = True
+            if self._lags():
+                return FetchAnswer(0, UNUSUAL_FROM)
         return super().fetch(node, topic, partition, offset)
 
 
