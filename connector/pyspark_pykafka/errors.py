@@ -283,3 +283,17 @@ class KafkaClientError(PykafkaError):
 
 def _restored(message: str, code: int, name: str, retriable: bool) -> KafkaClientError:
     return KafkaClientError(message, code, name, retriable=retriable)
+
+
+def error_text(error: BaseException) -> str:
+    """
+    Return the text of an error of any class, also of one whose text cannot be made.
+
+    An error of py4j requests its text from Spark's Java process. Once that has ended, only the line
+    of py4j is left.
+    """
+    try:
+        return str(error)
+    except Exception as failure:  # noqa: BLE001 (whatever it is, the error itself matters more)
+        first = error.args[0] if error.args else None
+        return first if isinstance(first, str) else f"no text ({type(failure).__name__})"

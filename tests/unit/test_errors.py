@@ -5,11 +5,13 @@ Errors as users and executors see them.
 from __future__ import annotations
 
 import pickle
+from types import SimpleNamespace
 
 import pytest
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 
 from pyspark_pykafka import errors
-from pyspark_pykafka.errors import KafkaClientError, OptionsError, PykafkaError
+from pyspark_pykafka.errors import KafkaClientError, OptionsError, PykafkaError, error_text
 
 ALL = [
     OptionsError(("a is wrong", "b is wrong")),
@@ -67,3 +69,37 @@ def test_options_error_lists_every_mistake() -> None:
     lines = str(OptionsError(("first", "second"))).splitlines()
 
     assert lines == ["Spark options for 'pykafka' are wrong:", "- first", "- second"]
+
+
+@pytest.mark.parametrize("unreachable", [ConnectionRefusedError, Py4JNetworkError])
+def test_text_of_an_error_of_java_does_without_a_java_process(
+    unreachable: type[Exception],
+) -> None:
+    """
+    If Spark's Java process has ended, the text of its error is the line of py4j.
+    """
+
+    def refuse(command: str) -> str:
+        raise unreachable(command)
+
+    java = SimpleNamespace(_target_id="o7", _gateway_client=SimpleNamespace(send_command=refuse))
+    error = Py4JJavaError("An error occurred while calling o7.stop.\n", java)
+
+    assert error_text(error) == "An error occurred while calling o7.stop.\n"
+
+
+class UnprintableError(Exception):
+    """
+    An error whose text cannot be made.
+    """
+
+    def __str__(self) -> str:
+        raise KeyError("reason")
+
+
+def test_text_of_any_error() -> None:
+    """
+    The text is the one that Python prints, if there is one.
+    """
+    assert error_text(ValueError("wrong")) == "wrong"
+    assert error_text(UnprintableError()) == "no text (KeyError)"

@@ -23,8 +23,7 @@ from pyspark_pykafka.cli.arguments import (
 )
 from pyspark_pykafka.cli.client_config import file_settings
 from pyspark_pykafka.cli.command import Command
-from pyspark_pykafka.errors import OptionsError, PykafkaError
-from pyspark_pykafka.failures.spark_errors import text_of
+from pyspark_pykafka.errors import OptionsError, PykafkaError, error_text
 from pyspark_pykafka.testing import FetchError, JavaNotFoundError, KafkaCluster, ServerError
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     except Exception as error:  # noqa: BLE001 (Python's exit code, 1, would mean an anomaly)
         traceback.print_exc()
         return _report_void(
-            f"unexpected error: {type(error).__name__}: {text_of(error)}", arguments
+            f"unexpected error: {type(error).__name__}: {error_text(error)}", arguments
         )
     if arguments.json:
         print(json.dumps(report.to_json(), indent=2))

@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn
 
-from pyspark_pykafka.errors import check_values
+from pyspark_pykafka.errors import check_values, error_text
 from pyspark_pykafka.failures.restarts import is_transient
-from pyspark_pykafka.failures.spark_errors import is_cancellation, text_of
+from pyspark_pykafka.failures.spark_errors import is_cancellation
 from pyspark_pykafka.retry import Backoff
 
 if TYPE_CHECKING:
@@ -318,4 +318,4 @@ class _Bisection:
 
 
 def _first_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {text_of(error)}".split("\n", 1)[0]
+    return f"{type(error).__name__}: {error_text(error)}".split("\n", 1)[0]

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pyspark_pykafka.engines.selection import fetch
-from pyspark_pykafka.errors import DataLossError
+from pyspark_pykafka.engines.selection import check_topic, fetch
+from pyspark_pykafka.errors import DataLossError, OptionsError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.options import Subscribe, parse_sink, parse_stream_source
+from pyspark_pykafka.options.parse import selects
 from pyspark_pykafka.progress.store import position_in_log
 from pyspark_pykafka.schema import HEADERS, SOURCE_TYPES, TIMESTAMP_MS
 from pyspark_pykafka.sink.dead_letter_headers import HEADER_PREFIX, provenance_headers
@@ -31,6 +32,12 @@ if TYPE_CHECKING:
 _POSITION = {"partition": re.compile("[0-9]{1,9}"), "offset": re.compile("[0-9]{1,18}")}
 
 _TOPIC_OPTIONS = frozenset({"assign", "subscribe", "subscribepattern"})
+
+#: The options for the largest request, in lower case.
+_REQUEST_SIZES = frozenset({"kafka.max.request.size", "kafka.message.max.bytes"})
+#: A dead letter is larger than its record, which may have had the largest size that its own topic
+#: allows. So the limit of the dead-letter topic decides, below Kafka's socket.request.max.bytes.
+_REQUEST_SIZE = {"kafka.max.request.size": str(64 << 20)}
 
 _READ_SCHEMA = pa.schema(
     [
@@ -67,16 +74,33 @@ class DeadLetterTopic:
         self, topic: str, options: Mapping[str, str], kafka: Mapping[str, str] | None = None
     ) -> None:
         self._source = dead_letter_fetch_settings(options)
+        # On another cluster a topic of the same name is another topic.
+        self._is_same_cluster = kafka is None
+        if kafka is None and _names_topics(options):
+            _check_no_loop(topic, options)
         kafka_options = _kafka_options(options) if kafka is None else kafka
-        self._sink = parse_sink({**kafka_options, "topic": topic}, streaming=False)
+        size = {} if _has_request_size(kafka_options) else _REQUEST_SIZE
+        self._sink = parse_sink({**kafka_options, **size, "topic": topic}, streaming=False)
+
+    def check(self) -> None:
+        """
+        Raise :class:`~pyspark_pykafka.errors.MissingTopicError` if the dead-letter topic is still
+        missing after some seconds.
+        """
+        # A dead-letter topic always has a name; that of a sink may be None.
+        check_topic(self._sink.kafka, str(self._sink.topic), "librdkafka")
 
     def __call__(self, records: Sequence[FailedRecord], batch_id: int) -> None:
         """
         Write the failed records of a batch; return once the brokers have acknowledged them.
 
         Raises :class:`~pyspark_pykafka.errors.DataLossError` if a record no longer exists and
-        ``failOnDataLoss`` is true.
+        ``failOnDataLoss`` is true, and :class:`~pyspark_pykafka.errors.OptionsError` if a record is
+        one of the dead-letter topic itself.
         """
+        topic = str(self._sink.topic)
+        if self._is_same_cluster and any(record.tp.topic == topic for record in records):
+            raise OptionsError((_loop(topic),))
         # Not at the top: only a driver that sets records aside needs the producer.
         from pyspark_pykafka.engines.librdkafka.producer import produce
 
@@ -87,6 +111,26 @@ class DeadLetterTopic:
         ]
         batch = pa.RecordBatch.from_pylist(rows, schema=_DEAD_LETTER_SCHEMA)
         produce([batch], self._sink.kafka, self._sink.topic)
+
+
+def _check_no_loop(topic: str, options: Mapping[str, str]) -> None:
+    if selects(parse_stream_source(options).strategy, topic):
+        raise OptionsError((_loop(topic),))
+
+
+def _loop(topic: str) -> str:
+    return (
+        f"the dead-letter topic is '{topic}', which this query reads, so its dead letters would be "
+        "read again and again; use another topic, or a pattern that does not match it"
+    )
+
+
+def _names_topics(options: Mapping[str, str]) -> bool:
+    return not _TOPIC_OPTIONS.isdisjoint(name.lower() for name in options)
+
+
+def _has_request_size(options: Mapping[str, str]) -> bool:
+    return not _REQUEST_SIZES.isdisjoint(name.lower() for name in options)
 
 
 def _read_source(record: FailedRecord, settings: FetchSettings) -> Iterator[Row]:
@@ -178,8 +222,7 @@ def dead_letter_fetch_settings(options: Mapping[str, str]) -> FetchSettings:
 
     The options need no topics, since each range names its own.
     """
-    names = {name.lower() for name in options}
-    topics = {} if names & _TOPIC_OPTIONS else {"subscribePattern": "."}
+    topics = {} if _names_topics(options) else {"subscribePattern": "."}
     source = parse_stream_source({**options, **topics, "includeHeaders": "true"})
     return fetch_settings(source, _READ_SCHEMA)
 

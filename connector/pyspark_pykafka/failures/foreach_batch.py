@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from pyspark import StorageLevel
 from pyspark.sql import functions as sf
 
-from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.errors import OptionsError, error_text
 from pyspark_pykafka.failures.bisection import FailedRecord, PoisonPolicy, RecordSet, bisect
+from pyspark_pykafka.failures.dead_letters import DeadLetterTopic
 from pyspark_pykafka.offsets import TopicPartition
 
 if TYPE_CHECKING:
@@ -62,8 +63,11 @@ def isolate_poison(
             logger.warning(
                 "Micro-batch %d failed; searching for the records that cause it: %s",
                 batch_id,
-                str(failure).split("\n", 1)[0],
+                error_text(failure).split("\n", 1)[0],
             )
+            if isinstance(dead_letter, DeadLetterTopic):
+                # A missing topic would fail the batch after a long search.
+                dead_letter.check()
             failed = _find_failed_records(process, frame, batch_id, failure, policy)
             if failed:
                 dead_letter(failed, batch_id)

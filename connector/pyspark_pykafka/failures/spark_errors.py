@@ -76,24 +76,6 @@ def is_cancellation(error: BaseException) -> bool:
     return any(_is_cancelled(each) for each in _python_causes(error))
 
 
-def text_of(error: BaseException) -> str:
-    """
-    Return the text of an error.
-
-    Errors of py4j request their text from Spark's Java process. If it has ended, only the line of
-    py4j is left.
-    """
-    if _java_exception(error) is None:
-        return str(error)
-    # Not at the top: pure modules do without Spark's libraries.
-    from py4j.protocol import Py4JNetworkError
-
-    try:
-        return str(error)
-    except (OSError, Py4JNetworkError):
-        return str(error.args[0])
-
-
 def _is_cancelled(error: BaseException) -> bool:
     java = _java_exception(error)
     if java is not None:

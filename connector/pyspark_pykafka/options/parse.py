@@ -191,14 +191,17 @@ def _source(reader: OptionReader) -> SourceOptions:
 
 def _check_no_loop(reader: OptionReader, source: SourceOptions) -> None:
     topic = source.formats.dead_letter_topic
-    if topic is not None and _selects(source.strategy, topic):
+    if topic is not None and selects(source.strategy, topic):
         reader.mistakes.append(
             f"deadLetterTopic is '{topic}', which this query reads, so bad records would be read "
             "again and again; set another topic, or a pattern that does not match it"
         )
 
 
-def _selects(strategy: Strategy, topic: str) -> bool:
+def selects(strategy: Strategy, topic: str) -> bool:
+    """
+    Whether a query with this strategy reads the topic, if it exists.
+    """
     if isinstance(strategy, SubscribePattern):
         return re.search(strategy.pattern, topic) is not None
     if isinstance(strategy, Subscribe):

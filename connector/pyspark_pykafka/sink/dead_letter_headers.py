@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark_pykafka.errors import error_text
+
 if TYPE_CHECKING:
     from pyspark_pykafka.offsets import TopicPartition
 
@@ -39,10 +41,11 @@ def provenance_headers(
         "timestamp": timestamp_ms,
         "batch": batch,
         "error.class": f"{type(error).__module__}.{type(error).__qualname__}",
-        "error.message": str(error)[:_MAX_MESSAGE_LENGTH],
+        "error.message": error_text(error)[:_MAX_MESSAGE_LENGTH],
         "attempts": attempts,
     }
+    # An error that quotes a record may have surrogates, as from the JSON text "\\ud800".
     return [
-        {"key": HEADER_PREFIX + name, "value": str(text).encode()}
+        {"key": HEADER_PREFIX + name, "value": str(text).encode(errors="backslashreplace")}
         for name, text in provenance.items()
     ]

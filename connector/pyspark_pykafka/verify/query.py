@@ -13,8 +13,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+from pyspark_pykafka.errors import error_text
 from pyspark_pykafka.failures.restarts import Attempt, RestartPolicy, supervise
-from pyspark_pykafka.failures.spark_errors import text_of
 from pyspark_pykafka.offsets import offset_document
 from pyspark_pykafka.verify.errors import CannotRunError
 
@@ -128,7 +128,7 @@ def summary(error: BaseException) -> str:
     """
     Return an error as one line. In py4j's messages the second line has Java's reason.
     """
-    lines = [line.strip() for line in text_of(error).splitlines() if line.strip()]
+    lines = [line.strip() for line in error_text(error).splitlines() if line.strip()]
     if not lines:
         return type(error).__name__
     is_call = lines[0].startswith("An error occurred while calling")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 
-from pyspark_pykafka.failures.spark_errors import text_of
+from pyspark_pykafka.errors import error_text
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.retry import NEVER, Deadline
 from pyspark_pykafka.settings.librdkafka_config import (
@@ -160,7 +160,7 @@ def _parts(
 
 def _raise_if_failed(action: str, error: Exception | None) -> None:
     if error is not None:
-        msg = f"{action} failed: {text_of(error)}"
+        msg = f"{action} failed: {error_text(error)}"
         raise CannotRunError(msg) from error
 
 

@@ -10,7 +10,7 @@ from tests.support.memory_cluster import Cluster
 from tests.support.record_batches import Record, batch_of
 from tests.support.stub_brokers import Behaviour, StubCluster
 
-from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.errors import MissingTopicError, OptionsError
 from pyspark_pykafka.failures.bisection import FailedRecord
 from pyspark_pykafka.failures.dead_letters import (
     DeadLetterTopic,
@@ -20,6 +20,8 @@ from pyspark_pykafka.failures.dead_letters import (
 )
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.progress.record import Record as Replayed
+from pyspark_pykafka.settings.librdkafka_config import producer_config
+from pyspark_pykafka.sink.dead_letter_headers import provenance_headers
 
 BROKERS = {"kafka.bootstrap.servers": "b:1"}
 
@@ -44,6 +46,77 @@ def test_mistakes_are_still_reported() -> None:
     """
     with pytest.raises(OptionsError, match=r"'topics' is not(.|\n)*servers is missing"):
         DeadLetterTopic("t.dead", {"topics": "t"})
+
+
+@pytest.mark.parametrize(
+    "topics",
+    [
+        {"subscribe": "t,t.dead"},
+        {"subscribePattern": "^t"},
+        {"assign": '{"t.dead": [0]}'},
+    ],
+)
+def test_a_query_cannot_read_its_own_dead_letters(topics: dict[str, str]) -> None:
+    """
+    A dead-letter topic that the query reads is refused, unless it is on another cluster.
+    """
+    with pytest.raises(OptionsError, match=r"'t\.dead', which this query reads.*another topic"):
+        DeadLetterTopic("t.dead", {**BROKERS, **topics})
+
+    DeadLetterTopic("t.dead", {**BROKERS, **topics}, kafka={"kafka.bootstrap.servers": "c:1"})
+
+
+def test_a_dead_letter_is_not_set_aside_again() -> None:
+    """
+    A failed record of the dead-letter topic itself is refused, if the options name no topics.
+    """
+    dead_letters = DeadLetterTopic("t.dead", BROKERS)
+
+    with pytest.raises(OptionsError, match=r"'t\.dead', which this query reads"):
+        dead_letters([FailedRecord(TopicPartition("t.dead", 0), 3, ValueError("no"), 1)], 3)
+
+
+def test_a_missing_topic_is_reported() -> None:
+    """
+    The check before the search names the topic that is missing.
+    """
+    with StubCluster(Behaviour(topics={"t": 1})) as cluster:
+        options = {"kafka.bootstrap.servers": cluster.bootstrap, "kafka.max.block.ms": "1500"}
+        with pytest.raises(MissingTopicError, match=r"t\.dead"):
+            DeadLetterTopic("t.dead", options).check()
+
+
+@pytest.mark.parametrize(
+    ("options", "size"),
+    [
+        ({}, str(64 << 20)),
+        ({"kafka.max.request.size": "2000000"}, "2000000"),
+        ({"Kafka.Message.Max.Bytes": "2000000"}, "2000000"),
+    ],
+)
+def test_limit_of_a_dead_letter_is_that_of_its_topic(options: dict[str, str], size: str) -> None:
+    """
+    A record with the largest size of its own topic fits with its added headers, unless the user
+    limits requests.
+    """
+    dead_letters = DeadLetterTopic("t.dead", {**BROKERS, **options})
+
+    assert producer_config(dead_letters._sink.kafka)["message.max.bytes"] == size
+
+
+@pytest.mark.parametrize("text", ["\ud800", "unknown airport \udcff", "é😀", ""])
+def test_header_with_any_error(text: str) -> None:
+    """
+    The headers can be written whatever text the error has.
+    """
+    tp = TopicPartition("t", 0)
+
+    headers = provenance_headers(tp, 7, None, ValueError(text), batch=3, attempts=2)
+
+    (message,) = [
+        header["value"] for header in headers if str(header["key"]).endswith("error.message")
+    ]
+    assert message == text.encode(errors="backslashreplace")
 
 
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])

@@ -9,8 +9,11 @@ from typing import TYPE_CHECKING, Any, cast
 from unittest.mock import MagicMock
 
 import pytest
+from tests.support.stub_brokers import Behaviour, StubCluster
 
+from pyspark_pykafka.errors import MissingTopicError
 from pyspark_pykafka.failures import foreach_batch
+from pyspark_pykafka.failures.dead_letters import DeadLetterTopic
 from pyspark_pykafka.failures.foreach_batch import isolate_poison
 
 if TYPE_CHECKING:
@@ -120,3 +123,17 @@ def test_rows_with_a_position() -> None:
 
     assert sink.runs > 1
     assert not frame.is_cached
+
+
+def test_a_missing_dead_letter_topic_is_noticed_before_the_search() -> None:
+    """
+    A batch fails at once if its dead-letter topic is missing; no part of it is run.
+    """
+    frame, sink = Frame([WHOLE]), Sink()
+    with StubCluster(Behaviour(topics={"t": 1})) as cluster:
+        options = {"kafka.bootstrap.servers": cluster.bootstrap, "kafka.max.block.ms": "1500"}
+        handler = isolate_poison(sink, DeadLetterTopic("t.dead", options))
+        with pytest.raises(MissingTopicError, match=r"t\.dead"):
+            handler(cast("DataFrame", frame), 7)
+
+    assert (sink.runs, frame.is_cached) == (1, False)

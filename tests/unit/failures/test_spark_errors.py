@@ -4,10 +4,7 @@ What is found in Spark's exceptions: their types and conditions count, not the r
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
-from py4j.protocol import Py4JJavaError, Py4JNetworkError
 from tests.support.java_exceptions import (
     CANCELLED_JOB,
     INTERRUPTED_THREAD,
@@ -24,7 +21,6 @@ from pyspark_pykafka.failures.spark_errors import (
     connector_errors,
     connector_errors_in_text,
     is_cancellation,
-    text_of,
 )
 
 LOSS = "pyspark_pykafka.errors.DataLossError: [KAFKA_DATA_LOSS.X] records are gone"
@@ -165,30 +161,3 @@ def test_stops_on_spark_connect() -> None:
 
     assert is_cancellation(RaisedByConnectError(text, "SPARK_JOB_CANCELLED"))
     assert not is_cancellation(RaisedByConnectError(text, "CAST_INVALID_INPUT"))
-
-
-@pytest.mark.parametrize("unreachable", [ConnectionRefusedError, Py4JNetworkError])
-def test_text_of_an_error_of_java_does_without_a_java_process(
-    unreachable: type[Exception],
-) -> None:
-    """
-    If Spark's Java process has ended, the text of its error is the line of py4j.
-    """
-
-    def refuse(command: str) -> str:
-        raise unreachable(command)
-
-    java = SimpleNamespace(_target_id="o7", _gateway_client=SimpleNamespace(send_command=refuse))
-    error = Py4JJavaError("An error occurred while calling o7.stop.\n", java)
-
-    assert text_of(error) == "An error occurred while calling o7.stop.\n"
-
-
-@pytest.mark.parametrize(
-    "error", [ValueError("wrong"), RaisedByJavaError(JavaException("X", "wrong"))]
-)
-def test_text_of_an_error_is_its_own(error: Exception) -> None:
-    """
-    The text of any other error is the text that Python prints.
-    """
-    assert text_of(error) == str(error)
