@@ -160,6 +160,28 @@ def test_later_process_of_the_query_takes_over_at_once(location: StoreLocation) 
     new.write({location.tp(0): Record(5, second)})
 
 
+def test_replaced_process_is_rejected_though_the_records_are_gone(
+    location: StoreLocation,
+) -> None:
+    """
+    If the records were deleted while a process was frozen, its successor begins with the first
+    epoch, and yet keeps the store when the process resumes.
+    """
+    former, old = location.store(), location.store()
+    first = former.claim(ALSO_ME, [location.topic]).owner
+    former.write({location.tp(0): Record(2, first)})
+    frozen = old.claim(ME, [location.topic]).owner
+    old.write({location.tp(0): Record(3, frozen)})
+    old.close()
+    location.store().delete_records()
+    new = location.store()
+    later = new.claim(ALSO_ME, [location.topic]).owner
+
+    with pytest.raises(ProgressError, match=r"PROGRESS_FENCED"):
+        old.claim(frozen, [location.topic])
+    new.write({location.tp(0): Record(4, later)})
+
+
 def test_another_query_is_rejected_while_the_owner_is_alive(location: StoreLocation) -> None:
     """
     The error names the owner, which is not disturbed by the attempt.

@@ -8,6 +8,7 @@ rejects commits of clients that are not members.
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,12 @@ from pyspark_pykafka.engines.error_mapping import FatalErrors, map_kafka_error, 
 from pyspark_pykafka.errors import ProgressError, TimeoutExceededError
 from pyspark_pykafka.offsets import TopicPartition, format_partitions
 from pyspark_pykafka.progress.record import to_metadata
-from pyspark_pykafka.progress.store import ClaimLostError, UnansweredError, format_topics
+from pyspark_pykafka.progress.store import (
+    AFTER_END_PREFIX,
+    ClaimLostError,
+    UnansweredError,
+    format_topics,
+)
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings.librdkafka_config import consumer_config
 
@@ -33,6 +39,10 @@ logger = logging.getLogger("pyspark_pykafka")
 
 #: The ``group.instance.id`` of the process that writes progress.
 INSTANCE = "pykafka-progress"
+
+_AFTER_END_SUFFIX = "-after-end"
+# Enough to tell the processes of one query apart.
+_PROCESS_DIGITS = 8
 
 _SESSION_TIMEOUT_MS = 10_000
 # A member that does not poll is removed; this one has nothing to poll for. librdkafka's maximum.
@@ -115,9 +125,27 @@ class GroupMember:
 
     def client_id(self, owner: Owner) -> str:
         """
-        Return the ``client.id`` of the member of an owner's query.
+        Return the ``client.id`` of an owner: that of its query, and a suffix for its process.
+        """
+        if owner.run.startswith(AFTER_END_PREFIX):
+            return self.query_client_id(owner) + _AFTER_END_SUFFIX
+        process = hashlib.sha256(owner.run.encode()).hexdigest()[:_PROCESS_DIGITS]
+        return f"{self.query_client_id(owner)}-{process}"
+
+    def query_client_id(self, owner: Owner) -> str:
+        """
+        Return the part of the ``client.id`` that all processes of an owner's query have in common.
         """
         return f"{self._kafka.get('client.id', 'pykafka')}-{owner.query}"
+
+    def is_replaced_by(self, client_id: str, owner: Owner) -> bool:
+        """
+        Whether the client is another process of an owner's query, and not one that only finishes up
+        after its end.
+        """
+        query = self.query_client_id(owner)
+        ignored = (self.client_id(owner), query + _AFTER_END_SUFFIX)
+        return client_id.startswith(f"{query}-") and client_id not in ignored
 
     def join(self, owner: Owner, topics: Iterable[str]) -> None:
         """

@@ -17,13 +17,13 @@ from pyspark_pykafka.errors import ProgressError
 from pyspark_pykafka.options import SubscribePattern
 from pyspark_pykafka.progress.group_member import INSTANCE, GroupMember
 from pyspark_pykafka.progress.group_offsets import GroupOffsets
-from pyspark_pykafka.progress.store import Claim, chunks, latest_owner, next_owner
+from pyspark_pykafka.progress.store import Claim, chunks, fenced, latest_owner, next_owner
 from pyspark_pykafka.retry import Backoff, Deadline, retry_until
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-    from pyspark_pykafka.engines.group_contract import GroupDescription
+    from pyspark_pykafka.engines.group_contract import GroupDescription, MemberDescription
     from pyspark_pykafka.engines.metadata import MetadataClient
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.progress.record import Owner, Record
@@ -73,8 +73,10 @@ class GroupStore:
         self.close()
         topics = frozenset(topics)
         self._wait_until_free(owner)
-        # Checked before joining: a replaced process must not expel its successor to find that out.
+        # Both are checked before joining: a replaced process must not expel its successor. The
+        # records alone do not show it if they were deleted, or overwritten by another client.
         next_owner(owner, latest_owner(self._stored(topics)))
+        self._check_not_replaced(owner)
         try:
             self._member.join(owner, topics)
             stored = self._stored(topics)
@@ -166,9 +168,24 @@ class GroupStore:
         return [
             f"{member.client_id} at {member.host.lstrip('/')}"
             for member in self._describe().members
-            if owner is None
-            or (member.instance_id, member.client_id) != (INSTANCE, self._member.client_id(owner))
+            if owner is None or not self._is_of_query(member, owner)
         ]
+
+    def _is_of_query(self, member: MemberDescription, owner: Owner) -> bool:
+        common = self._member.query_client_id(owner)
+        return member.instance_id == INSTANCE and member.client_id.startswith(f"{common}-")
+
+    def _check_not_replaced(self, owner: Owner) -> None:
+        """
+        Raise :class:`ProgressError` if a process that has lost its claim has a successor.
+
+        A process that has claimed nothing yet (epoch 0) is itself the successor of the member.
+        """
+        if owner.epoch == 0:
+            return
+        for member in self._describe().members:
+            if self._member.is_replaced_by(member.client_id, owner):
+                raise fenced(f"the member {member.client_id} at {member.host.lstrip('/')}", owner)
 
     def _describe(self) -> GroupDescription:
         return self._groups.describe(self._group)

@@ -73,11 +73,14 @@ class ProgressListener(StreamingQueryListener):
         # By the query's id, since its next run may fail before it makes any progress, and by the id
         # in the source's offsets: each of the query's sources may read another cluster.
         self._completed: dict[str, dict[str, StreamOffset]] = {}
+        #: The last run of each query that was started since the listener was added.
+        self._runs: dict[str, str] = {}
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """
-        Do nothing: the first progress event has the offsets.
+        Remember the run: the end of an earlier one may be reported later than its start.
         """
+        self._runs[str(event.id)] = str(event.runId)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """
@@ -102,6 +105,10 @@ class ProgressListener(StreamingQueryListener):
         """
         Record the progress that the query's own process could no longer record.
         """
+        if self._runs.get(str(event.id), str(event.runId)) != str(event.runId):
+            # The process of the next run records its progress; it must not be expelled.
+            logger.info("Query %s has been restarted", event.id)
+            return
         for completed in self._completed.get(str(event.id), {}).values():
             try:
                 self._record(completed, event)

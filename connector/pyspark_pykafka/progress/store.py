@@ -220,12 +220,20 @@ def next_owner(owner: Owner, last: Owner | None) -> Owner:
         return replace(owner, epoch=max(owner.epoch, 1))
     is_newer = 0 < owner.epoch <= last.epoch and last.run != owner.run
     if is_newer and not last.run.startswith(AFTER_END_PREFIX):
-        msg = (
-            f"progress is written by {last} now, which has replaced this process, {owner}; only "
-            "one query at a time can use the same group or id, and the same checkpoint"
-        )
-        raise ProgressError("PROGRESS_FENCED", msg)
-    return replace(owner, epoch=last.epoch + 1)
+        raise fenced(str(last), owner)
+    # Records that were overwritten by another client may show an older epoch than the claimant's.
+    return replace(owner, epoch=max(last.epoch, owner.epoch) + 1)
+
+
+def fenced(writer: str, owner: Owner) -> ProgressError:
+    """
+    Return the error of a process that a later process of its query, ``writer``, has replaced.
+    """
+    msg = (
+        f"progress is written by {writer} now, which has replaced this process, {owner}; only one "
+        "query at a time can use the same group or id, and the same checkpoint"
+    )
+    return ProgressError("PROGRESS_FENCED", msg)
 
 
 def is_recreated(record: Record, topic_id: str | None) -> bool:

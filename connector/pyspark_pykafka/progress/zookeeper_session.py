@@ -124,6 +124,11 @@ class ZooKeeperSession:
         except AuthFailedError as cause:
             msg = f"{where}: the user or password in zookeeperDigest was rejected"
             raise AuthenticationError(msg) from cause
+        except NoNodeError as cause:
+            _, _, chroot = self._nodes.hosts.partition("/")
+            advice = f"; is there a node /{chroot}, the chroot in zookeeperHosts?" if chroot else ""
+            msg = f"{where}: a node does not exist{advice}"
+            raise ProgressError("ZOOKEEPER_REFUSED", msg) from cause
         except KazooException as cause:
             msg = f"{where}: {type(cause).__name__} {cause}"
             raise ProgressError("ZOOKEEPER_REFUSED", msg) from cause

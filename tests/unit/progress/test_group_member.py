@@ -15,6 +15,7 @@ from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.progress import group_member
 from pyspark_pykafka.progress.group_member import GroupMember
 from pyspark_pykafka.progress.record import Owner
+from pyspark_pykafka.progress.store import AFTER_END_PREFIX
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -104,3 +105,20 @@ def test_timeout_has_the_last_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     with pytest.raises(TimeoutExceededError, match="within 5.0 s; .*COORDINATOR_NOT_AVAILABLE"):
         join(monkeypatch, KafkaError.COORDINATOR_NOT_AVAILABLE, assigned=False)
+
+
+@pytest.mark.parametrize(
+    ("run", "is_replaced"),
+    [("run", False), ("another run", True), (f"{AFTER_END_PREFIX}another run", False)],
+)
+def test_later_process_of_the_query(run: str, is_replaced: bool) -> None:
+    """
+    The client id shows whether a member is another process of the query, except a listener that
+    only finishes up after its end.
+    """
+    member = GroupMember(parse_stream_source(OPTIONS).kafka, "g", 5.0, Clock().now)
+    client_id = member.client_id(Owner("q", run, 3))
+
+    assert client_id.startswith("pykafka-q-")
+    assert member.is_replaced_by(client_id, OWNER) == is_replaced
+    assert not member.is_replaced_by(client_id, Owner("another", "run", 2))

@@ -24,7 +24,11 @@ from pyspark_pykafka.progress.record import Owner, Record
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from pyspark.sql.streaming.listener import QueryProgressEvent, QueryTerminatedEvent
+    from pyspark.sql.streaming.listener import (
+        QueryProgressEvent,
+        QueryStartedEvent,
+        QueryTerminatedEvent,
+    )
 
     from pyspark_pykafka.offsets import Assignment
     from pyspark_pykafka.options import SourceOptions
@@ -92,11 +96,21 @@ def progress_event(report: str) -> QueryProgressEvent:
     return cast("QueryProgressEvent", event)
 
 
-def terminated(query_id: str, exception: str | None = None) -> QueryTerminatedEvent:
+def terminated(
+    query_id: str, exception: str | None = None, run: str = "run 1"
+) -> QueryTerminatedEvent:
     """
     Return the event of a query's end.
     """
-    return cast("QueryTerminatedEvent", SimpleNamespace(id=query_id, exception=exception))
+    event = SimpleNamespace(id=query_id, runId=run, exception=exception)
+    return cast("QueryTerminatedEvent", event)
+
+
+def started(query_id: str, run: str) -> QueryStartedEvent:
+    """
+    Return the event of a query's start.
+    """
+    return cast("QueryStartedEvent", SimpleNamespace(id=query_id, runId=run))
 
 
 def end_offset(
@@ -180,6 +194,23 @@ def test_sources_of_two_clusters_are_not_mixed(sites: defaultdict[str, Site]) ->
     recording.onQueryTerminated(terminated("q"))
 
     assert sites["a:1"].offsets == {TP: 10}
+
+
+def test_late_end_of_an_earlier_run_is_ignored(sites: defaultdict[str, Site]) -> None:
+    """
+    If a query has been restarted before the end of its earlier run is reported, only the end of
+    its last run is recorded; the process of that run records its progress until then.
+    """
+    recording = ProgressListener(OPTIONS)
+    recording.onQueryStarted(started("q", "run 1"))
+    recording.onQueryProgress(progress_event(progress(end_offset(40))))
+    recording.onQueryStarted(started("q", "run 2"))
+
+    recording.onQueryTerminated(terminated("q", "boom", run="run 1"))
+    assert not sites["broker:9092"].offsets
+
+    recording.onQueryTerminated(terminated("q", run="run 2"))
+    assert sites["broker:9092"].offsets == {TP: 40}
 
 
 def test_recreated_topics_are_not_recorded(sites: defaultdict[str, Site]) -> None:

@@ -114,13 +114,15 @@ class Clock:
         self.seconds += seconds
 
 
-def make_store(monkeypatch: pytest.MonkeyPatch, *results: list[Any]) -> ZooKeeperStore:
+def make_store(
+    monkeypatch: pytest.MonkeyPatch, *results: list[Any], hosts: str = "zk:2181"
+) -> ZooKeeperStore:
     """
     Return a store whose transactions have these results.
     """
     client, clock = Client([*results]), Clock()
     monkeypatch.setattr(zookeeper_session, "KazooClient", lambda *_, **__: client)
-    nodes = ZooKeeperNodes("zk:2181", "/pykafka", "etl", 6_000, None, "open")
+    nodes = ZooKeeperNodes(hosts, "/pykafka", "etl", 6_000, None, "open")
     return ZooKeeperStore(nodes, lambda _: {}, clock.now, clock.sleep)
 
 
@@ -154,6 +156,18 @@ def test_other_refusals_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ProgressError, match="InvalidACLError") as caught:
         store.claim(Owner("q", "run", 0), ["t"])
     assert caught.value.condition == "ZOOKEEPER_REFUSED"
+
+
+def test_missing_chroot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    If a node does not exist, the error names the chroot, which the connector does not create.
+    """
+    store = make_store(monkeypatch, [], hosts="zk:2181/kafka/prod")
+    refuse = Response(NoNodeError())
+    monkeypatch.setattr(Client, "ensure_path_async", lambda *_: refuse)
+
+    with pytest.raises(ProgressError, match=r"a node does not exist; is there a node /kafka/prod"):
+        store.claim(Owner("q", "run", 0), ["t"])
 
 
 def test_claim_after_a_conflict(monkeypatch: pytest.MonkeyPatch) -> None:
