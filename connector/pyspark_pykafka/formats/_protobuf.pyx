@@ -17,7 +17,7 @@ from libc.stdint cimport (
 )
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memcmp, memcpy, memmove, memset
 
 include "_columns.pxi"
 include "_decimals.pxi"
@@ -84,12 +84,6 @@ cdef struct Message:
     bint is_entry
 
 
-cdef struct Entry:
-    # The bytes of a map's entry; ``start`` is NULL if a later entry has the same key.
-    const uint8_t* start
-    const uint8_t* end
-
-
 cdef struct Field:
     uint32_t number
     int kind
@@ -116,8 +110,10 @@ cdef struct Field:
     bint is_spoiled
     int64_t seconds
     int64_t nanos
-    Block entries
+    # The entries of a map that is being completed: in the order of their keys, and one byte for
+    # each: whether a later entry has the same key.
     Block order
+    Block superseded
 
 
 # --- The wire format ------------------------------------------------------------------------------
@@ -602,13 +598,13 @@ cdef void spoil(Field* field) noexcept nogil:
         cut(&field.target.children[i], end_of(field.target))
     if field.message != NULL:
         reset(field.message)
-    field.entries.used = 0
     field.is_spoiled = True
 
 
 cdef int decode_entry(Parser* parser, Field* field, int wire_type) noexcept nogil:
     cdef const uint8_t* start = parser.at
-    cdef Entry entry
+    cdef const uint8_t* end = parser.end
+    cdef Py_ssize_t row = field.target.children[0].rows
     cdef int64_t size
     cdef int status
     if wire_type != SIZED:
@@ -617,22 +613,7 @@ cdef int decode_entry(Parser* parser, Field* field, int wire_type) noexcept nogi
     status = read_size(parser, &size)
     if status:
         return status
-    entry.start = parser.at
-    entry.end = parser.at + size
-    status = reserve(parser, &field.entries, sizeof(Entry))
-    if status:
-        return status
-    memcpy(field.entries.start + field.entries.used, &entry, sizeof(Entry))
-    field.entries.used += sizeof(Entry)
-    return add_entry(parser, field, &entry)
-
-
-cdef int add_entry(Parser* parser, Field* field, Entry* entry) noexcept nogil:
-    cdef const uint8_t* end = parser.end
-    cdef Py_ssize_t row = field.target.children[0].rows
-    cdef int status
-    parser.at = entry.start
-    parser.end = entry.end
+    parser.end = parser.at + size
     parser.depth += 1
     status = decode_message(parser, field.message, row, 0)
     parser.depth -= 1
@@ -702,9 +683,8 @@ cdef int finish_repeated(Parser* parser, Field* field) noexcept nogil:
         return add_null(parser, node)
     if field.is_map:
         status = remove_duplicates(parser, field)
-        field.entries.used = 0
-        if field.entries.room > KEPT_BYTES:
-            free_block(parser, &field.entries)
+        if field.superseded.room > KEPT_BYTES:
+            free_block(parser, &field.superseded)
             free_block(parser, &field.order)
         if status:
             return status
@@ -731,16 +711,26 @@ cdef int compare_keys(Node* keys, Py_ssize_t one, Py_ssize_t other) noexcept nog
 
 cdef int remove_duplicates(Parser* parser, Field* field) noexcept nogil:
     """
-    If a map has duplicate keys, decode its entries again, only the last one of each key.
+    If a map has duplicate keys, keep only the last entry of each key.
+
+    The rows of the others are removed, which takes time in proportion to the map. To decode the
+    entries again would decode maps in them again, too: twice at each level.
     """
     cdef Node* keys = &field.target.children[0]
     cdef Py_ssize_t first = end_of(field.target)
     cdef Py_ssize_t count = keys.rows - first
-    cdef Entry* entries = <Entry*>field.entries.start
-    cdef const uint8_t* at = parser.at
+    cdef uint8_t* superseded
     cdef bint has_duplicates = False
     cdef Py_ssize_t i, j
     cdef int status
+    if count < 2:
+        return OK
+    field.superseded.used = 0
+    status = reserve(parser, &field.superseded, count)
+    if status:
+        return status
+    superseded = field.superseded.start
+    memset(superseded, 0, count)
     if count > 16:
         status = sort_keys(parser, field, keys, first, count)
         if status:
@@ -750,19 +740,70 @@ cdef int remove_duplicates(Parser* parser, Field* field) noexcept nogil:
         for i in range(1, count):
             for j in range(i):
                 if compare_keys(keys, first + i, first + j) == 0:
-                    entries[j].start = NULL
+                    superseded[j] = True
                     has_duplicates = True
-    if not has_duplicates:
-        return OK
-    for i in range(field.target.child_count):
-        cut(&field.target.children[i], first)
-    for i in range(count):
-        if entries[i].start != NULL:
-            status = add_entry(parser, field, &entries[i])
-            if status:
-                return status
-    parser.at = at
+    if has_duplicates:
+        for i in range(field.target.child_count):
+            remove_rows(&field.target.children[i], first, superseded, count)
     return OK
+
+
+cdef void remove_rows(
+    Node* node, Py_ssize_t first, const uint8_t* removed, Py_ssize_t count
+) noexcept nogil:
+    """
+    Remove some of the last ``count`` rows, which begin at ``first``.
+    """
+    cdef Py_ssize_t to = first
+    cdef Py_ssize_t i = 0
+    cdef Py_ssize_t start
+    while i < count:
+        if removed[i]:
+            i += 1
+            continue
+        start = i
+        while i < count and not removed[i]:
+            i += 1
+        if to < first + start:
+            move_rows(node, to, first + start, i - start)
+        to += i - start
+    cut(node, to)
+
+
+cdef void move_rows(
+    Node* node, Py_ssize_t to, Py_ssize_t start, Py_ssize_t count
+) noexcept nogil:
+    """
+    Move rows forward, over rows that are removed or have been moved before.
+    """
+    cdef int32_t* ends
+    cdef int32_t inner, inner_to
+    cdef Py_ssize_t i
+    if count == 0:
+        return
+    memmove(node.valid.start + to, node.valid.start + start, count)
+    if node.kind == STRUCT:
+        for i in range(node.child_count):
+            move_rows(&node.children[i], to, start, count)
+        return
+    if node.width:
+        memmove(
+            node.data.start + to * node.width,
+            node.data.start + start * node.width,
+            count * node.width,
+        )
+        return
+    ends = <int32_t*>node.ends.start
+    inner = ends[start]
+    inner_to = ends[to]
+    for i in range(1, count + 1):
+        ends[to + i] = ends[start + i] - inner + inner_to
+    count = ends[to + count] - inner_to
+    if node.kind == LIST or node.kind == MAP:
+        for i in range(node.child_count):
+            move_rows(&node.children[i], inner_to, inner, count)
+    elif count:
+        memmove(node.data.start + inner_to, node.data.start + inner, count)
 
 
 cdef int sort_keys(
@@ -823,12 +864,11 @@ cdef bint mark_duplicates(
     Field* field, Node* keys, Py_ssize_t first, Py_ssize_t count
 ) noexcept nogil:
     cdef int32_t* order = <int32_t*>field.order.start
-    cdef Entry* entries = <Entry*>field.entries.start
     cdef bint has_duplicates = False
     cdef Py_ssize_t i
     for i in range(1, count):
         if compare_keys(keys, first + order[i - 1], first + order[i]) == 0:
-            entries[order[i - 1]].start = NULL
+            field.superseded.start[order[i - 1]] = True
             has_duplicates = True
     return has_duplicates
 
@@ -836,7 +876,6 @@ cdef bint mark_duplicates(
 cdef void reset_field(Field* field) noexcept nogil:
     field.is_open = False
     field.is_spoiled = False
-    field.entries.used = 0
     if field.message != NULL:
         reset(field.message)
 
@@ -850,13 +889,13 @@ cdef void reset(Message* message) noexcept nogil:
         reset_field(&message.fields[i])
 
 
-cdef void free_entries(Parser* parser, Message* message) noexcept nogil:
+cdef void free_orders(Parser* parser, Message* message) noexcept nogil:
     cdef int i
     for i in range(message.field_count):
-        free_block(parser, &message.fields[i].entries)
         free_block(parser, &message.fields[i].order)
+        free_block(parser, &message.fields[i].superseded)
         if message.fields[i].message != NULL:
-            free_entries(parser, message.fields[i].message)
+            free_orders(parser, message.fields[i].message)
 
 
 # --- Plans ----------------------------------------------------------------------------------------
@@ -976,8 +1015,8 @@ cdef void release_message(Message* message) noexcept:
         free(field.name_ends)
         free(field.names)
         free(field.unnamed)
-        free(field.entries.start)
         free(field.order.start)
+        free(field.superseded.start)
     free(message.fields)
     free(message.table)
 
@@ -1150,7 +1189,7 @@ cdef class ProtobufDecoder(ColumnDecoder):
             return OK
         reset(&self.message)
         if status == FULL:
-            free_entries(parser, &self.message)
+            free_orders(parser, &self.message)
         if status >= FULL:
             return status
         cut(&self.root, row)

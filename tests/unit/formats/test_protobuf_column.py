@@ -519,6 +519,46 @@ def test_a_default_may_be_an_alias() -> None:
     assert decoded(described, b"", b"\x08\x00") == ([{"e": "B"}, {"e": "A"}], [])
 
 
+def nested_maps(levels: int) -> Described:
+    """
+    Return a message ``M`` with a map of messages ``M``, with a type of this number of levels.
+    """
+    file = new_file("proto3")
+    part = file.message_type.add(name="M")
+    part.field.add(name="x", number=2, label=1, type=FIELD.TYPE_INT32)
+    part.field.add(name="m", number=1, label=3, type=FIELD.TYPE_MESSAGE, type_name=".shop.M.MEntry")
+    entry = part.nested_type.add(name="MEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, label=1, type=FIELD.TYPE_INT32)
+    entry.field.add(name="value", number=2, label=1, type=FIELD.TYPE_MESSAGE, type_name=".shop.M")
+    kind = pa.struct([("x", pa.int32())])
+    for _ in range(levels):
+        kind = pa.struct([("x", pa.int32()), ("m", pa.map_(pa.int32(), kind))])
+    return Described(with_imports(file), "shop.M", kind)
+
+
+def test_nested_maps_with_duplicate_keys_are_read_once() -> None:
+    """
+    The entries of a map with duplicate keys are decoded once. A decoder that decodes them again
+    takes twice the time for each level of nested maps: with 28 levels more than a test may take.
+    """
+    levels = 28
+    record = b"\x10\x01"
+    for _ in range(levels):
+        entry = b"\x08\x01\x12" + varint(len(record)) + record
+        # An entry without a value, which the next one of the same key replaces.
+        record = b"\x0a\x02\x08\x01\x0a" + varint(len(entry)) + entry
+
+    (value,), bad = decoded(nested_maps(levels), record)
+
+    assert bad == []
+    for _ in range(levels):
+        assert value["x"] is None
+        ((key, value),) = value["m"]
+        assert key == 1
+    assert value == {"x": 1}
+
+
 def test_bad_bytes_deep_in_a_message() -> None:
     """
     The reason for bad bytes names the innermost field that they are in.
