@@ -108,6 +108,8 @@ cdef struct Field:
     # The state of the current row: whether its struct has begun, and whether its list is unfit.
     bint is_open
     bint is_spoiled
+    # Whether a closed enum had a number without a symbol; of interest in a map's entry.
+    bint has_unknown
     int64_t seconds
     int64_t nanos
     # The entries of a map that is being completed: in the order of their keys, and one byte for
@@ -550,6 +552,7 @@ cdef int add_enum(
             field.name_ends[low + 1] - field.name_ends[low],
         )
     if field.is_closed:
+        field.has_unknown = True
         return OK
     cut_row(node, row)
     if node.kind != STRING:
@@ -605,8 +608,11 @@ cdef int decode_entry(Parser* parser, Field* field, int wire_type) noexcept nogi
     cdef const uint8_t* start = parser.at
     cdef const uint8_t* end = parser.end
     cdef Py_ssize_t row = field.target.children[0].rows
+    # The key is field 1, and the value field 2.
+    cdef Field* value = &field.message.fields[1]
     cdef int64_t size
     cdef int status
+    cdef int i
     if wire_type != SIZED:
         status = skip(parser, field.number, wire_type)
         return status if status else unfit(parser, field.target, start, MISMATCH)
@@ -614,11 +620,19 @@ cdef int decode_entry(Parser* parser, Field* field, int wire_type) noexcept nogi
     if status:
         return status
     parser.end = parser.at + size
+    value.has_unknown = False
     parser.depth += 1
     status = decode_message(parser, field.message, row, 0)
     parser.depth -= 1
     parser.end = end
-    return status if status else finish(parser, field.message, row)
+    if status:
+        return status
+    if value.has_unknown:
+        # Protobuf's libraries keep such an entry in the unknown fields, not in the map.
+        for i in range(field.target.child_count):
+            cut(&field.target.children[i], row)
+        return OK
+    return finish(parser, field.message, row)
 
 
 # --- The end of a message -------------------------------------------------------------------------
@@ -974,6 +988,9 @@ cdef int build_field(Field* field, object plan, Node* root) except -1:
         build_message(field.message, message, root)
         if kind == T_UNWRAPPED and field.message.field_count != 1:
             raise ValueError(f"one field takes the place of a message: {plan[:4]}")
+    if field.is_map:
+        if field.message == NULL or field.message.field_count != 2:
+            raise ValueError(f"a map's entries need a key and a value: {plan[:4]}")
     return 0
 
 

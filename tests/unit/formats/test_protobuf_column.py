@@ -123,6 +123,21 @@ def fill_map(entries: Any, field: Any, generator: random.Random, depth: int) -> 
             entries[key_value] = any_value(value, generator)
 
 
+def unknown_symbols(descriptor: Any, generator: random.Random) -> bytes:
+    """
+    Return entries for a message's maps of closed enums whose values are no symbols.
+    """
+    entries = b""
+    for field in descriptor.fields:
+        value = field.message_type and field.message_type.fields_by_name.get("value")
+        if field.is_repeated and value and value.enum_type and value.enum_type.is_closed:
+            entry: Any = message_factory.GetMessageClass(field.message_type)()
+            entry.key = any_value(field.message_type.fields_by_name["key"], generator)
+            data = entry.SerializeToString() + b"\x10\x09"
+            entries += varint(field.number << 3 | 2) + varint(len(data)) + data
+    return entries
+
+
 def fill_part(part: Any, generator: random.Random, depth: int) -> None:
     if part.DESCRIPTOR.full_name in {"google.protobuf.Timestamp", "google.protobuf.Duration"}:
         part.seconds = generator.choice([0, 1, -1, generator.randrange(-(10**9), 10**9)])
@@ -229,7 +244,8 @@ def test_equals_protobuf(start: int) -> None:
         for _ in range(4):
             filled = kind()
             fill(filled, generator)
-            written.append(filled.SerializeToString())
+            unknown = unknown_symbols(filled.DESCRIPTOR, generator)
+            written.append(filled.SerializeToString() + unknown)
         # Concatenated messages are one: later values replace, continue or follow earlier ones.
         records = [*written, written[0] + written[1], b"".join(written), b""]
 
@@ -517,6 +533,47 @@ def test_a_default_may_be_an_alias() -> None:
     described = Described(with_imports(file), "shop.Order", pa.struct([("e", pa.string())]))
 
     assert decoded(described, b"", b"\x08\x00") == ([{"e": "B"}, {"e": "A"}], [])
+
+
+@pytest.mark.parametrize("kind", [pa.string(), pa.int32()])
+@pytest.mark.parametrize(
+    ("record", "entries"),
+    [
+        # Key 1 with the unknown number 9, alone and beside other entries.
+        (b"\x0a\x04\x08\x01\x10\x09", []),
+        (b"\x0a\x04\x08\x01\x10\x09\x0a\x04\x08\x02\x10\x05", [(2, 5)]),
+        # It neither replaces an entry of the same key, nor is it replaced by one.
+        (b"\x0a\x04\x08\x01\x10\x05\x0a\x04\x08\x01\x10\x09", [(1, 5)]),
+        (b"\x0a\x04\x08\x01\x10\x09\x0a\x04\x08\x01\x10\x05", [(1, 5)]),
+        # Two numbers in an entry, one of them unknown.
+        (b"\x0a\x06\x08\x01\x10\x09\x10\x05", []),
+        (b"\x0a\x06\x08\x01\x10\x05\x10\x09", []),
+        # An entry without a value has the first symbol.
+        (b"\x0a\x04\x08\x01\x10\x09\x0a\x02\x08\x01", [(1, 0)]),
+    ],
+)
+def test_map_entries_with_unknown_symbols_of_a_closed_enum(
+    record: bytes, entries: list[tuple[int, int]], kind: pa.DataType
+) -> None:
+    """
+    An entry whose value is no symbol of a closed enum is not in the map, as in Protobuf's library.
+    """
+    file = new_file("proto2")
+    order = file.message_type.add(name="Order")
+    order.field.add(name="m", number=1, label=3, type=11, type_name=".shop.Order.MEntry")
+    entry = order.nested_type.add(name="MEntry")
+    entry.options.map_entry = True
+    entry.field.add(name="key", number=1, label=1, type=FIELD.TYPE_INT32)
+    entry.field.add(name="value", number=2, label=1, type=14, type_name=".shop.E")
+    column = pa.struct([("m", pa.map_(pa.int32(), kind))])
+    described = Described(with_imports(file), "shop.Order", column)
+    library: Any = message_class(described).FromString(record)
+
+    ((value,), bad) = decoded(described, record)
+
+    assert dict(library.m) == dict(entries)
+    symbols = [(key, f"S{n}" if pa.types.is_string(kind) else n) for key, n in entries]
+    assert (value, bad) == ({"m": symbols}, [])
 
 
 def nested_maps(levels: int) -> Described:
