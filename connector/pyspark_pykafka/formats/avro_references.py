@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from pyspark_pykafka.formats.avro_schema import AvroSchemaError
+from pyspark_pykafka.formats.avro_schema import AvroSchemaError, declared_namespace
 from pyspark_pykafka.formats.json_types import MAX_TYPE_DEPTH
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _namespace_and_name(document: dict[str, Any], namespace: str) -> tuple[str, 
     Return the namespace and the name of a definition.
     """
     inner, _, name = str(document.get("name", "")).rpartition(".")
-    return inner or str(document.get("namespace", namespace)), name
+    return inner or declared_namespace(document, namespace), name
 
 
 def _full_name(namespace: str, name: str) -> str:

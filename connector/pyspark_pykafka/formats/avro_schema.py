@@ -172,7 +172,7 @@ class _Names:
         self, document: dict[str, Any], kind: str, namespace: str, depth: int
     ) -> AvroType:
         name = str(_member(document, "name"))
-        scope = name.rpartition(".")[0] or str(document.get("namespace", namespace))
+        scope = name.rpartition(".")[0] or declared_namespace(document, namespace)
         full = name if "." in name or not scope else f"{scope}.{name}"
         self.types[full] = None
         names: dict[str, Any] = {"name": full, "aliases": _aliases(document, scope)}
@@ -209,6 +209,15 @@ class _Names:
             )
         self.types[full] = defined
         return defined
+
+
+def declared_namespace(document: dict[str, Any], enclosing: str) -> str:
+    """
+    Return the namespace of a definition; one that is no string, such as null, counts as absent, as
+    in Avro's Java library.
+    """
+    namespace = document.get("namespace")
+    return namespace if isinstance(namespace, str) else enclosing
 
 
 def _member(document: Any, name: str) -> Any:

@@ -380,6 +380,29 @@ def test_named_types() -> None:
     assert decoded(NAMED, kind, b"xy\x02z")[0] == [{"first": b"x", "second": b"y", "third": b"z"}]
 
 
+def test_a_namespace_that_is_null_is_absent() -> None:
+    """
+    A type whose namespace is null is in that of the enclosing type, as with Avro's Java library;
+    with an empty namespace it is in none.
+    """
+    schema = {
+        **record(
+            ("first", {"type": "fixed", "name": "Inner", "namespace": None, "size": 1}),
+            ("second", "Inner"),
+            ("third", "a.Inner"),
+            ("fourth", {"type": "fixed", "name": "Outer", "namespace": "", "size": 1}),
+            ("fifth", "Outer"),
+        ),
+        "namespace": "a",
+    }
+
+    assert [(name, kind.name) for name, kind in parse_avro(json.dumps(schema)).fields] == [
+        *(("first", "a.Inner"), ("second", "a.Inner"), ("third", "a.Inner")),
+        *(("fourth", "Outer"), ("fifth", "Outer")),
+    ]
+    assert parse_avro(json.dumps({**record(), "namespace": None})).name == "Order"
+
+
 @pytest.mark.parametrize(
     ("schema", "message"),
     [

@@ -581,6 +581,24 @@ def test_references(registry: FakeRegistry) -> None:
     assert rows(formats(registry), [value]) == [(expected, None)]
 
 
+def test_references_with_a_namespace_that_is_null(registry: FakeRegistry) -> None:
+    """
+    A definition whose namespace is null, in the schema or in a reference, has the enclosing one.
+    """
+    kind = {"type": "enum", "name": "Kind", "namespace": None, "symbols": ["A", "B"]}
+    item = {**order(("kind", kind)), "name": "shop.Item"}
+    registry.add("item", item)
+    to_item = {"name": "shop.Item", "subject": "item", "version": 1}
+    number = registry.add(
+        "orders-value",
+        {**order(("item", "shop.Item"), ("kind", "shop.Kind")), "namespace": None},
+        references=[to_item],
+    )
+
+    expected = {"item": {"kind": "A"}, "kind": "B"}
+    assert rows(formats(registry), [framed(number, b"\x00\x02")]) == [(expected, None)]
+
+
 @pytest.mark.parametrize(
     ("subject", "strategy", "name"),
     [
