@@ -85,9 +85,10 @@ class _Matching:
             return KINDS["null"], number, AS_IT_IS, 0, [], ()
         conversion_code = conversion(writer, kind)
         if conversion_code is None:
+            expected = avro_ddl(writer) or "left out, since the records have no values for it"
             self.mistakes.append(
                 f"'{path}' is {spark_name(kind)} in the schema, but Avro's "
-                f"{writer.logical or writer.kind} in the records; it must be: {avro_ddl(writer)}"
+                f"{writer.logical or writer.kind} in the records; it must be: {expected}"
             )
             return skip_plan(writer)
         avro_kind = writer.kind

@@ -1,5 +1,6 @@
 """
-Derives Spark's DDL from Avro schemas. Types map as in Spark's ``from_avro``.
+Derives Spark's DDL from Avro schemas. Types map as in Spark's ``from_avro``, except that types
+without values are left out.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ if TYPE_CHECKING:
     from pyspark_pykafka.formats.avro_schema import AvroType
 
 _DDL = {
-    "null": "VOID",
     "boolean": "BOOLEAN",
     "int": "INT",
     "long": "BIGINT",
@@ -25,34 +25,39 @@ _DDL = {
 }
 
 
-def avro_ddl(kind: AvroType) -> str:
+def avro_ddl(kind: AvroType) -> str | None:
     """
     Return the DDL of the type that Spark's ``from_avro`` derives from a schema.
+
+    Records without fields and the type null are left out, as messages without fields are of
+    Protobuf: they are no types of columns. Returns None if nothing else is left.
     """
     if kind.kind == "record":
         return _struct_ddl(kind.fields)
-    if kind.kind == "array":
-        return f"ARRAY<{avro_ddl(kind.fields[0][1])}>"
-    if kind.kind == "map":
-        return f"MAP<STRING, {avro_ddl(kind.fields[1][1])}>"
+    if kind.kind in {"array", "map"}:
+        item = avro_ddl(kind.fields[-1][1])
+        start = "ARRAY<" if kind.kind == "array" else "MAP<STRING, "
+        return None if item is None else f"{start}{item}>"
     return _union_ddl(kind) if kind.kind == "union" else _simple_ddl(kind)
 
 
-def _simple_ddl(kind: AvroType) -> str:
+def _simple_ddl(kind: AvroType) -> str | None:
     if kind.logical == "decimal":
         return f"DECIMAL({kind.precision}, {kind.scale})"
     if kind.logical == "date":
         return "DATE"
     if kind.logical in TIMES:
         return "TIMESTAMP" if TIMES[kind.logical][0] == TIMESTAMP else "TIMESTAMP_NTZ"
-    return _DDL[kind.kind]
+    return _DDL.get(kind.kind)
 
 
-def _struct_ddl(fields: tuple[tuple[str, AvroType], ...]) -> str:
-    return f"STRUCT<{', '.join(f'`{name}`: {avro_ddl(kind)}' for name, kind in fields)}>"
+def _struct_ddl(fields: tuple[tuple[str, AvroType], ...]) -> str | None:
+    inner = [(name, avro_ddl(kind)) for name, kind in fields]
+    listed = ", ".join(f"`{name}`: {ddl}" for name, ddl in inner if ddl is not None)
+    return f"STRUCT<{listed}>" if listed else None
 
 
-def _union_ddl(union: AvroType) -> str:
+def _union_ddl(union: AvroType) -> str | None:
     branches = union.branches
     kinds = {branch.kind for branch in branches}
     has_no_logical_types = not any(branch.logical for branch in branches)
@@ -62,6 +67,4 @@ def _union_ddl(union: AvroType) -> str:
         return "BIGINT"
     if has_no_logical_types and kinds == {"float", "double"}:
         return "DOUBLE"
-    if not branches:
-        return "VOID"
-    return _struct_ddl(tuple(pair for pair in union.fields if pair[1].kind != "null"))
+    return _struct_ddl(union.fields)

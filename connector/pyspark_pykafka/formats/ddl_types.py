@@ -15,7 +15,6 @@ _TOKEN = re.compile(
 )
 _DECIMAL = re.compile(r"DECIMAL\((\d+), (\d+)\)")
 _SIMPLE: dict[str, pa.DataType] = {
-    "VOID": pa.null(),
     "BOOLEAN": pa.bool_(),
     "INT": pa.int32(),
     "BIGINT": pa.int64(),

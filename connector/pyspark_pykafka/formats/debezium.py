@@ -134,7 +134,14 @@ def avro_envelope_ddl(name: str, envelope: AvroType, *, rows: bool) -> str:
             f"{name}Format to avro"
         )
         raise OptionsError((msg,))
-    return _ddl(avro_ddl(fields[BEFORE]), avro_ddl(fields[AFTER]), rows=rows)
+    before, after = avro_ddl(fields[BEFORE]), avro_ddl(fields[AFTER])
+    if before is None or after is None:
+        msg = (
+            f"the rows in the schema of {name} have no fields with values, so they give no "
+            f"columns; set {name}Format to raw"
+        )
+        raise OptionsError((msg,))
+    return _ddl(before, after, rows=rows)
 
 
 def _ddl(before: str, after: str, *, rows: bool) -> str:

@@ -80,7 +80,7 @@ def _decoded_type(options: FormatOptions, name: str, kind: str) -> str:
         writer = writer_schema(name, schema)
         return avro_envelope_ddl(name, writer, rows=options.debezium_rows)
     if kind == "avro":
-        return avro_ddl(writer_schema(name, schema))
+        return _avro_type(name, schema)
     if schema is None:
         msg = (
             f"{name}Format is '{kind}', but its type is missing; set {name}Schema, such as "
@@ -90,6 +90,17 @@ def _decoded_type(options: FormatOptions, name: str, kind: str) -> str:
     # As in Spark's from_json: a record may lack any field.
     nullable = nullable_ddl(schema)
     return json_envelope_ddl(nullable, rows=options.debezium_rows) if kind != "json" else nullable
+
+
+def _avro_type(name: str, schema: str | None) -> str:
+    ddl = avro_ddl(writer_schema(name, schema))
+    if ddl is None:
+        msg = (
+            f"the Avro schema of {name} has only records without fields and the type null, so it "
+            f"gives no columns; set {name}Format to raw"
+        )
+        raise OptionsError((msg,))
+    return ddl
 
 
 def _protobuf_type(name: str, schema: str | None, message: str | None) -> str:

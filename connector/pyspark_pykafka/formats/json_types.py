@@ -121,7 +121,7 @@ def spark_name(kind: pa.DataType) -> str:
 
 def type_mistakes(field: pa.Field, path: str, depth: int = 1) -> list[str]:
     """
-    Return the reasons why a field cannot be decoded from JSON, one text for each mistake.
+    Return the reasons why a field cannot be decoded from JSON or Avro, one text for each mistake.
     """
     kind = field.type
     if depth > MAX_TYPE_DEPTH:
@@ -132,12 +132,12 @@ def type_mistakes(field: pa.Field, path: str, depth: int = 1) -> list[str]:
         own += _struct_mistakes(inner, path)
     elif pa.types.is_map(kind):
         if kind.key_type != pa.string():
-            own.append(f"the keys of '{path}' must be: STRING, as the names in a JSON object")
+            own.append(f"the keys of '{path}' must be: STRING, as in JSON and Avro")
         inner = inner[1:]
     elif not pa.types.is_list(kind) and kind not in _SIMPLE_KINDS and not _is_decimal(kind):
         own.append(
-            f"'{path}' has a type that JSON cannot be decoded into; it must be: STRUCT, ARRAY, "
-            "MAP, STRING, BINARY, BOOLEAN, a number, DATE, TIMESTAMP or TIMESTAMP_NTZ"
+            f"'{path}' has a type that no value is decoded into; it must be: STRUCT, ARRAY, MAP, "
+            "STRING, BINARY, BOOLEAN, a number, DATE, TIMESTAMP or TIMESTAMP_NTZ"
         )
     return own + [m for f in inner for m in type_mistakes(f, f"{path}.{f.name}", depth + 1)]
 

@@ -24,6 +24,7 @@ from pyspark_pykafka.formats.avro_plan import writer_plan
 from pyspark_pykafka.formats.avro_schema import AvroSchemaError, parse_avro
 from pyspark_pykafka.formats.avro_types import avro_ddl
 from pyspark_pykafka.formats.bad_records import BadRecordPolicy, BadValue
+from pyspark_pykafka.formats.ddl_types import arrow_type
 
 LENIENT = BadRecordPolicy("null")
 ROOM = 1 << 20
@@ -244,6 +245,68 @@ def test_ddl_is_that_of_from_avro() -> None:
         "STRUCT<`id`: BIGINT, `state`: STRING, `code`: BINARY, `price`: BIGINT, "
         "`who`: STRUCT<`member0`: STRING, `member1`: BIGINT>, `at`: TIMESTAMP>"
     )
+
+
+MARKER = {"type": "record", "name": "Marker", "fields": []}
+EMPTY_PARTS = record(
+    ("id", "int"),
+    ("marker", MARKER),
+    ("nothing", "null"),
+    ("alone", ["null", "Marker"]),
+    ("listed", {"type": "array", "items": "null"}),
+    ("mapped", {"type": "map", "values": ["null", "Marker"]}),
+    (
+        "wrapped",
+        {"type": "record", "name": "Outer", "fields": [{"name": "marker", "type": "Marker"}]},
+    ),
+    ("event", ["null", "Marker", "long", "string"]),
+    ("note", "string"),
+)
+
+
+def test_types_without_values_have_no_column() -> None:
+    """
+    Records without fields and the type null have no column, nor have lists, maps and unions of
+    them. Beside them the other fields are decoded, and the members of a union keep their numbers.
+    """
+    ddl = avro_ddl(parse_avro(json.dumps(EMPTY_PARTS)))
+    assert ddl == (
+        "STRUCT<`id`: INT, `event`: STRUCT<`member1`: BIGINT, `member2`: STRING>, `note`: STRING>"
+    )
+    start = {"id": 1, "marker": {}, "nothing": None, "wrapped": {"marker": {}}, "note": "end"}
+    payloads = encoded(
+        EMPTY_PARTS,
+        {**start, "alone": None, "listed": [], "mapped": {}, "event": ("Marker", {})},
+        {**start, "alone": {}, "listed": [None], "mapped": {"a": None, "b": {}}, "event": 7},
+        {**start, "alone": {}, "listed": [], "mapped": {}, "event": "x"},
+        {**start, "alone": {}, "listed": [], "mapped": {}, "event": None},
+    )
+
+    values, bad = decoded(EMPTY_PARTS, arrow_type(str(ddl)), *payloads)
+
+    assert bad == []
+    assert values == [
+        {"id": 1, "event": event, "note": "end"}
+        for event in (
+            {"member1": None, "member2": None},
+            {"member1": 7, "member2": None},
+            {"member1": None, "member2": "x"},
+            None,
+        )
+    ]
+
+
+def test_a_column_that_avro_has_no_value_for() -> None:
+    """
+    A type for a record without fields is a mistake with the cure; one for null is always NULL.
+    """
+    kind = pa.struct([("marker", pa.int32()), ("nothing", pa.int32())])
+
+    _, mistakes = writer_plan(parse_avro(json.dumps(EMPTY_PARTS)), kind, "value")
+
+    (mistake,) = mistakes
+    assert mistake.startswith("'value.marker' is INT in the schema, but Avro's record in the rec")
+    assert mistake.endswith("it must be: left out, since the records have no values for it")
 
 
 @pytest.mark.parametrize(

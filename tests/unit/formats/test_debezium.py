@@ -434,10 +434,29 @@ def test_mistakes_in_the_schema(
         form_of(pa.schema([("value", kind)]), format_options)
 
 
+EMPTY_ROW = {"type": "record", "name": "Value", "fields": []}
+EMPTY_ENVELOPE = json.dumps(
+    {
+        "type": "record",
+        "name": "Envelope",
+        "fields": [
+            {"name": "before", "type": ["null", EMPTY_ROW]},
+            {"name": "after", "type": ["null", "Value"]},
+            {"name": "op", "type": "string"},
+            {"name": "ts_ms", "type": ["null", "long"]},
+        ],
+    }
+)
+
+
 @pytest.mark.parametrize(
     ("format_options", "message"),
     [
         (options(kind="avro", value_schema='"string"'), "the field 'before' is missing"),
+        (
+            options(kind="avro", value_schema=EMPTY_ENVELOPE),
+            "the rows in the schema of value have no fields with values",
+        ),
         (options(rows=True, value_schema="STRING"), "it must be: a list of fields"),
         (options(), "valueFormat is 'debezium-json', but its type is missing"),
     ],

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import pytest
 
+from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.default_columns import default_ddl
 from pyspark_pykafka.options import parse_source
 
@@ -36,3 +37,23 @@ def test_decoded_fields_are_nullable(text: str, columns: str) -> None:
     ddl = default_ddl(options.formats, include_headers=False)
 
     assert ddl == f"STRUCT<{columns}, {OWN}>"
+
+
+MARKER = '{"type": "record", "name": "Marker", "fields": []}'
+
+
+@pytest.mark.parametrize(
+    "schema", ['"null"', MARKER, f'{{"type": "array", "items": ["null", {MARKER}]}}']
+)
+def test_avro_without_values_has_no_columns(schema: str) -> None:
+    """
+    If no value of an Avro schema has content, the error says so, and what to do instead.
+    """
+    options = parse_source(
+        {"kafka.bootstrap.servers": "b:1", "subscribe": "t"}
+        | {"valueFormat": "avro", "valueSchema": schema}
+    )
+
+    reason = "the Avro schema of value has only records without fields and the type null, so it"
+    with pytest.raises(OptionsError, match=reason):
+        default_ddl(options.formats, include_headers=False)
