@@ -102,12 +102,15 @@ class _Reader:
         for part in self.tokens:
             if part == "}":
                 return
-            if part == ";":
+            if part == "[":
+                # The options of a field, a group or an extension range.
+                self._skip("[", "]")
+            elif part == ";":
                 self._end(statement, scope, message)
                 statement = []
             elif part == "{":
-                if self._body(statement, scope, message, depth):
-                    statement = []
+                self._body(statement, scope, message, depth)
+                statement = []
             else:
                 statement.append(part)
 
@@ -117,23 +120,38 @@ class _Reader:
         elif statement[:2] == ["map", "<"]:
             message.nested.append(MessageNames(f"{scope}Entry", is_map_entry=True))
 
-    def _body(self, statement: list[str], scope: str, message: MessageNames, depth: int) -> bool:
-        """
-        Read a body in braces; return whether the statement ends with the body.
-        """
-        name = None
-        if statement[:1] == ["message"] and len(statement) == 2:
-            name = statement[1]
-        elif "group" in statement[:2] and "=" in statement and "[" not in statement:
-            name = statement[statement.index("group") + 1]
+    def _body(self, statement: list[str], scope: str, message: MessageNames, depth: int) -> None:
+        name = _defined_name(statement)
         if name is not None:
             inner = MessageNames(scope + name)
             message.nested.append(inner)
             self.read(f"{scope}{name}.", inner, depth + 1)
-            return True
-        if statement[:1] == ["oneof"]:
+        elif statement[:1] in (["oneof"], ["extend"]):
+            # Groups in them are messages of the enclosing scope.
             self.read(scope, message, depth + 1)
-            return True
-        # An enum, a service, an extension, or the value of an option.
-        self.read(scope, MessageNames(""), depth + 1)
-        return "=" not in statement
+        else:
+            # An enum, a service, or the value of an option.
+            self._skip("{", "}")
+
+    def _skip(self, opening: str, closing: str) -> None:
+        """
+        Skip the rest of a pair of brackets or braces.
+        """
+        level = 1
+        for part in self.tokens:
+            level += (part == opening) - (part == closing)
+            if level == 0:
+                return
+
+
+def _defined_name(statement: list[str]) -> str | None:
+    """
+    Return the name of the message or group whose body follows, or None.
+    """
+    if statement[:1] in (["export"], ["local"]):
+        # The visibility of a message, since edition 2024.
+        statement = statement[1:]
+    if statement[:1] == ["message"] and len(statement) == 2:
+        return statement[1]
+    is_group = "group" in statement[:2] and statement[0] != "option" and "=" in statement
+    return statement[statement.index("group") + 1] if is_group else None
