@@ -51,9 +51,20 @@ def run_seed(workload: str, seed: int, *, is_traced: bool = False) -> Outcome:
     return Outcome(seed, verdict.records, verdict.faults, failure, tuple(history.world.lines))
 
 
-def _run_chunk(workload: str, seeds: range) -> list[Outcome]:
+def _run_seeds(
+    workload: str, seeds: range, fault: str | None, *, is_traced: bool
+) -> Iterator[Outcome]:
+    with planted(fault):
+        for seed in seeds:
+            yield run_seed(workload, seed, is_traced=is_traced)
+
+
+def _run_chunk(workload: str, seeds: range, fault: str | None, *, is_traced: bool) -> list[Outcome]:
+    """
+    Run some seeds in a process of their own, which shares no planted fault with its parent.
+    """
     logging.disable()
-    return [run_seed(workload, seed) for seed in seeds]
+    return list(_run_seeds(workload, seeds, fault, is_traced=is_traced))
 
 
 def main() -> int:
@@ -104,15 +115,21 @@ def _fix_hashes() -> None:
 
 
 def _outcomes(workload: str, seeds: range, arguments: argparse.Namespace) -> Iterator[Outcome]:
+    fault, is_traced = arguments.planted, arguments.trace
     if arguments.jobs == 1:
-        with planted(arguments.planted):
-            for seed in seeds:
-                yield run_seed(workload, seed, is_traced=arguments.trace)
+        yield from _run_seeds(workload, seeds, fault, is_traced=is_traced)
         return
     chunks = [seeds[start : start + _CHUNK] for start in range(0, len(seeds), _CHUNK)]
     with ProcessPoolExecutor(arguments.jobs) as pool:
-        for outcomes in pool.map(_run_chunk, [workload] * len(chunks), chunks):
-            yield from outcomes
+        futures = [
+            pool.submit(_run_chunk, workload, chunk, fault, is_traced=is_traced) for chunk in chunks
+        ]
+        try:
+            for future in futures:
+                yield from future.result()
+        finally:
+            # After --stop the remaining seeds need not run.
+            pool.shutdown(wait=True, cancel_futures=True)
 
 
 def _summarize(workload: str, outcomes: list[Outcome], seconds: float) -> int:

@@ -7,6 +7,8 @@ Simulated histories: no seed shows an anomaly, and planted faults are detected.
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -83,6 +85,21 @@ def test_a_seed_is_one_history(workload: str) -> None:
 
     assert first.trace
     assert first == second
+
+
+def test_worker_processes_plant_and_trace() -> None:
+    """
+    With several processes, too, the command puts the planted fault in, and prints the traces.
+    """
+    fault = "error-is-an-acknowledgement"
+    options = ["--seeds=0", f"--planted={fault}", "--trace", "--jobs=2"]
+    command = [sys.executable, "-m", "tests.simulation", PLANTED[fault].workload, *options]
+    run = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
+
+    trace, _, failure = run.stdout.partition(f"{PLANTED[fault].workload} seed 0: ")
+    assert run.returncode == 1
+    assert len(trace.splitlines()) > 1
+    assert PLANTED[fault].explains(failure.partition("\n")[0])
 
 
 def first_failure(fault: str, seeds: Iterable[int]) -> str:
