@@ -4,6 +4,8 @@ The errors for rows that cannot be written, on either engine.
 
 from __future__ import annotations
 
+import pyarrow as pa
+
 from pyspark_pykafka.errors import RecordError
 
 _SHOWN_BYTES = 64
@@ -11,6 +13,21 @@ _SHOWN_BYTES = 64
 #: The first valid timestamp (1 ms): brokers reject negative ones, and for librdkafka 0 means the
 #: current time.
 MIN_TIMESTAMP_US = 1_000
+
+
+def bytes_at(column: pa.Array, row: int) -> bytes | None:
+    """
+    Return the bytes of a row's string, which may be no UTF-8: Spark does not check it.
+    """
+    value: bytes | None = column.slice(row, 1).cast(pa.large_binary())[0].as_py()
+    return value
+
+
+def _first_undecodable(strings: pa.Array) -> tuple[int, bytes]:
+    for row, value in enumerate(strings.cast(pa.large_binary()).to_pylist()):
+        if value is not None and value.decode(errors="replace").encode() != value:
+            return row, value
+    raise AssertionError("every string is UTF-8")
 
 
 def describe_row(topic: str, key: bytes | None, partition: int | None = None) -> str:
@@ -37,6 +54,31 @@ def null_topic(row: int, key: bytes | None) -> RecordError:
         "the option 'topic' to write all rows to one topic, or filter such rows out"
     )
     return RecordError("KAFKA_NULL_TOPIC_IN_DATA", msg)
+
+
+def undecodable_topic(topics: pa.Array, keys: pa.Array | None) -> RecordError:
+    """
+    Return the error for the first row of a batch whose topic is not UTF-8, as any topic's name is.
+    """
+    row, topic = _first_undecodable(topics)
+    key = None if keys is None else bytes_at(keys, row)
+    msg = (
+        f"the topic {format_key(topic)} is not UTF-8: row {row} of a batch, with key "
+        f"{format_key(key)}. Correct the column 'topic', or set the option 'topic'"
+    )
+    return RecordError("INVALID_TOPIC", msg)
+
+
+def undecodable_header_key(headers: pa.ListArray) -> RecordError:
+    """
+    Return the error for a batch with a header whose key librdkafka cannot write.
+    """
+    _, key = _first_undecodable(headers.flatten().field(0))
+    msg = (
+        f"the column 'headers' has the header key {format_key(key)}, which is not UTF-8; only the "
+        "engine 'wire' can write it. Correct the key, or use that engine"
+    )
+    return RecordError("INVALID_HEADER_KEY", msg)
 
 
 def ledger_row(where: str) -> RecordError:

@@ -47,7 +47,6 @@ def rows_of(batch: pa.RecordBatch, topic: str | None) -> Iterator[Row]:
     Yield the rows of a batch whose schema :func:`schema.check_sink_schema` has accepted.
     """
     partitions: list[int | None] = _column(batch, "partition").to_pylist()
-    headers_column: list[list[_Header | None] | None] = _column(batch, "headers").to_pylist()
     for index, values in enumerate(
         zip(
             _topics(batch, topic),
@@ -55,7 +54,7 @@ def rows_of(batch: pa.RecordBatch, topic: str | None) -> Iterator[Row]:
             _bytes(batch, "value"),
             partitions,
             _timestamps(batch),
-            headers_column,
+            _headers(batch),
             strict=True,
         )
     ):
@@ -73,7 +72,11 @@ def _column(batch: pa.RecordBatch, name: str) -> pa.Array:
 def _topics(batch: pa.RecordBatch, topic: str | None) -> list[str | None]:
     if topic is not None:
         return [topic] * batch.num_rows
-    topics: list[str | None] = _column(batch, "topic").to_pylist()
+    column = _column(batch, "topic")
+    try:
+        topics: list[str | None] = column.to_pylist()
+    except UnicodeDecodeError as cause:
+        raise row_errors.undecodable_topic(column, _column(batch, "key")) from cause
     return topics
 
 
@@ -89,6 +92,15 @@ def _timestamps(batch: pa.RecordBatch) -> list[int | None]:
     if earliest is not None and earliest < row_errors.MIN_TIMESTAMP_US:
         raise row_errors.timestamp_too_early()
     return [None if m is None else m // 1000 for m in micros.to_pylist()]
+
+
+def _headers(batch: pa.RecordBatch) -> list[list[_Header | None] | None]:
+    column = _column(batch, "headers")
+    try:
+        headers: list[list[_Header | None] | None] = column.to_pylist()
+    except UnicodeDecodeError as cause:
+        raise row_errors.undecodable_header_key(column) from cause
+    return headers
 
 
 def _header_pairs(

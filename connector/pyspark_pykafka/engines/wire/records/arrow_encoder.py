@@ -152,8 +152,7 @@ class ArrowEncoder:
             row = column.is_null().index(True).as_py()
             raise row_errors.null_topic(row, _key(batch, row))
         encoded = column.dictionary_encode()
-        names = encoded.dictionary.to_pylist()
-        numbers = array("i", [self._topic_number(name, batch) for name in names])
+        numbers = array("i", [self._topic_number(name, batch) for name in _names(batch, encoded)])
         table = pa.Array.from_buffers(pa.int32(), len(numbers), [None, pa.py_buffer(numbers)])
         topics = table.take(encoded.indices)
         return memoryview(topics.buffers()[1]).cast("B").cast("i")[: batch.num_rows]
@@ -237,6 +236,18 @@ _VARIABLE = ("key", "value")
 _FIXED = ("partition", "timestamp")
 
 
+def _names(batch: pa.RecordBatch, topics: pa.DictionaryArray) -> list[str]:
+    """
+    Return the distinct topics of a batch.
+    """
+    try:
+        names: list[str] = topics.dictionary.to_pylist()
+    except UnicodeDecodeError as cause:
+        keys = _array(batch, "key")
+        raise row_errors.undecodable_topic(batch.column("topic"), keys) from cause
+    return names
+
+
 def _array(batch: pa.RecordBatch, name: str) -> pa.Array | None:
     index = batch.schema.get_field_index(name)
     return None if index < 0 else batch.column(index)
@@ -269,5 +280,4 @@ def _address(buffer: pa.Buffer | None) -> int:
 
 def _key(batch: pa.RecordBatch, row: int) -> bytes | None:
     column = _array(batch, "key")
-    key = None if column is None else column[row].as_py()
-    return key.encode() if isinstance(key, str) else key
+    return None if column is None else row_errors.bytes_at(column, row)
