@@ -41,7 +41,7 @@ _KAFKA = """\
 Options that start with `kafka.` go to the Kafka client without that prefix. Both librdkafka's names
 and the Java client's are accepted, subject to the tables below. `kafka.bootstrap.servers` is
 mandatory. The connector only logs and prints values known to be harmless, so never passwords and
-keys. Spark itself prints some options: [mask logins](deploying.md#logins-in-sparks-output) there.
+keys. Spark itself prints some options, so [mask logins](deploying.md#logins-in-sparks-output).
 
 These defaults are the Java client's, not librdkafka's: `isolation.level=read_uncommitted`,
 `check.crcs=true`, `enable.idempotence=true`, `partitioner=murmur2_random`,
@@ -97,7 +97,7 @@ def page() -> str:
         "### Rejected\n",
         _table(("Setting", "In", "Reason"), _rejected()),
         "### Ignored\n",
-        f"Accepted without effect; their names are logged once, at `INFO`: {_list(IGNORED)}.\n",
+        f"These have no effect; their names are logged once, at `INFO`: {_list(IGNORED)}.\n",
     ]
     return "\n".join(parts)
 

@@ -71,7 +71,7 @@ def check_end(reader: OptionReader, source: SourceOptions, reason: str) -> None:
 
 def moves_with_time(limit: OffsetLimit) -> bool:
     """
-    Return whether a limit moves with time: it is a time ago, or counts back from the end of a log.
+    Return whether a limit moves with time: it is relative to now, or counts back from a log's end.
     """
     positions: list[object] = [limit]
     if isinstance(limit, SpecificOffsets):

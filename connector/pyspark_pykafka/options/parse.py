@@ -101,7 +101,7 @@ def parse_stream_source(options: Mapping[str, str | None]) -> SourceOptions:
     check_end(reader, source, _STREAM_NOT_EARLIEST)
     if moves_with_time(source.ending_offsets):
         reader.mistakes.append(
-            "endingOffsets is relative (a time ago, or counted from the end), so it would move "
+            "endingOffsets is relative (to now, or counted from the end), so it would move "
             "with each batch of a stream; it must be: latest, offsets, or a time with a zone"
         )
     minimum, maximum = source.min_offsets_per_trigger, source.max_offsets_per_trigger

@@ -30,7 +30,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 #: The forms of a position, for messages.
 POSITION_FORMS = (
-    "a time ago (-10 minutes), the last offsets of each partition (-100), "
+    "a time relative to now (-10 minutes), the last offsets of each partition (-100), "
     "a time with a zone (2026-11-24T08:00:00+01:00)"
 )
 

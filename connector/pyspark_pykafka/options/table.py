@@ -124,9 +124,9 @@ ENDING_OFFSETS_BY_TIMESTAMP = Option(
 ENDING_OFFSETS = Option(
     "endingOffsets",
     OFFSETS,
-    "Where to end (exclusive); it cannot be `earliest`. A stream reads no further: with "
-    "`availableNow` it ends there, with other triggers it stays idle. So a stream's end cannot "
-    "be relative: neither a time ago, nor a number of last offsets.",
+    "Where to end (exclusive); it cannot be `earliest`. A stream reads up to this end: with "
+    "`availableNow` the query then ends, with other triggers it stays idle. A stream's end cannot "
+    "be relative to now, or to the end of the log.",
     Scope.READ,
     default="latest",
 )

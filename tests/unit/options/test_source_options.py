@@ -314,8 +314,8 @@ def test_keyword_for_a_whole_topic() -> None:
 )
 def test_positions_in_everyday_words(text: str, expected: OffsetLimit) -> None:
     """
-    A time ago, a number of last offsets and a time with a zone are accepted for all partitions, by
-    topic or by partition; as a start of any read and as the end of a batch.
+    A time relative to now, a number of last offsets and a time with a zone are accepted for all
+    partitions, by topic or by partition; as a start of any read and as the end of a batch.
     """
     assert stream(startingOffsets=text).starting_offsets == expected
     assert batch(endingOffsets=text).ending_offsets == expected
@@ -332,8 +332,8 @@ def test_positions_in_everyday_words(text: str, expected: OffsetLimit) -> None:
         ("2026-11-24", "has no zone"),
         ("2026-11-24T25:00Z", "is not a time; it must be as in 2026-11-24T08:00:00+01:00"),
         ("1969-12-31T00:00Z", "is before 1970"),
-        ("10 minutes", "it must be: committed, earliest, latest, a time ago (-10 minutes)"),
-        ("-1.5 hours", "it must be: committed, earliest, latest, a time ago (-10 minutes)"),
+        ("10 minutes", "it must be: committed, earliest, latest, a time relative to now (-10"),
+        ("-1.5 hours", "it must be: committed, earliest, latest, a time relative to now (-10"),
         ('{"t":{"0":-100}}', 'or "-100" in quotes for the last 100 offsets'),
     ],
 )
