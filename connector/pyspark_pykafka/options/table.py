@@ -208,8 +208,8 @@ MIN_PARTITIONS = Option(
     "minPartitions",
     whole_number(1),
     "Minimum number of tasks, met approximately by splitting offset ranges. By default there is "
-    "one task for each partition that has records to read. A micro-batch of up to 5,000 offsets in "
-    "up to 32 partitions is usually a single task.",
+    "one task for each partition that has records to read, and usually a single one for a "
+    "micro-batch of up to 5,000 offsets in up to 32 ranges.",
     Scope.READ,
 )
 MAX_RECORDS_PER_PARTITION = Option(

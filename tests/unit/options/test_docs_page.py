@@ -70,5 +70,5 @@ def test_tasks_of_a_tiny_micro_batch() -> None:
     """
     policy = DriverReadPolicy()
 
-    limits = f"{policy.max_offsets:,} offsets in up to {policy.max_ranges} partitions"
+    limits = f"{policy.max_offsets:,} offsets in up to {policy.max_ranges} ranges"
     assert limits in MIN_PARTITIONS.description
