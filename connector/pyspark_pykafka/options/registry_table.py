@@ -110,7 +110,8 @@ CERTIFICATE_LOCATION = Option(
 KEY_LOCATION = Option(
     "schema.registry.ssl.key.location",
     TEXT,
-    "A PEM file with the key of `schema.registry.ssl.certificate.location`, if that has none.",
+    "A PEM file with the private key, if the file of `schema.registry.ssl.certificate.location` "
+    "does not contain it.",
     Scope.ALL,
 )
 KEY_PASSWORD = Option(

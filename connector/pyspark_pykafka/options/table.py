@@ -110,15 +110,15 @@ ENDING_TIMESTAMP = Option(
     "endingTimestamp",
     long_number(0),
     "End every partition before its first record with this timestamp (ms since 1970 UTC) or a "
-    "later one, or at the log's end when it is planned if there is no such record. Overrides "
+    "later one; if there is no such record, at the log's end when the batch is planned. Overrides "
     "`endingOffsetsByTimestamp` and `endingOffsets`.",
     Scope.READ,
 )
 ENDING_OFFSETS_BY_TIMESTAMP = Option(
     "endingOffsetsByTimestamp",
     TIMESTAMPS,
-    "End each partition before its first record with the given timestamp or a later one, or at "
-    "the log's end when it is planned if there is no such record. Overrides `endingOffsets`.",
+    "End each partition before its first record with the given timestamp or a later one; if there "
+    "is no such record, at the log's end when the batch is planned. Overrides `endingOffsets`.",
     Scope.READ,
 )
 ENDING_OFFSETS = Option(
@@ -367,14 +367,13 @@ KEY_FORMAT: Option[ValueFormat] = Option(
 VALUE_SCHEMA = Option(
     "valueSchema",
     SCHEMA_TEXT,
-    "The type of `value` with `valueFormat=json`, as DDL or JSON text: a schema given to "
-    "`.schema(...)` replaces it. With `debezium-json` the type of a row. With `avro` and "
-    "`debezium-avro` the schema that values were written with, as JSON "
-    "text. With `protobuf` the path of a file that `protoc --include_imports "
-    "--descriptor_set_out` has written, its bytes in base64, or the text of a `.proto` file. In a "
-    "write: the Avro or Protobuf schema to encode with, or the text of the JSON Schema to "
-    "register. If `json` is written, the type of a read has no effect: the schema is derived from "
-    "the column.",
+    "The type or schema of `value`. `json`: the type, as DDL or JSON text; a schema given to "
+    "`.schema(...)` replaces it. `debezium-json`: the type of a row. `avro` and `debezium-avro`: "
+    "the JSON text of the schema that values were written with. `protobuf`: the path of a file "
+    "that `protoc --include_imports --descriptor_set_out` has written, its bytes in base64, or the "
+    "text of a `.proto` file. In a write, it is the Avro or Protobuf schema to encode with, or the "
+    "text of the JSON Schema to register. When `json` is written, the type of a read has no "
+    "effect: the schema is derived from the column.",
     Scope.ALL,
 )
 KEY_SCHEMA = Option(
