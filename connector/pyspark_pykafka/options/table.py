@@ -274,7 +274,9 @@ MAX_FETCH_MEMORY = Option(
     "maxFetchMemory",
     byte_size(1 << 20, 1 << 33),
     "Maximum memory for the records that a task is reading: fetched, decompressed and as Arrow "
-    "columns. Each record batch must fit into it when decompressed.",
+    "columns. Each compressed record batch must fit into it when decompressed; a task may need that "
+    "much memory again for the columns of a single batch. A record batch that is not compressed is "
+    "limited by `kafka.receive.message.max.bytes`.",
     Scope.READ,
     default="64m",
 )
