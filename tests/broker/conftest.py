@@ -155,5 +155,5 @@ def stream(
         return streams[-1]
 
     yield make
-    for each in streams:
-        each.stop()
+    for query in streams:
+        query.stop()

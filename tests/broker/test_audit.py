@@ -153,7 +153,9 @@ def test_missing_record_is_found(
     """
     name, (report,) = audited(lambda frame, _: frame.filter(~fifth()), by_partition=True)
 
-    (finding,) = [each for each in report.by_partition if each.verdict is not Verdict.COMPLETE]
+    (finding,) = [
+        finding for finding in report.by_partition if finding.verdict is not Verdict.COMPLETE
+    ]
     tps = {str(tp): tp for tp in (TopicPartition(name, number) for number in range(2))}
     offset = find_offset(spark, finding.difference, tps[finding.scope], 0, 40)
 

@@ -245,13 +245,13 @@ def test_query_that_reads_a_topic_twice_is_not_audited(
     name = topic()
     kafka_cluster.produce(name, values(0, 3))
     source_options = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "subscribe": name}
-    again = (
+    restarted = (
         spark.readStream.format("pykafka")
         .options(**source_options, startingOffsets="earliest")
         .load()
     )
 
-    _, reports = audit(name, again.union, now=False, startingOffsets="earliest")
+    _, reports = audit(name, restarted.union, now=False, startingOffsets="earliest")
     wait_until(
         lambda: None if "may have the auditor's options" in caplog.text else "not logged",
         SECONDS,

@@ -107,7 +107,7 @@ def _installed(distributions: Iterable[str]) -> Iterator[Path]:
     for name in distributions:
         installed = distribution(name)
         names = {path.parts[0] for path in installed.files or ()} - {"..", "__pycache__"}
-        yield from (Path(str(installed.locate_file(each))) for each in sorted(names))
+        yield from (Path(str(installed.locate_file(name))) for name in sorted(names))
 
 
 def installed_everywhere(nodes: Nodes) -> Deployment:
@@ -237,7 +237,7 @@ def test_what_is_packed_is_what_the_connector_needs() -> None:
     The page packs every dependency except those that Spark itself needs on a node.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
-    needed = {re.split(r"[<>=,]", each)[0] for each in project["dependencies"]}
+    needed = {re.split(r"[<>=,]", dependency)[0] for dependency in project["dependencies"]}
     page = (ROOT / "docs" / "deploying.md").read_text()
 
     assert needed - set(SPARK_NEEDS) == set(PACKED)

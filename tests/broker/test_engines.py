@@ -454,6 +454,6 @@ def test_abandoned_read_does_not_affect_the_next(
     assert isinstance(reading, Generator)
     reading.close()
 
-    again = list(fetch(offset_range, settings(kafka_cluster.bootstrap, engine)))
+    batches = list(fetch(offset_range, settings(kafka_cluster.bootstrap, engine)))
 
-    assert pa.Table.from_batches(again)["offset"].to_pylist() == list(range(3000))
+    assert pa.Table.from_batches(batches)["offset"].to_pylist() == list(range(3000))

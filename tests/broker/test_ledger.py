@@ -273,7 +273,7 @@ def test_a_recreated_ledger_counts_as_lost(stream: Stream) -> None:
     wait_until(lambda: "it is there still" if stream.exists() else None, SECONDS)
     stream.cluster.create_topic(stream.ledger)
 
-    # The abort of a refused write leaves an entry in the ledger, which is no commit.
+    # The abort of a refused write leaves an entry in the ledger, which is not a commit.
     errors = [stream.refused(2) for _ in range(3)]
 
     assert ensure_ledger_topic.cache_info().misses == checks

@@ -207,8 +207,8 @@ def test_the_recipes(
     names, folder = prepared.names, prepared.folder
 
     assert spark.read.parquet(f"{folder}/lake/flights").count() == len(FLIGHTS)
-    again = spark.read.parquet(f"{folder}/lake/flights").drop("day")
-    names["to_database"](again, 0)
+    stored_flights = spark.read.parquet(f"{folder}/lake/flights").drop("day")
+    names["to_database"](stored_flights, 0)
     assert spark.read.format("jdbc").options(**names["database"]).load().count() == len(FLIGHTS)
     assert names["named"].columns[-1] == "name"
     assert names["airlines"].collect()[0].name == "American"

@@ -346,7 +346,7 @@ def test_dead_letters_are_listed_and_replayed_once(
     table = command("list").splitlines()
     dry = command("replay")
     sent = command("replay", "--execute")
-    again = command("replay", "--execute")
+    second_output = command("replay", "--execute")
 
     assert sorted(letter["value"] for letter in letters) == ["0003", "0014"]
     assert [letter["headers"] for letter in letters] == [[["own", "x"]]] * 2
@@ -354,7 +354,7 @@ def test_dead_letters_are_listed_and_replayed_once(
         " ".join(table).replace("builtins.", "").split()
     )
     assert "nothing was sent" in dry
-    assert (sent.splitlines()[-1], again.splitlines()[-1]) == ("Sent: 2", "Sent: 0")
+    assert (sent.splitlines()[-1], second_output.splitlines()[-1]) == ("Sent: 2", "Sent: 0")
     assert command("list", "--json") == "[]\n"
     assert len(json.loads(command("list", "--json", "--all"))) == 2
     records = kafka_cluster.consume(job.options["subscribe"])

@@ -221,10 +221,10 @@ def test_owner_can_claim_again(location: StoreLocation) -> None:
     owner = store.claim(ME, [location.topic]).owner
     store.write({location.tp(0): Record(3, owner)})
 
-    again = store.claim(owner, [location.topic])
-    store.write({location.tp(0): Record(4, again.owner)})
+    second_claim = store.claim(owner, [location.topic])
+    store.write({location.tp(0): Record(4, second_claim.owner)})
 
-    assert again.owner.epoch > owner.epoch
+    assert second_claim.owner.epoch > owner.epoch
     assert store.read()[location.tp(0)].offset == 4
 
 
@@ -239,8 +239,8 @@ def test_records_are_deleted(location: StoreLocation) -> None:
 
     location.store().delete_records()
 
-    again = location.store().claim(OTHER, [location.topic])
-    assert again.records == {}
+    other_claim = location.store().claim(OTHER, [location.topic])
+    assert other_claim.records == {}
 
 
 def test_records_in_use_are_not_deleted(location: StoreLocation) -> None:

@@ -164,13 +164,13 @@ def test_messages_are_written(
     """
     # Numbers without a symbol have a name that cannot be written.
     frame = orders(**typed(tmp_path)).where("value.state IS NULL OR value.state LIKE 'S%'")
-    again = topic()
-    sink = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "topic": again}
+    copy = topic()
+    sink = {"kafka.bootstrap.servers": kafka_cluster.bootstrap, "topic": copy}
 
     rows = frame.selectExpr("CAST(offset AS STRING) AS key", "value")
     rows.write.format("pykafka").mode("append").options(**typed(tmp_path), **sink).save()
 
-    copied = spark.read.format("pykafka").option("subscribe", again)
+    copied = spark.read.format("pykafka").option("subscribe", copy)
     copied = copied.option("kafka.bootstrap.servers", kafka_cluster.bootstrap)
     copied_rows = copied.options(**typed(tmp_path, keyFormat="text")).load().select("key", "value")
     assert sorted(map(str, copied_rows.collect())) == sorted(map(str, rows.collect()))

@@ -109,7 +109,7 @@ def test_topics_whose_views_would_have_one_name_are_refused(
     else are named in one error, and no view is made. With case-sensitive names each has its view.
     """
     first, second = (unique_name("Mounted") for _ in range(2))
-    clashing = [name for each in (first, second) for name in (each, each.lower())]
+    clashing = [name for topic_name in (first, second) for name in (topic_name, topic_name.lower())]
     for name in clashing:
         kafka_cluster.create_topic(name)
     options = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}

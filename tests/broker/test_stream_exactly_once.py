@@ -294,7 +294,7 @@ class Sink:
         """
         self.commit(batch, self.write_all(batch, *rows))
 
-    def again(self) -> Sink:
+    def restarted(self) -> Sink:
         """
         Return the next execution of the query's batch, by another process.
         """
@@ -360,11 +360,11 @@ def test_committed_tasks_are_not_repeated(sink: Sink, monkeypatch: pytest.Monkey
     sink.run(0, 5, 5)
     for died_after in (1, 1):
         die_after(monkeypatch, died_after)
-        sink = sink.again()
+        sink = sink.restarted()
         with pytest.raises(DiedError):
             sink.run(1, 3, 4, 5)
-    sink.again().run(1, 3, 4, 5)
-    sink.again().run(2, 1)
+    sink.restarted().run(1, 3, 4, 5)
+    sink.restarted().run(2, 1)
 
     assert rows_of(sink) == sorted(expected(0, 5, 5) + expected(1, 3, 4, 5) + expected(2, 1))
     assert open_ids(sink.cluster, sink.topic) == []
@@ -375,23 +375,23 @@ def test_empty_tasks_and_batches(sink: Sink) -> None:
     A task without rows has no transaction; a batch without rows has nothing to commit.
     """
     sink.run(0, 0, 0)
-    sink.again().run(1, 0, 4, 0)
-    sink.again().run(2, 0)
-    sink.again().run(3, 2)
+    sink.restarted().run(1, 0, 4, 0)
+    sink.restarted().run(2, 0)
+    sink.restarted().run(3, 2)
 
     assert rows_of(sink) == sorted(expected(1, 0, 4, 0) + expected(3, 2))
 
 
 @pytest.mark.parametrize("give_up", [False, True], ids=["released", "completed"])
 @pytest.mark.parametrize(
-    ("again", "reason"),
+    ("replayed_rows", "reason"),
     [((3, 4, 5, 6), "it had 3 tasks then"), ((3, 9), "it had 3"), ((4, 4, 5), "wrote 3 rows then")],
     ids=["more tasks", "fewer tasks", "other rows"],
 )
 def test_a_different_replay_is_refused(
     sink: Sink,
     monkeypatch: pytest.MonkeyPatch,
-    again: tuple[int, ...],
+    replayed_rows: tuple[int, ...],
     reason: str,
     *,
     give_up: bool,
@@ -405,8 +405,8 @@ def test_a_different_replay_is_refused(
     with pytest.raises(DiedError):
         sink.run(7, 3, 4, 5)
     time_passes(sink)
-    other = sink.again()
-    messages = other.write_all(7, *again)
+    other = sink.restarted()
+    messages = other.write_all(7, *replayed_rows)
     with pytest.raises(
         ExactlyOnceError, match=f"{reason}.*Visible are 3 rows, those of 1 of 3 tasks"
     ):
@@ -420,9 +420,9 @@ def test_a_different_replay_is_refused(
         assert "complete: 3 rows" in transactions("describe", sink)
     else:
         assert transactions("release", sink, "--execute").startswith("released")
-    sink.again().run(7, *again)
-    sink.again().run(8, 1)
-    rewritten = () if give_up else again
+    sink.restarted().run(7, *replayed_rows)
+    sink.restarted().run(8, 1)
+    rewritten = () if give_up else replayed_rows
     assert rows_of(sink) == sorted(expected(7, 3) + expected(7, *rewritten) + expected(8, 1))
 
 
@@ -435,11 +435,11 @@ def test_a_replay_without_rows_is_refused(sink: Sink, monkeypatch: pytest.Monkey
         sink.run(7, 3, 4, 5)
     time_passes(sink)
     with pytest.raises(ExactlyOnceError, match="its task 0 wrote 3 rows then, and 0 now"):
-        sink.again().run(7, 0, 0, 0)
+        sink.restarted().run(7, 0, 0, 0)
     assert rows_of(sink) == expected(7, 3)
 
-    sink.again().run(7, 3, 4, 5)
-    sink.again().run(7, 0, 0, 0)
+    sink.restarted().run(7, 3, 4, 5)
+    sink.restarted().run(7, 0, 0, 0)
     assert rows_of(sink) == expected(7, 3, 4, 5)
     assert open_ids(sink.cluster, sink.topic) == []
 
@@ -449,7 +449,7 @@ def test_a_late_intent(sink: Sink) -> None:
     A process of a dead driver still commits a task while the next driver writes: no row is lost or
     repeated.
     """
-    mine, other = sink.write_all(0, 2, 3), sink.again()
+    mine, other = sink.write_all(0, 2, 3), sink.restarted()
     theirs = [other.write(0, 0, 2, attempt=1)]
     committable = CommittableBatch(
         sink.topic, QUERY, 0, mine[0].write, 2, tuple(committables_of(mine))
@@ -483,9 +483,11 @@ def test_a_resumed_driver_aborts_nothing_of_its_successor(
     """
     messages = sink.write_all(0, *rows)
     for batch in (0, 1):
-        again = sink.again()
-        again.commit(batch, [again.write(batch, task, 2 + task, attempt=1) for task in (0, 1)])
-    present = sink.again()
+        successor = sink.restarted()
+        successor.commit(
+            batch, [successor.write(batch, task, 2 + task, attempt=1) for task in (0, 1)]
+        )
+    present = sink.restarted()
     open_still = [present.write(2, task, 1, attempt=2) for task in (0, 1)]
 
     with pytest.raises((ExactlyOnceError, FencedError)):
@@ -502,8 +504,8 @@ def test_a_resumed_driver_without_rows(sink: Sink) -> None:
     exists.
     """
     messages = sink.write_all(0, 0, 0)
-    sink.again().run(0, 0, 0)
-    present = sink.again()
+    sink.restarted().run(0, 0, 0)
+    present = sink.restarted()
     open_still = present.write_all(1, 2, 3)
 
     with pytest.raises(ConcurrentWriteError, match="task 0 of batch 1"):
@@ -524,7 +526,7 @@ def test_a_batch_write_whose_prefix_looks_like_a_query(sink: Sink) -> None:
     options = settings(sink.cluster, sink.topic)
     opened = write_prepared([row], options.kafka, sink.topic, task_id(other, 0, 0)).prepared
     assert opened is not None
-    sink.again().run(1, 3)
+    sink.restarted().run(1, 3)
 
     with transaction_client(options.kafka) as transactions:
         transactions.end(opened, commit=True)
@@ -539,7 +541,7 @@ def test_a_foreign_query_does_not_block_the_owner(sink: Sink) -> None:
     sink.run(0, 2)
     stranger = Sink(sink.cluster, sink.topic, OTHER)
     theirs = stranger.write_all(0, 1)
-    sink.again().run(1, 3)
+    sink.restarted().run(1, 3)
     with pytest.raises(ExactlyOnceError, match=f"belongs to the query {QUERY}"):
         stranger.commit(0, theirs)
 
@@ -552,7 +554,7 @@ def test_another_query_with_the_prefix_is_refused(sink: Sink) -> None:
     the prefix.
     """
     sink.run(0, 2)
-    replay = sink.again()
+    replay = sink.restarted()
     messages = replay.write_all(1, 3)
     stranger = Sink(sink.cluster, sink.topic, OTHER)
     theirs = stranger.write_all(0, 1)
@@ -595,9 +597,9 @@ def test_an_attempt_of_a_retried_stage(sink: Sink) -> None:
     assert open_ids(sink.cluster, sink.topic) == []
 
 
-@pytest.mark.parametrize("again", [(4, 4, 4), (12,), (0, 0)], ids=["rows", "tasks", "none"])
+@pytest.mark.parametrize("replayed_rows", [(4, 4, 4), (12,), (0, 0)], ids=["rows", "tasks", "none"])
 def test_a_decided_commit_is_completed(
-    sink: Sink, monkeypatch: pytest.MonkeyPatch, again: tuple[int, ...]
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, replayed_rows: tuple[int, ...]
 ) -> None:
     """
     The open transactions of a binding intent are committed by the next run, however it divides its
@@ -606,10 +608,10 @@ def test_a_decided_commit_is_completed(
     sink.run(0, 2)
     die_after(monkeypatch, 1)
     with pytest.raises(DiedError):
-        sink.again().run(1, 3, 4, 5)
+        sink.restarted().run(1, 3, 4, 5)
     assert rows_of(sink) == sorted(expected(0, 2) + expected(1, 3))
-    sink.again().run(1, *again)
-    sink.again().run(2, 1)
+    sink.restarted().run(1, *replayed_rows)
+    sink.restarted().run(2, 1)
 
     assert rows_of(sink) == sorted(expected(0, 2) + expected(1, 3, 4, 5) + expected(2, 1))
     assert open_ids(sink.cluster, sink.topic) == []
@@ -626,7 +628,7 @@ def test_a_decided_commit_is_not_aborted(sink: Sink, monkeypatch: pytest.MonkeyP
         sink.commit(0, messages)
     sink.delivery.abort(messages, len(messages))
     assert len(open_ids(sink.cluster, sink.topic)) == 2
-    sink.again().run(0, 12)
+    sink.restarted().run(0, 12)
 
     assert rows_of(sink) == expected(0, 3, 4, 5)
 
@@ -644,14 +646,14 @@ def test_the_command_spares_a_partly_committed_batch(
     with pytest.raises(DiedError):
         sink.commit(1, messages)
     open_after = open_ids(sink.cluster, sink.topic)
-    sink.again().write(1, 7, 1)
+    sink.restarted().write(1, 7, 1)
     arguments = ["transactions", "abort", "--bootstrap-server", sink.cluster.bootstrap]
     assert main([*arguments, "--prefix", sink.topic, "--execute"]) == 0
 
     assert open_ids(sink.cluster, sink.topic) == open_after
     printed = capsys.readouterr().out
     assert all(f"left open {name}" in printed for name in open_after)
-    sink.again().run(1, 12)
+    sink.restarted().run(1, 12)
     assert rows_of(sink) == sorted(expected(0, 2) + expected(1, 3, 4, 5))
 
 
@@ -663,7 +665,7 @@ def test_a_commit_after_the_abort_is_refused(sink: Sink) -> None:
     sink.delivery.abort(messages, len(messages))
     with pytest.raises((ConcurrentWriteError, FencedError)):
         sink.commit(0, messages)
-    sink.again().run(0, 7)
+    sink.restarted().run(0, 7)
 
     assert rows_of(sink) == expected(0, 7)
 
@@ -679,7 +681,7 @@ def test_equal_counts_of_different_rows_are_refused(
     with pytest.raises(DiedError):
         sink.run(7, 3, 4)
     time_passes(sink)
-    other = sink.again()
+    other = sink.restarted()
     messages = [other.write(7, 0, 3, value="another"), other.write(7, 1, 4)]
     with pytest.raises(
         ExactlyOnceError, match="its task 0 wrote different rows then, although the same number"
@@ -696,7 +698,7 @@ def test_the_ledger_stays_small(sink: Sink) -> None:
     """
     for batch in range(5):
         sink.run(batch, 2, 2)
-        sink = sink.again()
+        sink = sink.restarted()
     compacted: dict[bytes | None, bytes | None] = {}
     for record in sink.cluster.consume(ledger_topic(sink.topic), COMMITTED):
         compacted[record.key] = record.value
@@ -712,7 +714,7 @@ def test_at_most_one_of_two_concurrent_writes_commits(sink: Sink) -> None:
     Two processes that write the same batch alternately are both rejected, and the next run leaves
     each row visible once.
     """
-    other = sink.again()
+    other = sink.restarted()
     mine = [sink.write(0, 0, 2)]
     theirs = [other.write(0, 0, 2, attempt=1)]
     mine.append(sink.write(0, 1, 3))
@@ -723,7 +725,7 @@ def test_at_most_one_of_two_concurrent_writes_commits(sink: Sink) -> None:
         other.commit(0, theirs)
     assert rows_of(sink) == []
 
-    sink.again().run(0, 2, 3)
+    sink.restarted().run(0, 2, 3)
     assert rows_of(sink) == expected(0, 2, 3)
 
 
@@ -733,10 +735,10 @@ def test_a_superseded_driver_changes_nothing(sink: Sink) -> None:
     transactions.
     """
     messages = sink.write_all(0, 2, 3)
-    sink.again().run(0, 2, 3)
+    sink.restarted().run(0, 2, 3)
     with pytest.raises((ExactlyOnceError, FencedError)):
         sink.commit(0, messages)
-    sink.again().run(1, 1)
+    sink.restarted().run(1, 1)
 
     assert rows_of(sink) == sorted(expected(0, 2, 3) + expected(1, 1))
 
@@ -748,7 +750,7 @@ def test_a_foreign_record_in_the_ledger(sink: Sink) -> None:
     sink.run(0, 1)
     sink.cluster.produce(f"{sink.topic}-ledger", [Record(b"hello", b"task-0")])
     with pytest.raises(ExactlyOnceError, match=r"-ledger-0 at offset \d+ is not an entry"):
-        sink.again().run(1, 1)
+        sink.restarted().run(1, 1)
 
     assert rows_of(sink) == expected(0, 1)
 

@@ -185,7 +185,7 @@ def test_peek_counts_records_and_not_offsets(
     run: Run, topic: TopicFactory, kafka_cluster: KafkaCluster
 ) -> None:
     """
-    Markers of transactions have offsets but are no records; --last shows all of its records.
+    Transaction markers have offsets but are not records; --last shows all records of the topic.
     """
     name = topic()
     producer = Producer(

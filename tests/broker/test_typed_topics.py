@@ -271,8 +271,8 @@ def test_dead_letters(
     assert "value.id must be BIGINT, but is a string" in listed[0]["why"]["error.message"]
     replayed = dead_letters.command("replay", capsys, "--execute")
     assert replayed == {"recordsByTopic": {orders.options["subscribe"]: 4}, "executed": True}
-    again = dead_letters.cluster.consume(orders.options["subscribe"])[len(MIXED) :]
-    assert [record.value for record in again] == [b'{"id": "two"}', b"{"] * 2
+    replayed = dead_letters.cluster.consume(orders.options["subscribe"])[len(MIXED) :]
+    assert [record.value for record in replayed] == [b'{"id": "two"}', b"{"] * 2
 
 
 @pytest.mark.parametrize("engine", ENGINES)

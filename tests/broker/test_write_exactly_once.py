@@ -195,9 +195,9 @@ def test_an_attempt_of_a_retried_stage(kafka_cluster: KafkaCluster, name: str) -
     }
     delivery = ExactlyOnceBatch(parse_sink(options, streaming=False))
     row = pa.RecordBatch.from_pydict({"value": [b"1"]})
-    first, again = (delivery.write([row], SinkTask(0, 0, "", -1, attempt)) for attempt in (7, 8))
+    first, second = (delivery.write([row], SinkTask(0, 0, "", -1, attempt)) for attempt in (7, 8))
     assert first.committable is not None
-    assert again.committable is not None
+    assert second.committable is not None
     delivery.commit([first], 1, -1)
 
     assert seen(kafka_cluster, name) == [1]

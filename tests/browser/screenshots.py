@@ -100,7 +100,7 @@ def page_data(seconds: float, now: float) -> PageData:
         id="flights",
         name="flights-to-lake",
         state="running",
-        partitions=tuple(_partition("flights", *each) for each in enumerate(lags)),
+        partitions=tuple(_partition("flights", *numbered_lag) for numbered_lag in enumerate(lags)),
         batch=4711,
         batch_seconds=1.5,
         rows_per_second=5_200.0,

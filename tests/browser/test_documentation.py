@@ -76,7 +76,9 @@ def test_nothing_is_loaded_from_outside(browser: Browser, url: str, page: str) -
     addresses = requested(browser)
     assert addresses[0] == url + page
     assert len(addresses) > 3
-    assert [each for each in addresses if not each.startswith((url, "data:", "blob:"))] == []
+    assert [
+        address for address in addresses if not address.startswith((url, "data:", "blob:"))
+    ] == []
     assert browser.problems() == []
 
 
@@ -111,7 +113,9 @@ def test_the_search_finds_a_page(browser: Browser, url: str) -> None:
     browser.wait_for("document.querySelectorAll('mark').length > 0")
     marked = browser.run("document.querySelector('mark').textContent.toLowerCase()")
     assert marked in {"isolate", "poison", "isolate_poison"}
-    assert [each for each in requested(browser) if not each.startswith((url, "data:"))] == []
+    assert [
+        address for address in requested(browser) if not address.startswith((url, "data:"))
+    ] == []
     assert browser.problems() == []
 
 

@@ -214,8 +214,8 @@ with ThreadPoolExecutor(max(len(arguments["queries"]), 1)) as pool:
     for query in arguments["queries"]:
         run(query)
     while waiting:
-        for each in wait(waiting, return_when=FIRST_COMPLETED).done:
-            query, result = waiting.pop(each), each.result()
+        for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+            query, result = waiting.pop(future), future.result()
             if result is None:
                 run(query)
             else:

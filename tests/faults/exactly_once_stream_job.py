@@ -150,8 +150,10 @@ def hit(fault: dict[str, Any]) -> None:
     Trigger a task's fault.
     """
     if fault["point"] == "slow":
-        again = Path(f"{fault['flag']}-again")
-        wait_until(lambda: None if again.exists() else "no second attempt", SLOW_SECONDS)
+        second_attempt_flag = Path(f"{fault['flag']}-again")
+        wait_until(
+            lambda: None if second_attempt_flag.exists() else "no second attempt", SLOW_SECONDS
+        )
     elif fault["point"] == "paused":
         os.kill(os.getpid(), signal.SIGSTOP)
     else:

@@ -195,7 +195,11 @@ class ShapedStream:
             return f"{self.shape}: {passed}, {hold.held_commits} are held"
         with self.cluster.transactions() as transactions:
             descriptions = transactions.describe_reachable(hold.passed).values()
-        undecided = [each.transactional_id for each in descriptions if each.state not in DECIDED]
+        undecided = [
+            transaction.transactional_id
+            for transaction in descriptions
+            if transaction.state not in DECIDED
+        ]
         return f"{self.shape}: undecided are {undecided}" if undecided else None
 
     def problem(self) -> str | None:

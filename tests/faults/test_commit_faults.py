@@ -69,7 +69,7 @@ def write(
     row = pa.RecordBatch.from_pydict({"value": pa.array([b"x"], pa.binary())})
     names = (task_id(prefix or topic, task, 0) for task in range(count))
     written = [write_prepared([row], kafka, topic, name).prepared for name in names]
-    return [each for each in written if each is not None]
+    return [transaction for transaction in written if transaction is not None]
 
 
 def seen(three: ProxiedCluster, topic: str) -> int:

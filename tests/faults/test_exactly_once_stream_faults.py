@@ -154,7 +154,7 @@ class History:
         """
         return self.folder / f"flag-{self.runs}-{number}"
 
-    def again(self, number: int) -> bool:
+    def had_second_attempt(self, number: int) -> bool:
         """
         Return whether a second attempt was made in the batch of one of the last run's faults.
         """
@@ -445,7 +445,7 @@ def test_paused_workers_resume(cluster: KafkaCluster, tmp_path: Path, seed: int)
     finally:
         kill_job(job)
 
-    assert all(history.again(number) for number in range(BATCHES))
+    assert all(history.had_second_attempt(number) for number in range(BATCHES))
     verify(history, watcher)
 
 
@@ -517,7 +517,7 @@ def test_speculative_and_retried_tasks(
     assert history.run(*each_batch(point, seed)) == 0, history.log()
 
     # An attempt that is slow by itself may lose before the fault.
-    twice = [number for number in range(BATCHES) if history.again(number)]
+    twice = [number for number in range(BATCHES) if history.had_second_attempt(number)]
     assert len([number for number in twice if history.flag(number).exists()]) >= 5
     history.await_ended()
     verify(history, watcher)

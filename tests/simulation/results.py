@@ -134,12 +134,12 @@ def record_run(path: Path, run: Run) -> None:
         file.seek(0)
         runs = add_run(_parse(file.read()), run)
         file.truncate(0)
-        file.write(json.dumps([_document(each) for each in runs], indent=1) + "\n")
+        file.write(json.dumps([_document(run) for run in runs], indent=1) + "\n")
 
 
 def _parse(text: str) -> list[Run]:
     documents = json.loads(text) if text else []
-    return [Run(**{**each, "failed": tuple(each["failed"])}) for each in documents]
+    return [Run(**{**document, "failed": tuple(document["failed"])}) for document in documents]
 
 
 def _document(run: Run) -> dict[str, Any]:

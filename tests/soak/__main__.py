@@ -157,7 +157,7 @@ class Soak:
             "end": time.time(),
             "environment": environment(),
             "impossible_faults": [] if self.rig.disk else ["disk full"],
-            "rounds": [each.to_json() for each in self.rounds],
+            "rounds": [round_result.to_json() for round_result in self.rounds],
             "broken": self.broken,
             "footprints": self.footprints,
             "query_starts": self.starts,

@@ -46,17 +46,19 @@ def _save(figure: Figure, path: Path) -> Path:
 
 def _timeline(runs: Sequence[dict[str, Any]]) -> Figure:
     figure = Figure(figsize=(11, 8), layout="constrained")
-    kinds = sorted({fault["kind"] for _, each in _rounds(runs) for fault in each["faults"]})
+    kinds = sorted(
+        {fault["kind"] for _, round_document in _rounds(runs) for fault in round_document["faults"]}
+    )
     ratios = [2, 2, max(1.0, len(kinds) / 5)]
     throughput, lag, faults = figure.subplots(3, 1, sharex=True, height_ratios=ratios)
-    for start, each in _rounds(runs):
-        samples = each["samples"]
+    for start, round_document in _rounds(runs):
+        samples = round_document["samples"]
         for axes, value in ((throughput, _rates), (lag, _lags)):
             times, values = value(samples, start)
             axes.plot(times, values, color=_BLUE, linewidth=0.8)
         for axes in (throughput, lag, faults):
-            axes.axvline((each["start"] - start) / _MINUTE, color=_GREY, linewidth=0.6)
-        for fault in each["faults"]:
+            axes.axvline((round_document["start"] - start) / _MINUTE, color=_GREY, linewidth=0.6)
+        for fault in round_document["faults"]:
             _draw_fault(faults, kinds.index(fault["kind"]), fault, start)
     throughput.set_ylabel("records processed / s")
     lag.set_ylabel("lag, records")
@@ -73,8 +75,8 @@ def _rounds(runs: Sequence[dict[str, Any]]) -> Iterator[tuple[float, dict[str, A
     """
     earlier_seconds = 0.0
     for run in runs:
-        for each in run["rounds"]:
-            yield run["start"] - earlier_seconds, each
+        for round_document in run["rounds"]:
+            yield run["start"] - earlier_seconds, round_document
         earlier_seconds += run["end"] - run["start"]
 
 
@@ -85,7 +87,9 @@ def _rates(samples: Sequence[dict[str, Any]], start: float) -> tuple[list[float]
 
 
 def _lags(samples: Sequence[dict[str, Any]], start: float) -> tuple[list[float], list[float]]:
-    return [(each["at"] - start) / _MINUTE for each in samples], [each["lag"] for each in samples]
+    return [(sample["at"] - start) / _MINUTE for sample in samples], [
+        sample["lag"] for sample in samples
+    ]
 
 
 def _draw_fault(axes: Axes, row: int, fault: dict[str, Any], start: float) -> None:

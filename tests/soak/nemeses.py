@@ -275,7 +275,9 @@ def paused_executor(scene: Scene, random: Random) -> Iterator[str]:
     ]
     processes = [random.choice(executors)] if executors else []
     with suppress(psutil.NoSuchProcess):
-        processes += [child for each in processes[:1] for child in each.children(recursive=True)]
+        processes += [
+            child for process in processes[:1] for child in process.children(recursive=True)
+        ]
     _signal_all(processes, signal.SIGSTOP)
     yield "an executor and its Python workers"
     _signal_all(processes, signal.SIGCONT)
@@ -441,7 +443,7 @@ def _reassign(rig: Rig, topic: str, partition: int, nodes: Sequence[int]) -> Non
         response = connection.request(request, deadline)
     finally:
         connection.close()
-    codes = [each.error_code for topic in response.responses for each in topic.partitions]
+    codes = [result.error_code for topic in response.responses for result in topic.partitions]
     if codes != [0]:
         msg = f"moving {topic}-{partition} to {list(nodes)}: error codes {codes}"
         raise ServerError(msg)

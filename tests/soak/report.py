@@ -146,7 +146,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 
 def _rounds(soak: Sequence[SoakRun]) -> list[dict[str, Any]]:
-    return [each for run in soak for each in run["rounds"]]
+    return [round_document for run in soak for round_document in run["rounds"]]
 
 
 def _soak_rows(soak: Sequence[SoakRun]) -> Iterator[tuple[str, object]]:
@@ -160,14 +160,17 @@ def _soak_rows(soak: Sequence[SoakRun]) -> Iterator[tuple[str, object]]:
     yield "Rounds", f"{len(rounds)} complete, {broken} incomplete"
     if len(rounds) < FULL_ROUNDS:
         yield "", f"**This is less than a full soak**, which has {FULL_ROUNDS} rounds"
-    loads = [each["load"] for each in rounds if "load" in each]
+    loads = [round_document["load"] for round_document in rounds if "load" in round_document]
     if loads:
         yield "Load", f"averages from {min(loads):.0f} to {max(loads):.0f}, including other work"
-    yield "Written", f"{sum(each['written'] for each in rounds):,} acknowledged records"
-    workloads = [w for each in rounds for w in each["workloads"]]
+    yield (
+        "Written",
+        f"{sum(round_document['written'] for round_document in rounds):,} acknowledged records",
+    )
+    workloads = [w for round_document in rounds for w in round_document["workloads"]]
     yield "Checked", f"{sum(w['records'] for w in workloads):,} records, once for each workload"
-    yield "Micro-batches", f"{sum(each['batches'] for each in rounds):,}"
-    yield "Faults", sum(len(each["faults"]) for each in rounds)
+    yield "Micro-batches", f"{sum(round_document['batches'] for round_document in rounds):,}"
+    yield "Faults", sum(len(round_document["faults"]) for round_document in rounds)
     outcomes = Counter(w["outcome"] for w in workloads)
     yield "Verdicts", ", ".join(f"{outcomes[name]} {name}" for name in (CLEAN, ANOMALY, VOID))
 
@@ -195,8 +198,8 @@ def _machine(run: SoakRun) -> str:
 
 def _by_workload(soak: Sequence[SoakRun]) -> dict[str, list[dict[str, Any]]]:
     results: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
-    for each in _rounds(soak):
-        for workload in each["workloads"]:
+    for round_document in _rounds(soak):
+        for workload in round_document["workloads"]:
             results[workload["workload"]].append(workload)
     return dict(results)
 
@@ -213,15 +216,15 @@ def _workload_rows(soak: Sequence[SoakRun]) -> Iterator[tuple[object, ...]]:
 def _anomalies(run: SoakRun) -> Iterator[str]:
     for note in run.get("notes", ()):
         yield f"{note}\n"
-    for each in run["rounds"]:
-        number = f"Seed {run['seed']}, round {each['number']}"
-        for workload in each["workloads"]:
+    for round_document in run["rounds"]:
+        number = f"Seed {run['seed']}, round {round_document['number']}"
+        for workload in round_document["workloads"]:
             for kind, texts in workload["anomalies"].items():
                 where = f"{number}, `{workload['workload']}` ({workload['shape']})"
                 yield f"- {where}: **{kind}**: {_inline(texts[0])}\n"
-        for kind, texts in each["brokers"].items():
+        for kind, texts in round_document["brokers"].items():
             yield f"- {number}, the brokers: **{kind}**: {_inline(texts[0])}\n"
-        for text in each["trouble"]:
+        for text in round_document["trouble"]:
             yield f"- {number}, the soak itself: {_inline(text)}\n"
     for text in run["broken"]:
         yield f"- Seed {run['seed']}, the soak itself: {_inline(text)}\n"
@@ -238,7 +241,9 @@ def _shape_rows(soak: Sequence[SoakRun]) -> Iterator[tuple[str, str]]:
 
 
 def _fault_rows(soak: Sequence[SoakRun]) -> Iterator[tuple[str, int]]:
-    kinds = Counter(fault["kind"] for each in _rounds(soak) for fault in each["faults"])
+    kinds = Counter(
+        fault["kind"] for round_document in _rounds(soak) for fault in round_document["faults"]
+    )
     yield from sorted(kinds.items())
 
 
@@ -279,11 +284,11 @@ def _simulation(runs: Sequence[Run]) -> Iterator[str]:
         yield "No results of `make simulate` are recorded yet. [What it is](simulation.md).\n"
         return
     summaries = summarize(runs)
-    names = list(dict.fromkeys(name for each in summaries for name in each.commits))
+    names = list(dict.fromkeys(name for summary in summaries for name in summary.commits))
     commits = f"commit{'s' if len(names) > 1 else ''} {', '.join(names)}"
     yield f"Histories that [the simulation](simulation.md) checked, at {commits}.\n"
     head = ("Workload", "Histories", "Seeds", "Records", "Faults", "Failed")
-    yield _table(head, (_simulation_row(each) for each in summaries))
+    yield _table(head, (_simulation_row(summary) for summary in summaries))
 
 
 def _simulation_row(summary: Summary) -> tuple[object, ...]:

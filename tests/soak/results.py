@@ -22,9 +22,13 @@ def totals(document: dict[str, Any]) -> str:
     """
     Return the totals of a run in one line.
     """
-    workloads = [workload for each in document["rounds"] for workload in each["workloads"]]
+    workloads = [
+        workload
+        for round_document in document["rounds"]
+        for workload in round_document["workloads"]
+    ]
     outcomes = Counter(workload["outcome"] for workload in workloads)
-    faults = sum(len(each["faults"]) for each in document["rounds"])
+    faults = sum(len(round_document["faults"]) for round_document in document["rounds"])
     records = sum(workload["records"] for workload in workloads)
     leaks = check_footprint(document["footprints"], document["query_starts"])
     return (

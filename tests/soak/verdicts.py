@@ -82,7 +82,7 @@ def check_output(
     Unless the write was ``exactly_once``, duplicates are allowed, but each must be explained.
     """
     verdict = Verdict()
-    read_rows = [each.row for each in rows]
+    read_rows = [output_row.row for output_row in rows]
     batches: Sequence[Sequence[ReadRow]] = (
         [[row] for row in read_rows] if is_ordered else [read_rows]
     )
@@ -101,13 +101,15 @@ def unexplained(rows: Iterable[OutputRow]) -> list[tuple[str, int, int]]:
     the same micro-batch.
     """
     copies: defaultdict[tuple[str, int, int], list[OutputRow]] = defaultdict(list)
-    for each in rows:
-        copies[each.row.topic, each.row.partition, each.row.offset].append(each)
+    for output_row in rows:
+        copies[output_row.row.topic, output_row.row.partition, output_row.row.offset].append(
+            output_row
+        )
     return [
         position
         for position, rows_there in copies.items()
-        if len({each.attempt for each in rows_there}) < len(rows_there)
-        or len({each.batch for each in rows_there}) > 1
+        if len({output_row.attempt for output_row in rows_there}) < len(rows_there)
+        or len({output_row.batch for output_row in rows_there}) > 1
     ]
 
 

@@ -298,7 +298,9 @@ class GroupStore(Store):
 
     def read(self) -> dict[int, int]:
         committed = self._consumer.committed(self._positions, timeout=_REQUEST_SECONDS)
-        return {each.partition: each.offset for each in committed if each.offset >= 0}
+        return {
+            position.partition: position.offset for position in committed if position.offset >= 0
+        }
 
     def close(self) -> None:
         self._consumer.close()

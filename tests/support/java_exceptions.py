@@ -61,7 +61,9 @@ class RaisedByJavaError(Exception):
 
     def __init__(self, java: JavaException) -> None:
         self.java_exception = java
-        text = "\nCaused by: ".join(f"{each.kind}: {each.message}" for each in java.chain())
+        text = "\nCaused by: ".join(
+            f"{exception.kind}: {exception.message}" for exception in java.chain()
+        )
         super().__init__(f"An error occurred while calling o1.save.\n: {text}")
 
 

@@ -265,8 +265,8 @@ class _Responses:
             tps += [(topic, body.number("i")) for _ in range(body.number("i"))]
         code = self._error(node, ADD, name) or self._state.join(name, identity, tps)
         head = struct.pack(">ii", 0, len(tps))
-        each = (_string(topic) + struct.pack(">iih", 1, number, code) for topic, number in tps)
-        return head + b"".join(each)
+        results = (_string(topic) + struct.pack(">iih", 1, number, code) for topic, number in tps)
+        return head + b"".join(results)
 
     def _end(self, node: int, body: _Body) -> bytes:
         name, identity = body.text(), (body.number("q"), body.number("h"))

@@ -94,7 +94,7 @@ def _finite(text: str) -> float:
 
 
 def _no_constant(text: str) -> NoReturn:
-    msg = f"{text} is no JSON"
+    msg = f"{text} is not valid JSON"
     raise ValueError(msg)
 
 

@@ -55,5 +55,5 @@ class GroupBackend(Protocol):
 
     def delete(self, group: str) -> None:
         """
-        Delete a group without members, and its offsets; a group that does not exist is no error.
+        Delete a group without members, and its offsets; a missing group is not an error.
         """

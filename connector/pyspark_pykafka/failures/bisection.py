@@ -40,7 +40,7 @@ class RecordSet:
     offsets: tuple[tuple[TopicPartition, Sequence[int]], ...]
 
     def __len__(self) -> int:
-        return sum(len(each) for _, each in self.offsets)
+        return sum(len(offsets) for _, offsets in self.offsets)
 
     def halve(self) -> tuple[RecordSet, RecordSet]:
         """
@@ -72,7 +72,7 @@ class RecordSet:
 def _non_empty(
     offsets: list[tuple[TopicPartition, Sequence[int]]],
 ) -> tuple[tuple[TopicPartition, Sequence[int]], ...]:
-    return tuple(each for each in offsets if len(each[1]) > 0)
+    return tuple(entry for entry in offsets if len(entry[1]) > 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -158,7 +158,7 @@ def _record_set(frame: DataFrame, partitions: Sequence[Row]) -> RecordSet:
     for tp in gaps:
         distinct = frame.filter(_in_partition(tp)).select("offset").distinct().sort("offset")
         offsets[tp] = distinct.toArrow()["offset"].to_numpy()
-    return RecordSet(tuple(sorted(offsets.items(), key=lambda each: each[0])))
+    return RecordSet(tuple(sorted(offsets.items(), key=lambda entry: entry[0])))
 
 
 def _condition(part: RecordSet, all_offsets: dict[TopicPartition, Sequence[int]]) -> Column:

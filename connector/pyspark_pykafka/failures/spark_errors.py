@@ -45,7 +45,7 @@ _WRAPPING_EXCEPTION = re.compile(
     r"(?:org\.apache\.spark|py4j)\.[\w.$]+|java\.util\.concurrent\.ExecutionException"
 )
 
-# Exceptions in Java and Python form no cycles; a chain of this length is no chain of causes.
+# Exceptions in Java and Python form no cycles; a chain of this length is not one of causes.
 _MAX_CAUSES = 100
 
 
@@ -54,11 +54,11 @@ def connector_errors(error: BaseException) -> list[type[PykafkaError]]:
     Return the classes of the connector's errors that an exception is, wraps or was caused by.
     """
     kinds: list[type[PykafkaError]] = []
-    for each in _python_causes(error):
-        if isinstance(each, PykafkaError):
-            kinds.append(type(each))
+    for cause in _python_causes(error):
+        if isinstance(cause, PykafkaError):
+            kinds.append(type(cause))
         else:
-            kinds += _kinds(name for text in _messages(each) for name in _names_at_start(text))
+            kinds += _kinds(name for text in _messages(cause) for name in _names_at_start(text))
     return kinds
 
 
@@ -73,15 +73,15 @@ def is_cancellation(error: BaseException) -> bool:
     """
     Whether a job was cancelled, as when its query is stopped: its records did not fail.
     """
-    return any(_is_cancelled(each) for each in _python_causes(error))
+    return any(_is_cancelled(cause) for cause in _python_causes(error))
 
 
 def _is_cancelled(error: BaseException) -> bool:
     java = _java_exception(error)
     if java is not None:
         return any(
-            each.getClass().getName() in _INTERRUPTIONS or _condition(each) == _CANCELLED
-            for each in _java_causes(java)
+            cause.getClass().getName() in _INTERRUPTIONS or _condition(cause) == _CANCELLED
+            for cause in _java_causes(java)
         )
     # Exceptions of Spark Connect have the condition, and no exception of Java.
     get_condition = getattr(error, "getCondition", None)
@@ -126,8 +126,8 @@ def _condition(java: Any) -> str | None:
 def _messages(error: BaseException) -> Iterator[str]:
     java = _java_exception(error)
     if java is not None:
-        for each in _java_causes(java):
-            yield each.getMessage() or ""
+        for cause in _java_causes(java):
+            yield cause.getMessage() or ""
     elif hasattr(error, "getCondition"):
         # The text of an exception of Spark Connect has the causes.
         yield from _CAUSED_BY.split(str(error))
@@ -159,8 +159,8 @@ def _names_at_start(message: str) -> Iterator[str]:
 def _is_wrapper(text: str) -> bool:
     return (
         not _QUOTED.search(text)
-        and all(_WRAPPING_CONDITION.fullmatch(each) for each in _CONDITION.findall(text))
-        and all(_WRAPPING_EXCEPTION.fullmatch(each) for each in _EXCEPTION.findall(text))
+        and all(_WRAPPING_CONDITION.fullmatch(match) for match in _CONDITION.findall(text))
+        and all(_WRAPPING_EXCEPTION.fullmatch(match) for match in _EXCEPTION.findall(text))
     )
 
 

@@ -198,7 +198,10 @@ def _array_type(kind: pa.DataType) -> _ArrayType:
 
 def _array(kind: _ArrayType, column: _Column) -> pa.Array:
     rows, nulls, bitmap, ends, data, columns = column
-    inner = [_array(*each) for each in zip(kind.inner, columns, strict=True)]
+    inner = [
+        _array(inner_kind, inner_column)
+        for inner_kind, inner_column in zip(kind.inner, columns, strict=True)
+    ]
     if kind.entries is not None:
         # Arrow's map is a list of pairs, which are never null.
         inner = [pa.Array.from_buffers(kind.entries, len(inner[0]), [None], 0, children=inner)]

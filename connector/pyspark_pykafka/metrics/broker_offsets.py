@@ -74,7 +74,9 @@ class BrokerOffsets:
     def _refresh_lags(self) -> None:
         partitions = self._existing(self._metrics.partitions(self._is_subscribed))
         by_name = self._client.end_offsets({partition.tp for partition in partitions})
-        ends = {each: by_name[each.tp] for each in partitions if each.tp in by_name}
+        ends = {
+            partition: by_name[partition.tp] for partition in partitions if partition.tp in by_name
+        }
         self._metrics.observe_ends(ends, self._now())
         unread = {
             partition: OffsetRange(partition.tp, position, ends[partition])
@@ -99,11 +101,12 @@ class BrokerOffsets:
         """
         Return the partitions whose topics have, as far as is known, the same ids on these brokers.
         """
-        ids = self._client.existing({each.tp.topic for each in partitions}).topic_ids
+        ids = self._client.existing({partition.tp.topic for partition in partitions}).topic_ids
         return [
-            each
-            for each in partitions
-            if each.topic_id is None or ids.get(each.tp.topic, each.topic_id) == each.topic_id
+            partition
+            for partition in partitions
+            if partition.topic_id is None
+            or ids.get(partition.tp.topic, partition.topic_id) == partition.topic_id
         ]
 
 

@@ -75,11 +75,11 @@ class PartitionCounts:
         """
         Have labels for these partitions, given as (source, partition), and for no others.
         """
-        labels = {self.grouping.label(*each) for each in partitions}
+        labels = {self.grouping.label(source, tp) for source, tp in partitions}
         while len(labels) > self.maximum and self.grouping is not Grouping.SOURCE:
             self.grouping = Grouping(self.grouping + 1)
             self._counts = {}
-            labels = {self.grouping.label(*each) for each in partitions}
+            labels = {self.grouping.label(source, tp) for source, tp in partitions}
         self._counts = {label: self._counts.get(label, 0) for label in sorted(labels)}
 
     def add(self, source: int, tp: TopicPartition, count: int) -> None:

@@ -93,7 +93,7 @@ def parse_batch(text: str) -> Batch:
     Parse the JSON of Spark's StreamingQueryProgress; sources other than Kafka are left out.
     """
     fields = json.loads(text)
-    sources = (_source(index, each) for index, each in enumerate(fields["sources"]))
+    sources = (_source(index, document) for index, document in enumerate(fields["sources"]))
     return Batch(
         query_id=fields["id"],
         query_name=fields.get("name") or "",

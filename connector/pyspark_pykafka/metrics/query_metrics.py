@@ -340,7 +340,9 @@ class QueryMetrics:
             query = self._queries[query_id] = self._queries.pop(query_id)
             query.end(run_id, error, now)
             # The empty id, under which dead letters are counted outside of queries, never ends.
-            ended = [each.id for each in self._queries.values() if each.id and not each.is_running]
+            ended = [
+                query.id for query in self._queries.values() if query.id and not query.is_running
+            ]
             for dropped in ended[:-MAX_ENDED]:
                 del self._queries[dropped]
 

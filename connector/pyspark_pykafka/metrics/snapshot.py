@@ -91,14 +91,14 @@ class QuerySnapshot:
         """
         The sum of the partitions' lags; None if none is known.
         """
-        return total_lag(each.lag for each in self.partitions)
+        return total_lag(partition.lag for partition in self.partitions)
 
     @property
     def lag_seconds(self) -> float | None:
         """
         The longest lag of a partition; None if none is known.
         """
-        return longest_lag(each.lag_seconds for each in self.partitions)
+        return longest_lag(partition.lag_seconds for partition in self.partitions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,6 +143,6 @@ def summed(label: Label, partitions: Sequence[PartitionSnapshot]) -> PartitionSn
         partition=label.partition,
         position=None,
         end=None,
-        lag=total_lag(each.lag for each in partitions),
-        lag_seconds=longest_lag(each.lag_seconds for each in partitions),
+        lag=total_lag(partition.lag for partition in partitions),
+        lag_seconds=longest_lag(partition.lag_seconds for partition in partitions),
     )

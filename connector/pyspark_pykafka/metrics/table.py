@@ -105,10 +105,15 @@ def _of_partitions(
         for query in snapshot.queries:
             if running and not query.is_running:
                 continue
-            for each in query.partitions:
-                number = value(each)
+            for partition in query.partitions:
+                number = value(partition)
                 if number is not None:
-                    labels = (*_query_labels(query), str(each.source), each.topic, each.partition)
+                    labels = (
+                        *_query_labels(query),
+                        str(partition.source),
+                        partition.topic,
+                        partition.partition,
+                    )
                     yield labels, number
 
     return read
@@ -254,7 +259,7 @@ METRICS = (
         PARTITION,
         "1",
         "The next offset to read.",
-        _of_partitions(lambda each: each.position),
+        _of_partitions(lambda partition: partition.position),
     ),
     Metric(
         "pykafka_end_offset",
@@ -262,7 +267,7 @@ METRICS = (
         PARTITION,
         "1",
         "The latest offset: when the last micro-batch was planned, or as the brokers returned it.",
-        _of_partitions(lambda each: each.end),
+        _of_partitions(lambda partition: partition.end),
     ),
     Metric(
         "pykafka_lag_offsets",
@@ -271,7 +276,7 @@ METRICS = (
         "{offset}",
         "Offsets between the next offset to read and the latest offset. They include offsets "
         "without a record: transaction markers, and records removed by compaction.",
-        _of_partitions(lambda each: each.lag),
+        _of_partitions(lambda partition: partition.lag),
     ),
     Metric(
         "pykafka_lag_seconds",
@@ -279,7 +284,7 @@ METRICS = (
         PARTITION,
         "s",
         "How long the oldest unread record has been in the log; 0 if all is read.",
-        _of_partitions(lambda each: each.lag_seconds),
+        _of_partitions(lambda partition: partition.lag_seconds),
     ),
     Metric(
         "pykafka_read_offsets_total",
@@ -287,7 +292,7 @@ METRICS = (
         PARTITION,
         "{offset}",
         "Offsets that finished micro-batches have covered.",
-        _of_partitions(lambda each: each.read, running=False),
+        _of_partitions(lambda partition: partition.read, running=False),
     ),
     Metric(
         "pykafka_lost_offsets_total",
@@ -295,7 +300,7 @@ METRICS = (
         PARTITION,
         "{offset}",
         "Offsets that were deleted before they were read, if `failOnDataLoss` is false.",
-        _of_partitions(lambda each: each.lost, running=False),
+        _of_partitions(lambda partition: partition.lost, running=False),
     ),
     Metric(
         "pykafka_data_losses_total",

@@ -118,7 +118,11 @@ def find_partly_committed(
             if in_part and is_binding(intent, ledger.read_all(start, offset + 1)):
                 ids = [transaction.transactional_id for transaction in prepared]
                 later = select_undecided(transactions, ids, prepared)
-                in_doubt += [each for each in prepared if each.transactional_id not in later]
+                in_doubt += [
+                    transaction
+                    for transaction in prepared
+                    if transaction.transactional_id not in later
+                ]
     return in_doubt
 
 

@@ -49,12 +49,12 @@ def other_attempt_ids(transactional_ids: Iterable[str]) -> OtherAttempts:
     notice_ids: list[str] = []
     were_retried = False
     for match in filter(None, map(_ATTEMPT.fullmatch, transactional_ids)):
-        attempt, again = int(match["attempt"]), match["again"] is not None
+        attempt, is_fallback = int(match["attempt"]), match["again"] is not None
         first = max(attempt - _MAX_EARLIER_ATTEMPTS, 0)
         all_ids = [f"{match['task']}-{number}" for number in range(first, attempt + 2)]
         other_ids += [attempt_id for attempt_id in all_ids if attempt_id != match[0]]
         notice_ids.append(fallback_notice_id(f"{match['task']}-{attempt}"))
-        were_retried = were_retried or again or attempt > 0
+        were_retried = were_retried or is_fallback or attempt > 0
     return OtherAttempts(other_ids, notice_ids, were_retried)
 
 

@@ -232,7 +232,7 @@ def _state(has_writer: bool | None, failing: FailedAttempts | None) -> str:
 
 
 def _failing(records: Records) -> FailedAttempts | None:
-    return next((each.failing for each in records.values() if each.failing is not None), None)
+    return next((record.failing for record in records.values() if record.failing is not None), None)
 
 
 def _failure_text(failing: FailedAttempts) -> str:

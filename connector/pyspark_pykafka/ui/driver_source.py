@@ -44,7 +44,7 @@ def _query(query: QuerySnapshot) -> PageQuery:
         id=query.id,
         name=query.name or query.id,
         state="running" if query.is_running else end_state,
-        partitions=tuple(_partition(query, each) for each in query.partitions),
+        partitions=tuple(_partition(query, partition) for partition in query.partitions),
         batch=query.batch_id,
         batch_seconds=query.last_seconds.get(TRIGGER),
         rows_per_second=sum(source.processed_rate for source in query.sources),
@@ -56,14 +56,16 @@ def _query(query: QuerySnapshot) -> PageQuery:
     )
 
 
-def _partition(query: QuerySnapshot, each: PartitionSnapshot) -> PagePartition:
+def _partition(query: QuerySnapshot, partition: PartitionSnapshot) -> PagePartition:
     """
     Return a partition; after the end of the query without its end and lag, which nobody reads then.
     """
-    label = (each.topic, each.partition)
+    label = (partition.topic, partition.partition)
     if not query.is_running:
-        return PagePartition(*label, each.position, None, None, None)
-    return PagePartition(*label, each.position, each.end, each.lag, each.lag_seconds)
+        return PagePartition(*label, partition.position, None, None, None)
+    return PagePartition(
+        *label, partition.position, partition.end, partition.lag, partition.lag_seconds
+    )
 
 
 def _errors(query: QuerySnapshot) -> Iterator[PageError]:

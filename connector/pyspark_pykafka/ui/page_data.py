@@ -53,14 +53,14 @@ class PageQuery:
         """
         The sum of the known lags of the partitions.
         """
-        return total_lag(each.lag for each in self.partitions)
+        return total_lag(partition.lag for partition in self.partitions)
 
     @property
     def lag_seconds(self) -> float | None:
         """
         The longest lag of a partition.
         """
-        return longest_lag(each.lag_seconds for each in self.partitions)
+        return longest_lag(partition.lag_seconds for partition in self.partitions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,10 +96,10 @@ def test_unknown_fields_after_a_restart(orders: SimulatedAccess) -> None:
     assert first.rows(start, end) == expected
 
     orders.produce("orders", [Record(b'{"id":3,"vip":false}')])
-    again = Driver(orders, typed, onUnknownField="rescue")
+    restarted = Driver(orders, typed, onUnknownField="rescue")
 
-    assert again.rows(start, end) == expected
-    assert again.rows(end, again.latest(end)) == [
+    assert restarted.rows(start, end) == expected
+    assert restarted.rows(end, restarted.latest(end)) == [
         {"value": {"id": 3}, "_rescued": '{"vip":false}'},
     ]
     part = StructField("at", StructType([StructField("y", LongType())]))

@@ -93,8 +93,8 @@ def test_epochs_change_alike(three: SimulatedAccess | KafkaCluster, replicated: 
         return "not yet" if kafka.list_offset(node=leader).error_code else None
 
     wait_until(ready, SECONDS)
-    again = kafka.produce(b"a", b"b", node=leader, producer_id=producer_id)
-    assert (again.error_code, again.base_offset) == (Code.NONE, 0)
+    duplicate = kafka.produce(b"a", b"b", node=leader, producer_id=producer_id)
+    assert (duplicate.error_code, duplicate.base_offset) == (Code.NONE, 0)
     third = kafka.produce(b"c", node=leader, producer_id=producer_id, sequence=2)
     assert (third.error_code, third.base_offset) == (Code.NONE, 2)
     old, new = before.leader_epoch, after.leader_epoch
@@ -102,9 +102,9 @@ def test_epochs_change_alike(three: SimulatedAccess | KafkaCluster, replicated: 
     assert kafka.fetch(0, node=leader, epoch=new + 1).error_code == Code.UNKNOWN_LEADER_EPOCH
     assert kafka.list_offset(node=leader, epoch=old).error_code == Code.FENCED_LEADER_EPOCH
     ends = [kafka.epoch_end(epoch, node=leader) for epoch in (old, new, new + 1)]
-    assert [(each.leader_epoch, each.end_offset) for each in ends] == [(old, 2), (new, 3), (-1, -1)]
+    assert [(end.leader_epoch, end.end_offset) for end in ends] == [(old, 2), (new, 3), (-1, -1)]
     listed = [kafka.list_offset(node=leader), kafka.list_offset(EARLIEST, node=leader)]
-    assert [(each.offset, each.leader_epoch) for each in listed] == [(3, new), (0, old)]
+    assert [(response.offset, response.leader_epoch) for response in listed] == [(3, new), (0, old)]
     three.restart(dead)
 
     def rejoined() -> str | None:

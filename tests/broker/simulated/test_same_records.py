@@ -159,14 +159,16 @@ def test_offsets_are_listed_alike(raw: RawKafka, cluster: KafkaAccess, topic: st
         raw.produce(data=batch(b"a", now=now - seconds))
     timestamps = [LATEST, EARLIEST, -3, (now - 25) * 1000, now * 1000 + 1]
     responses = [raw.list_offset(time) for time in timestamps]
-    assert [(each.error_code, each.offset, each.leader_epoch) for each in responses] == [
+    assert [
+        (response.error_code, response.offset, response.leader_epoch) for response in responses
+    ] == [
         (Code.NONE, 3, 0),
         (Code.NONE, 0, 0),
         (Code.NONE, 0, 0),
         (Code.NONE, 0, 0),
         (Code.NONE, -1, -1),
     ]
-    assert [each.timestamp for each in responses] == [-1, -1, *[(now - 10) * 1000] * 2, -1]
+    assert [response.timestamp for response in responses] == [-1, -1, *[(now - 10) * 1000] * 2, -1]
     assert raw.list_offset(epoch=3).error_code == Code.UNKNOWN_LEADER_EPOCH
     position = TopicPartition(topic, 0)
     # The client must outlive its futures.
@@ -181,7 +183,7 @@ def test_epochs_end_alike(raw: RawKafka) -> None:
     """
     raw.produce(b"a", b"b")
     ends = [raw.epoch_end(epoch) for epoch in (0, 1)]
-    assert [(each.error_code, each.leader_epoch, each.end_offset) for each in ends] == [
+    assert [(end.error_code, end.leader_epoch, end.end_offset) for end in ends] == [
         (Code.NONE, 0, 2),
         (Code.NONE, -1, -1),
     ]

@@ -214,8 +214,8 @@ def test_raising_the_epoch_is_alike(raw: RawKafka, topic: str) -> None:
     new = (raised.producer_id, raised.producer_epoch)
     assert (raised.error_code, new) == (Code.NONE, (old[0], old[1] + 1))
     await_state(raw, topic, "CompleteCommit")
-    again = raw.end_and_bump(topic, old, commit=True)
-    assert (again.error_code, again.producer_id, again.producer_epoch) == (Code.NONE, *new)
+    repeated = raw.end_and_bump(topic, old, commit=True)
+    assert (repeated.error_code, repeated.producer_id, repeated.producer_epoch) == (Code.NONE, *new)
     assert raw.end_and_bump(topic, old, commit=False).error_code == Code.INVALID_TXN_STATE
     late = raw.produce(b"b", producer_id=old[0], epoch=old[1], sequence=1, **sent)
     assert late.error_code == Code.INVALID_PRODUCER_EPOCH

@@ -47,7 +47,7 @@ def create_topics(call: Call) -> None:
 def _create(call: Call, requested: Any) -> Any:
     world = call.node.world
     settings, image = world.settings, world.controller.image
-    config = {each.name: each.value for each in requested.configs}
+    config = {setting.name: setting.value for setting in requested.configs}
     partitions = max(requested.num_partitions, 1) if requested.num_partitions != 0 else 0
     replication = requested.replication_factor
     if replication == -1:

@@ -93,7 +93,7 @@ def _member(call: Call, member_id: str) -> Member:
         call.client_id,
         request.session_timeout_ms / 1000,
         (rebalance_ms if rebalance_ms > 0 else request.session_timeout_ms) / 1000,
-        tuple((each.name, bytes(each.metadata)) for each in request.protocols),
+        tuple((protocol.name, bytes(protocol.metadata)) for protocol in request.protocols),
     )
 
 
@@ -136,7 +136,7 @@ def sync_group(call: Call) -> None:
     try:
         group = coordinator(call, request.group_id).group(request.group_id)
         group.check(request.member_id, request.group_instance_id, request.generation_id)
-        assignments = {each.member_id: bytes(each.assignment) for each in request.assignments}
+        assignments = {member.member_id: bytes(member.assignment) for member in request.assignments}
         group.sync(request.member_id, assignments, respond)
     except RequestError as error:
         respond(error.code, b"")
@@ -173,8 +173,8 @@ def leave_group(call: Call) -> None:
             throttle_time_ms=0,
             error_code=code,
             members=[
-                _Left(member_id=member_id, group_instance_id=instance_id, error_code=each)
-                for (member_id, instance_id), each in zip(leaving, codes, strict=False)
+                _Left(member_id=member_id, group_instance_id=instance_id, error_code=code)
+                for (member_id, instance_id), code in zip(leaving, codes, strict=False)
             ],
         )
     )

@@ -41,7 +41,7 @@ def metadata(call: Call) -> None:
     if requested is None or (call.version == 0 and not requested):
         topics = [_topic(node, topic) for topic in node.named_topics.values()]
     else:
-        topics = [_requested_topic(call, each.name, each.topic_id) for each in requested]
+        topics = [_requested_topic(call, topic.name, topic.topic_id) for topic in requested]
     controller = min(node.known.brokers, default=NO_LEADER)
     call.respond(
         MetadataResponse(

@@ -118,7 +118,8 @@ class ReplicaLog:
         self.batches = [batch for batch in self.batches if batch.last_offset >= offset]
         index = max(bisect_right(self.epochs, offset, key=lambda epoch: epoch.offset) - 1, 0)
         self.epochs = [
-            EpochStart(each.epoch, max(each.offset, offset)) for each in self.epochs[index:]
+            EpochStart(epoch_start.epoch, max(epoch_start.offset, offset))
+            for epoch_start in self.epochs[index:]
         ]
 
     def compact(self, limit: int) -> None:

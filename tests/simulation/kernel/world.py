@@ -143,7 +143,7 @@ class Process:
         self.world.trace("resumed %s", self.name)
         suspended, self._suspended = self._suspended, deque()
         for task in suspended:
-            self.world.wake(task, again=True)
+            self.world.wake(task, even_if_scheduled=True)
 
 
 class Task:
@@ -282,11 +282,11 @@ class World:
         self.processes.append(process)
         return process
 
-    def wake(self, task: Task, *, again: bool = False) -> None:
+    def wake(self, task: Task, *, even_if_scheduled: bool = False) -> None:
         """
         Let a thread run soon.
         """
-        if again or not task.is_scheduled:
+        if even_if_scheduled or not task.is_scheduled:
             task.is_scheduled = True
             self.call_later(0.0, partial(self._resume, task))
 

@@ -81,10 +81,12 @@ def replay_with_other_partitions(connector: Connector) -> list[Any]:
         self.is_later = True
         ranges = planned[0].value
         kind = type(planned[0])
-        if not isinstance(ranges, tuple) or not all(hasattr(each, "tp") for each in ranges):
+        if not isinstance(ranges, tuple) or not all(
+            hasattr(offset_range, "tp") for offset_range in ranges
+        ):
             return planned
         self.__dict__["_attached"] = None
-        return [kind(each) for each in ranges]
+        return [kind(offset_range) for offset_range in ranges]
 
     return [*counts_for_rows(connector), patch.object(reader, "partitions", partitions)]
 
@@ -130,7 +132,7 @@ def late_intent(connector: Connector) -> list[Any]:
 
     def committed_before(transactions: Any, ledger: Any, batch: Any) -> Any:
         entries = original(transactions, ledger, batch)
-        return [each for each in entries if type(each[1]).__name__ != "Intent"]
+        return [entry for entry in entries if type(entry[1]).__name__ != "Intent"]
 
     return [patch.object(module, "_committed_before", committed_before)]
 

@@ -433,7 +433,8 @@ class Job:
                         # The attempts that still run are not stopped.
                         numbers[:] = [0] * len(tasks)
                         running.extend(
-                            self._launch(tasks, each, numbers, stage) for each in sorted(missing)
+                            self._launch(tasks, task_index, numbers, stage)
+                            for task_index in sorted(missing)
                         )
                         continue
                     failures[index] += 1

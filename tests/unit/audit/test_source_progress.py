@@ -55,7 +55,7 @@ def test_sources_are_parsed_from_the_report() -> None:
     assert parse_sources(report) == [
         SourceProgress("PythonMicroBatchStream", {"t": {"0": 3}}, {"t": {"0": 5}}, 2)
     ]
-    assert [(each.start, each.end) for each in parse_sources(other)] == [(None, None)]
+    assert [(source.start, source.end) for source in parse_sources(other)] == [(None, None)]
 
 
 def test_ranges_are_those_between_the_offsets() -> None:

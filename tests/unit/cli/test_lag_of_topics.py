@@ -104,8 +104,10 @@ def shown_lag(
         else:
             names = ("offset", "lag", "seconds")
         partitions = {
-            (each["topic"], int(each["partition"])): tuple(each[name] for name in names)
-            for each in document["partitions"]
+            (partition["topic"], int(partition["partition"])): tuple(
+                partition[name] for name in names
+            )
+            for partition in document["partitions"]
         }
         return Shown(document["lag"], partitions)
 
@@ -156,7 +158,7 @@ def test_lag_without_known_offsets(shown_lag: Callable[[Records], Shown]) -> Non
 
 def test_lag_of_control_records(shown_lag: Callable[[Records], Shown]) -> None:
     """
-    A query that has only control records before it is no time behind.
+    A query that has only control records before it has a lag of 0 s.
     """
     _, partitions = shown_lag({C0: Record(2)})
 

@@ -1,5 +1,5 @@
 """
-Commands on records whose timestamps are no date, or not the time of anything.
+Commands on records whose timestamps are not valid dates, or are not times at all.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def test_transactions_are_listed_whatever_their_start(
     bootstrap: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    The start of a transaction is shown in milliseconds if it is no date.
+    The start of a transaction is shown in milliseconds if it is not a valid date.
     """
     text = run(capsys, bootstrap, "transactions", "list", "--prefix", "p")
 
@@ -125,7 +125,7 @@ _FAR = 2**62
 )
 def test_decoded_times_of_any_size(kind: pa.DataType, number: int, text: str) -> None:
     """
-    A decoded value that is no date or time is shown as its number, wherever it is in the value.
+    A decoded value that is not a valid date or time is shown as its number, at any depth.
     """
     column = pa.array([number, None], pa.int32() if kind == pa.date32() else pa.int64()).view(kind)
     nested = pa.StructArray.from_arrays([column], names=["at"])

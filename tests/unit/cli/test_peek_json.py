@@ -130,7 +130,7 @@ def test_keys(capsys: pytest.CaptureFixture[str]) -> None:
 def test_documents_as_text(capsys: pytest.CaptureFixture[str]) -> None:
     """
     Without --json a document is one line without control characters, and a note follows a value
-    that is no JSON.
+    that is not JSON.
     """
     values = (b'{\n"name": "\xc3\xa9\\u001b\\ud800"}', b"\x1b{")
     with topic_of(*((b"k", value) for value in values)) as bootstrap:

@@ -95,7 +95,7 @@ def test_an_unexpected_error_is_void(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """
-    Any other error is no verdict on the guarantee, so its exit code is not that of an anomaly.
+    Any other error is not a verdict on the guarantee, so its exit code is not that of an anomaly.
     """
 
     def verify(*_: object) -> Report:

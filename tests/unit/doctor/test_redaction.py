@@ -106,7 +106,7 @@ def test_the_command_checks_its_own_login(
     def statuses(*conf: str) -> list[str]:
         main(["doctor", "--json", "--command-config", str(file), *conf])
         findings = json.loads(capsys.readouterr().out)["findings"]
-        return [each["status"] for each in findings if each["check"] == "logins in plans"]
+        return [finding["status"] for finding in findings if finding["check"] == "logins in plans"]
 
     assert statuses() == ["warning"]
     assert statuses("--conf", f"{SETTING}={RECOMMENDED}") == ["ok"]

@@ -346,7 +346,7 @@ def test_a_listing_without_a_brokers_groups_is_an_error(stubs: StubCluster) -> N
 @BACKENDS
 def test_a_group_is_deleted(stubs: StubCluster, backend: MakeBackend) -> None:
     """
-    A group without members is deleted; deleting a missing group is no error.
+    A group without members is deleted; deleting a missing group is not an error.
     """
     stubs.set(groups={"g": StubGroup(), "h": StubGroup()})
     groups = backend(settings_of(stubs))

@@ -60,7 +60,12 @@ def batch(*offsets: range | list[int]) -> RecordSet:
     """
     Return a batch with these offsets of each partition.
     """
-    return RecordSet(tuple((TopicPartition("t", p), each) for p, each in enumerate(offsets)))
+    return RecordSet(
+        tuple(
+            (TopicPartition("t", p), partition_offsets)
+            for p, partition_offsets in enumerate(offsets)
+        )
+    )
 
 
 def places(part: RecordSet) -> list[Place]:
@@ -114,7 +119,7 @@ def test_exactly_the_failing_records_are_found(
     Exactly the failing records are found, wherever they are; of the others at most two are run
     again as controls, and the number of runs is bounded.
     """
-    full_batch = batch(*(sorted(each) for each in offsets))
+    full_batch = batch(*(sorted(partition_offsets) for partition_offsets in offsets))
     everything = places(full_batch)
     if not everything:
         return
@@ -224,7 +229,7 @@ def test_an_outage_that_begins_during_the_search_sets_nothing_aside(records: int
                 failed = run(batch(range(records)), sink, PoisonPolicy())
             except (RuntimeError, ValueError):
                 continue
-            assert {(each.tp, each.offset) for each in failed} == poison, (last_run, failed)
+            assert {(record.tp, record.offset) for record in failed} == poison, (last_run, failed)
             assert not isinstance(failed[0].error if failed else None, RuntimeError)
 
 
@@ -236,7 +241,7 @@ def test_records_run_again_as_a_control_are_few() -> None:
     repeated = Counter[int]()
     for position in range(64):
         sink = Sink({(T0, position)})
-        assert [each.offset for each in run(batch(range(64)), sink)] == [position]
+        assert [record.offset for record in run(batch(range(64)), sink)] == [position]
         counts = Counter(sink.accepted)
         repeated[position] = sum(counts.values()) - len(counts)
         assert set(counts) == {(T0, n) for n in range(64)} - {(T0, position)}
@@ -253,7 +258,7 @@ MISSING_TOPIC = (
 
 def test_a_record_for_a_missing_topic_is_set_aside() -> None:
     """
-    A topic that was waited for in vain is no outage: the record that names it is found.
+    A topic that was waited for in vain is not an outage: the record that names it is found.
     """
 
     def run_part(part: RecordSet) -> None:
@@ -303,7 +308,7 @@ def test_a_stopped_query_ends_the_bisection(java: JavaException) -> None:
 )
 def test_a_record_with_the_text_of_an_error_is_set_aside(record: str) -> None:
     """
-    The error of a poison record can quote it: a line of a log is no stop and no outage.
+    The error of a poison record can quote it: a line of a log is neither a stop nor an outage.
     """
 
     def run_part(part: RecordSet) -> None:

@@ -137,11 +137,11 @@ def test_records_with_any_timestamp_are_set_aside(engine: str) -> None:
         ]
         odd = batch_of(Record(0, 2**62, headers=_headers()), Record(1, headers=_headers()))
         cluster.set(logs={("dead", 0): [odd.encode()]})
-        again = [*read_dead_letters([OffsetRange(TopicPartition("dead", 0), 0, 2)], settings)]
+        odd_letters = [*read_dead_letters([OffsetRange(TopicPartition("dead", 0), 0, 2)], settings)]
 
     assert [letter.reason["timestamp"] for letter in letters] == [str(time) for time in times]
     assert [letter.value for letter in letters] == [b"v"] * len(times)
-    assert [letter.source_offset for letter in again] == [7, 7]
+    assert [letter.source_offset for letter in odd_letters] == [7, 7]
 
 
 @pytest.mark.parametrize(

@@ -128,7 +128,7 @@ def test_errors_of_the_connector_among_the_causes() -> None:
 
 def test_unknown_classes_are_none_of_the_connector() -> None:
     """
-    A name in the module of the errors that is no error class does not count.
+    A name in the module of the errors that is not an error class does not count.
     """
     texts = [f"pyspark_pykafka.errors.{name}: ?" for name in ("NoSuchError", "check_values")]
 

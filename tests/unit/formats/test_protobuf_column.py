@@ -479,7 +479,7 @@ ABSENT |= {"e": "S5", "n": -7, "f": float("inf"), "y": b'\1"a'}
         (b"\x1b\x08\x02\x1c", {"grp": {"x": 2}}),
         (b"\x1a\x02\x08\x02", {"grp": {"x": 2}}),
         (b"\x13\x08\x03\x14\x12\x02\x08\x04", {"parts": [{"x": 3}, {"x": 4}]}),
-        # A number that is no symbol of a closed enum does not set the field: the default stays.
+        # A number without a symbol in a closed enum does not set the field: the default stays.
         (b"\x20\x09", {}),
         (b"\x20\x01\x20\x09", {"e": "S1"}),
     ],

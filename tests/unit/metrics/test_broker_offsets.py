@@ -38,7 +38,7 @@ NO_DATE_MS = 1_673_000_000_000_000
 @pytest.fixture(params=[NO_DATE_MS])
 def unread(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Let each fetch return one record at offset 7 whose timestamp is no date in Python.
+    Let each fetch return one record at offset 7 whose timestamp Python cannot represent.
     """
     values = {"offset": [7], "timestamp": [request.param]}
 
@@ -88,7 +88,7 @@ def test_lag_with_a_timestamp_that_is_no_date(now: float, age: float | None) -> 
 
     reader = LagReader(cluster, UnreadRecords(OPTIONS), lambda: now)
 
-    assert [(each.lag, each.seconds) for each in reader.read({TP: Record(5)})] == [(4, age)]
+    assert [(lag.lag, lag.seconds) for lag in reader.read({TP: Record(5)})] == [(4, age)]
 
 
 class DatedLog:
@@ -136,7 +136,7 @@ def lags(metrics: QueryMetrics) -> dict[str, tuple[int | None, float | None]]:
     """
     Return the lags of the queries at 1000 s, in offsets and seconds.
     """
-    return {each.id: (each.lag, each.lag_seconds) for each in metrics.snapshot(1000.0).queries}
+    return {query.id: (query.lag, query.lag_seconds) for query in metrics.snapshot(1000.0).queries}
 
 
 def test_topics_of_other_clusters_are_left_out(
@@ -173,7 +173,7 @@ def test_each_query_has_the_age_of_its_own_first_record(
 
     log = refreshed(cluster, metrics)
 
-    assert sorted(each.start for each in log.read) == [10, 90]
+    assert sorted(offset_range.start for offset_range in log.read) == [10, 90]
     assert lags(metrics) == {"slow": (90, 990.0), "fast": (10, 910.0)}
 
 

@@ -134,8 +134,8 @@ def test_opentelemetry_has_each_metric(metrics: QueryMetrics) -> None:
     provider.shutdown()
     assert data is not None
     (scope,) = data.resource_metrics[0].scope_metrics
-    points = {each.name: list(each.data.data_points) for each in scope.metrics}
-    assert sorted(points) == sorted(each.name.removesuffix("_total") for each in METRICS)
+    points = {metric.name: list(metric.data.data_points) for metric in scope.metrics}
+    assert sorted(points) == sorted(metric.name.removesuffix("_total") for metric in METRICS)
     lags = [
         (dict(point.attributes or {}), point.value)
         for point in points["pykafka_lag_offsets"]

@@ -62,7 +62,7 @@ def rule_expressions() -> list[str]:
 
 EXPRESSIONS = [*dashboard_expressions(), *rule_expressions()]
 #: `up` is Prometheus's own.
-OWN_EXPRESSIONS = [each for each in EXPRESSIONS if not each.startswith("up{")]
+OWN_EXPRESSIONS = [expression for expression in EXPRESSIONS if not expression.startswith("up{")]
 
 
 @pytest.mark.parametrize("expression", OWN_EXPRESSIONS)

@@ -338,7 +338,7 @@ def test_partitions_that_are_not_read_any_more_are_dropped() -> None:
         progress({"t": {"0": 7}, "u": {"0": 1}}), progress({"t": {"0": 7}}, batch_id=1)
     )
 
-    assert [each.topic for each in metrics.snapshot(20.0).queries[0].partitions] == ["t"]
+    assert [partition.topic for partition in metrics.snapshot(20.0).queries[0].partitions] == ["t"]
 
 
 def test_old_backlog_is_dated_once() -> None:
@@ -402,7 +402,7 @@ def test_many_partitions_are_summed_by_topic() -> None:
     ] == [(topic, "", sum(range(50))) for topic in "abc"]
     (entry,) = metrics_of(*texts, max_partitions=2).snapshot(30.0).queries[0].partitions
     assert (entry.topic, entry.partition, entry.lag) == ("", "", 3 * sum(range(50)))
-    assert entry.lag_seconds == max(each.lag_seconds or 0 for each in query.partitions)
+    assert entry.lag_seconds == max(partition.lag_seconds or 0 for partition in query.partitions)
     assert query.lag == entry.lag
 
 
@@ -425,7 +425,10 @@ def counters(metrics: QueryMetrics) -> dict[tuple[str, str], tuple[int, int]]:
     Return the offsets that were read and lost, by the labels of their series.
     """
     partitions = metrics.snapshot(0.0).queries[0].partitions
-    return {(each.topic, each.partition): (each.read, each.lost) for each in partitions}
+    return {
+        (partition.topic, partition.partition): (partition.read, partition.lost)
+        for partition in partitions
+    }
 
 
 def read_and_lost(partitions: dict[str, int], lost: int, *, batch_id: int) -> Batch:

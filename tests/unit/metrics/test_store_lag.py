@@ -107,8 +107,8 @@ def test_records_that_arrive_are_dated_without_reading(scene: Scene) -> None:
 
 def test_query_with_only_gaps_before_it_is_not_behind(scene: Scene) -> None:
     """
-    Control records, or records that compaction has removed, are no time behind, however long a
-    query stands before them.
+    A query before control records, or before records that compaction has removed, has a lag of 0 s,
+    however long it stays there.
     """
     scene.log.without_records = {98, 99}
 

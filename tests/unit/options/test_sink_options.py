@@ -135,7 +135,7 @@ def test_stream_cannot_write_to_its_own_ledger() -> None:
     batch = make_delivery(parse_sink(exactly, streaming=False), streaming=False)
     repeating = make_delivery(parse_sink(common, streaming=True), streaming=True)
     exact = make_delivery(parse_sink(apart, streaming=True), streaming=True)
-    assert [type(each) for each in (batch, repeating, exact)] == [
+    assert [type(delivery) for delivery in (batch, repeating, exact)] == [
         ExactlyOnceBatch,
         AtLeastOnce,
         ExactlyOnceStream,

@@ -46,7 +46,7 @@ def test_each_field_is_used(options: type[object]) -> None:
     Each field of parsed options is read in a module that names their class, besides its parser.
     """
     assert dataclasses.is_dataclass(options)
-    modules = [each for each in PACKAGE.rglob("*.py") if not each.stem.endswith("parse")]
+    modules = [path for path in PACKAGE.rglob("*.py") if not path.stem.endswith("parse")]
     used: set[str] = set()
     for names, attributes in map(names_in, modules):
         if options.__name__ in names:

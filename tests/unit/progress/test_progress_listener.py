@@ -89,7 +89,9 @@ def progress_event(report: str) -> QueryProgressEvent:
     Return an event as clients of Spark Connect 4.0 and 4.1 show it, with offsets as Python's text.
     """
     document = json.loads(report)
-    sources = [SimpleNamespace(endOffset=str(each["endOffset"])) for each in document["sources"]]
+    sources = [
+        SimpleNamespace(endOffset=str(source["endOffset"])) for source in document["sources"]
+    ]
     event = SimpleNamespace(
         progress=SimpleNamespace(id=document["id"], json=report, sources=sources)
     )

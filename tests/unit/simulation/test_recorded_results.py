@@ -50,11 +50,11 @@ def test_a_run_with_the_same_seeds_replaces_the_recorded_one() -> None:
     """
     Seeds count once, with the figures of their last run.
     """
-    again = replace(_RUN, last=499, records=5, commit="b")
+    repeated = replace(_RUN, last=499, records=5, commit="b")
 
-    assert add_run([_RUN, replace(_RUN, workload="batch")], again) == [
+    assert add_run([_RUN, replace(_RUN, workload="batch")], repeated) == [
         replace(_RUN, workload="batch"),
-        again,
+        repeated,
     ]
 
 

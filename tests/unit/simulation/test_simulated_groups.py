@@ -172,11 +172,11 @@ def test_a_second_member_waits_for_the_first(groups: Groups) -> None:
     groups.time.run(1)
     assert not waiting.done
     assert groups.heartbeat(first) == Code.REBALANCE_IN_PROGRESS
-    again = groups.response(groups.join(first.member_id, "a"))
+    third = groups.response(groups.join(first.member_id, "a"))
     second = groups.response(waiting)
-    assert again.generation_id == second.generation_id == first.generation_id + 1
-    assert again.leader == second.leader == first.member_id
-    assert len(again.members) == 2
+    assert third.generation_id == second.generation_id == first.generation_id + 1
+    assert third.leader == second.leader == first.member_id
+    assert len(third.members) == 2
     assert not second.members
 
 

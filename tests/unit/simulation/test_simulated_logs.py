@@ -87,8 +87,8 @@ def test_a_duplicate_gets_the_first_offset(kafka: SimulatedKafka) -> None:
     """
     first = kafka.produce(b"a", b"b", producer_id=5)
     assert kafka.produce(b"c", producer_id=5, sequence=2).base_offset == 2
-    again = kafka.produce(b"a", b"b", producer_id=5)
-    assert (again.error_code, again.base_offset) == (Code.NONE, first.base_offset)
+    duplicate = kafka.produce(b"a", b"b", producer_id=5)
+    assert (duplicate.error_code, duplicate.base_offset) == (Code.NONE, first.base_offset)
     assert values(kafka) == [b"a", b"b", b"c"]
 
 

@@ -150,7 +150,7 @@ def test_epochs_have_ends(kafka: SimulatedKafka) -> None:
     kafka.time.run(1)
     kafka.produce(b"c")
     ends = [kafka.epoch_end(epoch) for epoch in range(3)]
-    assert [(each.leader_epoch, each.end_offset) for each in ends] == [(0, 2), (1, 3), (-1, -1)]
+    assert [(end.leader_epoch, end.end_offset) for end in ends] == [(0, 2), (1, 3), (-1, -1)]
     assert kafka.list_offset().leader_epoch == 1
     assert kafka.list_offset(EARLIEST).leader_epoch == 0
 

@@ -203,8 +203,8 @@ def test_a_newer_end_can_be_repeated() -> None:
     assert kafka.end_and_bump("x", old, commit=False).error_code == Code.CONCURRENT_TRANSACTIONS
     assert kafka.end_and_bump("x", old, commit=True).error_code == Code.INVALID_TXN_STATE
     kafka.time.run(6)
-    again = kafka.end_and_bump("x", old, commit=False)
-    assert (again.error_code, again.producer_epoch) == (Code.NONE, ended.producer_epoch)
+    repeated = kafka.end_and_bump("x", old, commit=False)
+    assert (repeated.error_code, repeated.producer_epoch) == (Code.NONE, ended.producer_epoch)
 
 
 def test_a_moved_coordinator_is_found_again(kafka: SimulatedKafka) -> None:

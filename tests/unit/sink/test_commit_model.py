@@ -154,7 +154,7 @@ def land(world: World) -> None:
             world.in_flight.pop(0)()
 
 
-def check_completed(world: World, process: Process, again: Division) -> None:
+def check_completed(world: World, process: Process, division: Division) -> None:
     """
     Fail unless the batch is whole, or was refused with another division after a part timed out.
     """
@@ -162,7 +162,7 @@ def check_completed(world: World, process: Process, again: Division) -> None:
     if process.outcome == "done":
         check_whole(world, 0, ROWS)
         return
-    assert again != FIRST, (process.failure, world.trace)
+    assert division != FIRST, (process.failure, world.trace)
     assert "EXACTLY_ONCE_REPLAY_DIFFERS" in str(process.failure), (process.failure, world.trace)
 
 
@@ -188,8 +188,8 @@ def test_a_batch_survives_a_death_with_any_division(division: Division) -> None:
     for moment, turn in moments():
         world = World()
         killed_at(world, "a", FIRST, moment, turn)
-        again = restart(world, "b", division)
-        assert again.outcome == "done", (again.failure, world.trace)
+        restarted = restart(world, "b", division)
+        assert restarted.outcome == "done", (restarted.failure, world.trace)
         check_whole(world, 0, ROWS)
         assert turn is Turn.DIE_LATE or world.ongoing == []
 
@@ -224,10 +224,10 @@ def test_a_batch_survives_two_deaths(division: Division) -> None:
     for moment, turn in moments():
         if turn is not Turn.DIE_AFTER:
             continue
-        for again in range(60):
+        for call in range(60):
             world = World()
             killed_at(world, "a", FIRST, moment, turn)
-            if not killed_at(world, "b", division, again, Turn.DIE_AFTER):
+            if not killed_at(world, "b", division, call, Turn.DIE_AFTER):
                 break
             last = restart(world, "c", DIVISIONS[3])
             assert last.outcome == "done", (last.failure, world.trace)
@@ -787,8 +787,8 @@ def test_a_release_while_coordinators_do_not_respond(monkeypatch: pytest.MonkeyP
         with monkeypatch.context() as patched:
             patched.setattr(MemoryTransactions, "list_reachable_ids", lambda *_: [])
             Process(world, "tool", release).finish()
-        again = start(world, "again", DIVISIONS[1]).finish()
-        assert again.outcome == "done", (again.failure, world.trace)
+        restarted = start(world, "again", DIVISIONS[1]).finish()
+        assert restarted.outcome == "done", (restarted.failure, world.trace)
         assert world.visible(0) == before + Counter(ROWS), world.trace
 
 
@@ -896,8 +896,8 @@ def test_a_completion_that_lands_late(turn: Turn) -> None:
             if not run_two_drivers(world, die_at, land_at):
                 break
             decided = decided_before_landing(world)
-            again = start(world, "d", FIRST).finish()
-            assert again.outcome == "done", (again.failure, world.trace)
+            restarted = start(world, "d", FIRST).finish()
+            assert restarted.outcome == "done", (restarted.failure, world.trace)
             if turn is Turn.COPY:
                 assert world.visible(0) == given_up, world.trace
             else:
@@ -929,8 +929,8 @@ def give_up_or_repeat(world: World, *, repeat: bool) -> None:
     before = world.visible(0)
     assert before
     start_command(world, repeat=repeat).finish()
-    again = start(world, "again", DIVISIONS[3]).finish()
-    assert again.outcome == "done", (again.failure, world.trace)
+    restarted = start(world, "again", DIVISIONS[3]).finish()
+    assert restarted.outcome == "done", (restarted.failure, world.trace)
     assert world.visible(0) == before + Counter(ROWS if repeat else "")
 
 
@@ -1001,8 +1001,10 @@ class History:
         if chance.random() < 0.1:
             self.former.append(
                 {
-                    name: TransactionDescription(name, each.state, *each.prepared[1:], 0, 0, 1)
-                    for name, each in world.names.items()
+                    name: TransactionDescription(
+                        name, transaction.state, *transaction.prepared[1:], 0, 0, 1
+                    )
+                    for name, transaction in world.names.items()
                 }
             )
         if chance.random() < 0.05:

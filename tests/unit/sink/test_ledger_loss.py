@@ -77,7 +77,7 @@ def lost(process: Process) -> bool:
 
 def test_a_refused_write_does_not_hide_the_loss() -> None:
     """
-    The abort of a refused write appends a withdrawal, which is no commit: every later start is
+    The abort of a refused write appends a withdrawal, which is not a commit: every later start is
     refused, too, until a release.
     """
     world = after(2)
@@ -95,7 +95,7 @@ def test_a_refused_write_does_not_hide_the_loss() -> None:
 
 def test_an_undecided_intent_does_not_hide_the_loss() -> None:
     """
-    An intent in an otherwise empty ledger is no commit either.
+    An intent in an otherwise empty ledger is not a commit either.
     """
     world = after(2)
     world.lose_log()

@@ -211,8 +211,8 @@ def test_two_earlier_writes_add_up() -> None:
     assert committed_tasks(batch_of(10, 20, 30), with_offsets(*entries)) == {0, 1}
 
 
-@pytest.mark.parametrize("again", [batch_of(10, 20), batch_of(30), batch_of(1, 2, 3)])
-def test_a_complete_batch_accepts_any_replay(again: CommittableBatch) -> None:
+@pytest.mark.parametrize("replay", [batch_of(10, 20), batch_of(30), batch_of(1, 2, 3)])
+def test_a_complete_batch_accepts_any_replay(replay: CommittableBatch) -> None:
     """
     If all tasks are committed, by one write or two, or the rest was given up, nothing of the replay
     is committed.
@@ -225,13 +225,15 @@ def test_a_complete_batch_accepts_any_replay(again: CommittableBatch) -> None:
         Intent(QUERY, 7, "b", 3, 2),
     ]
 
-    assert committed_tasks(again, with_offsets(*entries)) == {
-        task.task for task in again.committables
+    assert committed_tasks(replay, with_offsets(*entries)) == {
+        task.task for task in replay.committables
     }
-    assert committed_tasks(again, with_offsets(*two)) == {task.task for task in again.committables}
+    assert committed_tasks(replay, with_offsets(*two)) == {
+        task.task for task in replay.committables
+    }
     given_up: list[Entry] = [*entries[:1], intent(3), Completion(QUERY, 7)]
-    assert committed_tasks(again, with_offsets(*given_up)) == {
-        task.task for task in again.committables
+    assert committed_tasks(replay, with_offsets(*given_up)) == {
+        task.task for task in replay.committables
     }
 
 
@@ -259,7 +261,7 @@ def test_a_write_without_commits_defines_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("again", "reason"),
+    ("replay", "reason"),
     [
         (batch_of(10, 20, 0), "it had 2 tasks then, and has 3 now"),
         (batch_of(30), "it had 2 tasks then, and has 1 now"),
@@ -268,12 +270,12 @@ def test_a_write_without_commits_defines_nothing() -> None:
     ],
     ids=["more tasks", "fewer tasks", "other rows", "no rows"],
 )
-def test_a_different_replay_is_refused(again: CommittableBatch, reason: str) -> None:
+def test_a_different_replay_is_refused(replay: CommittableBatch, reason: str) -> None:
     """
     The committed rows could not be identified, so the replay fails.
     """
     with pytest.raises(ExactlyOnceError, match=f"{reason}.*pykafka transactions release") as raised:
-        committed_tasks(again, with_offsets(marker(1, 20), intent(2)))
+        committed_tasks(replay, with_offsets(marker(1, 20), intent(2)))
     assert "Visible are 20 rows, those of 1 of 2 tasks with rows (1)" in str(raised.value)
     assert "pykafka transactions complete --prefix orders" in str(raised.value)
 
@@ -443,5 +445,5 @@ def test_concurrent_writer() -> None:
     stranger = Marker(OTHER, 7, "theirs", 0, 1)
     assert concurrent_writer(QUERY, "new", 7, [late, own, stranger, intent(1)]) is None
 
-    again = marker(0, batch=8)
-    assert concurrent_writer(QUERY, "new", 7, [late, own, again]) is again
+    later = marker(0, batch=8)
+    assert concurrent_writer(QUERY, "new", 7, [late, own, later]) is later

@@ -100,8 +100,8 @@ def test_load_is_shown_only_where_it_was_recorded(soak: dict[str, Any]) -> None:
     Results without a load average get no row for it.
     """
     assert "| Load | averages from 3 to 3," in render([soak], [])
-    for each in soak["rounds"]:
-        each.pop("load", [])
+    for round_document in soak["rounds"]:
+        round_document.pop("load", [])
     assert "| Load |" not in render([soak], [])
 
 

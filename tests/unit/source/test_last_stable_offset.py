@@ -1,5 +1,5 @@
 """
-A position beyond the last stable offset: an open transaction is no data loss (invariant R9).
+A position beyond the last stable offset: an open transaction is not data loss (invariant R9).
 """
 
 from __future__ import annotations

@@ -345,12 +345,12 @@ def test_available_now_checks_the_start_of_its_run(cluster: Cluster) -> None:
     """
     end = Process(cluster).first()
     cluster.elect(T0, 5, 100, 260)
-    again = Process(cluster)
-    again.stream.prepare_for_available_now()
+    restarted = Process(cluster)
+    restarted.stream.prepare_for_available_now()
 
-    assert LEADER_EPOCHS not in again.stream.initial_offset()
+    assert LEADER_EPOCHS not in restarted.stream.initial_offset()
     with pytest.raises(DataLossError, match="offset 100 now"):
-        again.latest_offset(end)
+        restarted.latest_offset(end)
 
 
 def test_available_now_refuses_stale_metadata(cluster: Cluster) -> None:
@@ -359,16 +359,16 @@ def test_available_now_refuses_stale_metadata(cluster: Cluster) -> None:
     brokers return an older epoch, it fails.
     """
     end = Process(cluster).first()
-    again = Process(cluster)
+    restarted = Process(cluster)
     cluster.epochs[T0] = {2: 0}
     cluster.topics["t"][0] = (0, 250)
-    again.stream.prepare_for_available_now()
+    restarted.stream.prepare_for_available_now()
     with pytest.raises(BrokerUnavailableError, match="t-0.* stale metadata"):
-        again.latest_offset(end)
+        restarted.latest_offset(end)
 
     cluster.epochs[T0] = {3: 0}
     cluster.topics["t"][0] = (0, 201)
-    assert again.latest_offset(end)["t"]["0"] == 201
+    assert restarted.latest_offset(end)["t"]["0"] == 201
 
 
 def test_pieces_of_a_split_range_have_epochs() -> None:

@@ -118,10 +118,10 @@ def test_restart_keeps_the_query_id(cluster: Cluster) -> None:
     first = process.latest_offset(process.stream.initial_offset())
     cluster.topics["t"] = [(0, 5)]
 
-    again = Process(cluster)
-    second = again.latest_offset(first)
+    restarted = Process(cluster)
+    second = restarted.latest_offset(first)
 
-    assert again.recorded.calls == [("completed", 3, "query-0", 0)]
+    assert restarted.recorded.calls == [("completed", 3, "query-0", 0)]
     assert second[QUERY] == {"id": "query-0", "batch": 1, "store": "consumerGroup g"}
 
 
@@ -160,11 +160,11 @@ def test_replayed_batch_is_recorded(cluster: Cluster, caplog: pytest.LogCaptureF
     """
     process = Process(cluster)
     first = process.latest_offset(process.stream.initial_offset())
-    again = Process(cluster)
+    restarted = Process(cluster)
 
-    again.stream.plan(again.stream.initial_offset(), first)
+    restarted.stream.plan(restarted.stream.initial_offset(), first)
 
-    assert again.recorded.calls == [("replaying", 3, "query-0", 0)]
+    assert restarted.recorded.calls == [("replaying", 3, "query-0", 0)]
     assert "a micro-batch that did not finish is read again: t-0[0, 3)" in caplog.text
 
 

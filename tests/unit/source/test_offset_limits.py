@@ -166,7 +166,7 @@ def test_a_start_in_the_future_is_an_error(limit: object) -> None:
 
 def test_a_start_after_the_year_9999_is_an_error_like_any_other() -> None:
     """
-    A time near the end of the calendar, in a zone west of Greenwich, is no date in UTC.
+    A time near the end of the calendar, in a zone west of Greenwich, has no date in UTC.
     """
     with pytest.raises(OffsetsError, match="is 253402300800000 ms since 1970, which is in the fu"):
         resolve_start(AtTime(253_402_300_800_000), [P0, P1], LOG, now=lambda: 50.0)

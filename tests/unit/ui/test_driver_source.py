@@ -19,7 +19,7 @@ def test_query_of_a_driver() -> None:
     assert (query.name, query.state, query.batch) == ("flights", "running", 1)
     assert (query.lag, query.replays, query.lost) == (90, 1, 2)
     assert (query.failures, query.dead_letters) == (1, 3)
-    assert [each.partition for each in query.partitions] == ["0", "1"]
+    assert [partition.partition for partition in query.partitions] == ["0", "1"]
     assert [(error.query, error.count, error.text) for error in page.errors] == [
         ("flights", 1, "DataLossError"),
         ("flights", 1, "latest error: records were lost"),
@@ -62,5 +62,8 @@ def test_ended_query_has_no_lag() -> None:
     metrics.end("q", "run", None, 60.0)
 
     (query,) = page_of_driver(metrics.snapshot(100.0)).queries
-    assert [(each.position, each.end) for each in query.partitions] == [(17, None), (5, None)]
+    assert [(partition.position, partition.end) for partition in query.partitions] == [
+        (17, None),
+        (5, None),
+    ]
     assert (query.lag, query.lag_seconds) == (None, None)

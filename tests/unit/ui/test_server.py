@@ -197,7 +197,7 @@ def test_client_that_closes_its_connection_is_no_error(
         closed.set()
         wait_until(lambda: None if "failed" in caplog.text else "the request goes on", SECONDS)
 
-    (record,) = [each for each in caplog.records if "failed" in each.message]
+    (record,) = [log_record for log_record in caplog.records if "failed" in log_record.message]
     assert record.levelno == logging.DEBUG
     assert "Traceback" not in capfd.readouterr().err
 
@@ -265,7 +265,9 @@ def test_page_is_refreshed_after_any_error(caplog: pytest.LogCaptureFixture) -> 
         wait_until(lambda: differs(None), SECONDS)
     finally:
         server.close()
-    (record,) = [each for each in caplog.records if "cannot be read" in each.message]
+    (record,) = [
+        log_record for log_record in caplog.records if "cannot be read" in log_record.message
+    ]
     assert record.exc_info
 
 

@@ -31,7 +31,7 @@ def row(number: int, partition: int = 0) -> ReadRow:
 
 def check(records: Written, rows: list[ReadRow], **options: Any) -> Verdict:
     verdict = Verdict()
-    check_source(verdict, records.records, [[each] for each in rows], **options)
+    check_source(verdict, records.records, [[row] for row in rows], **options)
     return verdict
 
 

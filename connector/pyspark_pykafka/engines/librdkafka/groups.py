@@ -71,7 +71,9 @@ class AdminGroups:
             for member in description.members
         )
         operations = description.authorized_operations
-        names = None if operations is None else frozenset(each.name for each in operations)
+        names = (
+            None if operations is None else frozenset(operation.name for operation in operations)
+        )
         return GroupDescription(members, names)
 
     def list_groups(self) -> list[str]:
@@ -88,7 +90,7 @@ class AdminGroups:
 
     def delete(self, group: str) -> None:
         """
-        Delete a group without members, and its offsets; a group that does not exist is no error.
+        Delete a group without members, and its offsets; a missing group is not an error.
         """
 
         def delete(client: AdminClient, seconds: float) -> Futures[str, None]:

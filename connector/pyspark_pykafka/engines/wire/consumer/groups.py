@@ -104,7 +104,7 @@ class WireGroups:
 
     def delete(self, group: str) -> None:
         """
-        Delete a group without members, and its offsets; a group that does not exist is no error.
+        Delete a group without members, and its offsets; a missing group is not an error.
         """
         self._on_coordinator(group, f"deleting the consumer group {group}", _delete)
 

@@ -88,7 +88,7 @@ class BrokerSelector:
         except TRANSIENT_ERRORS as error:
             raise self._with_hint(error, address) from error
 
-    def each(
+    def connect_all(
         self, addresses: Collection[Address], deadline: Deadline
     ) -> Iterator[tuple[Address, Connection | PykafkaError]]:
         """

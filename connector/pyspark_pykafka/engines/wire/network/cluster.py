@@ -265,7 +265,7 @@ class Cluster:
             first_node = by_address.setdefault(self._address(node), node)
             if first_node != node:
                 yield node, _shared_address_error(self._address(node), first_node, node)
-        for address, result in self._brokers.each(by_address, deadline):
+        for address, result in self._brokers.connect_all(by_address, deadline):
             yield by_address[address], result
 
     def request(self, connection: Connection, request: Request[T], deadline: Deadline) -> T:

@@ -110,8 +110,8 @@ def metadata(*topics: TopicMetadata) -> MetadataResponse:
 
 def seen_epochs(*topics: TopicMetadata) -> LastSeenEpochs:
     epochs = LastSeenEpochs()
-    for each in topics:
-        epochs.record("c", each)
+    for topic in topics:
+        epochs.record("c", topic)
     return epochs
 
 
@@ -462,7 +462,7 @@ def test_irrelevant_topics_are_ignored() -> None:
     freshness.add(B, metadata(topic(1), topic(1, name="u", topic_id=OTHER_ID)))
 
     assert (was_settled, freshness.is_settled) == (False, True)
-    assert [each.name for each in freshness.result().topics] == ["t", "u"]
+    assert [topic.name for topic in freshness.result().topics] == ["t", "u"]
 
 
 def failing(error: PykafkaError) -> Callable[[], str]:

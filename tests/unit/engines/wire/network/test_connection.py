@@ -490,10 +490,10 @@ def test_the_frame_buffer_is_reused() -> None:
     first = buffer.reserve(large)
     first[0] = 7
     del first
-    again = buffer.reserve(large - 5)
+    reused = buffer.reserve(large - 5)
 
-    assert (again[0], len(again)) == (7, large - 5)
-    del again
+    assert (reused[0], len(reused)) == (7, large - 5)
+    del reused
     sizes = [memoryview(buffer.reserve(100).obj).nbytes for _ in range(20)]
     assert sizes[0] == large
     assert sizes[-1] == 100

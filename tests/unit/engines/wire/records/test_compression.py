@@ -34,8 +34,8 @@ def gzip_of_zeros(size: int) -> bytes:
     packer = zlib.compressobj(wbits=31)
     first = packer.compress(bytes(MIB)) + packer.flush(zlib.Z_FULL_FLUSH)
     # After a full flush, compressed data is self-contained and can be repeated.
-    again = packer.compress(bytes(MIB)) + packer.flush(zlib.Z_FULL_FLUSH)
-    return first + again * (size // MIB - 1) + packer.flush()
+    block = packer.compress(bytes(MIB)) + packer.flush(zlib.Z_FULL_FLUSH)
+    return first + block * (size // MIB - 1) + packer.flush()
 
 
 def zstd_of_zeros(size: int) -> bytes:

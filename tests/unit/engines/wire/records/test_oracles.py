@@ -82,8 +82,8 @@ def test_kafka_python_decodes_built_batches(batch: Batch) -> None:
     times = [r.timestamp for r in batch.records]
     if batch.log_append_time is not None:
         times = [batch.log_append_time] * len(times)
-    again = MemoryRecords(batch.encode()).next_batch()
-    assert [(r.timestamp, [(k.encode(), v) for k, v in r.headers]) for r in again] == list(
+    decoded = MemoryRecords(batch.encode()).next_batch()
+    assert [(r.timestamp, [(k.encode(), v) for k, v in r.headers]) for r in decoded] == list(
         zip(times, [list(r.headers) for r in batch.records], strict=True)
     )
 
