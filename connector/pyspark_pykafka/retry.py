@@ -128,7 +128,8 @@ def retry(
     """
     Return the result of ``work``, retrying it after ``retriable`` errors.
 
-    Nothing is retried after the deadline: each retry could take the timeout of ``work`` once more.
+    Raises the last error of ``work``. Nothing is retried after the deadline: each retry could take
+    the timeout of ``work`` once more.
     """
     for _ in range(policy.attempts - 1):
         try:
@@ -148,7 +149,8 @@ def retry_until(
     """
     Return the result of ``work``, retrying it after ``retriable`` errors until the deadline.
 
-    Once that takes long, the last error is logged.
+    Raises the last error of ``work``. It is also logged once, when the retries have taken more than
+    5 seconds.
     """
     log_at = Deadline(deadline.now() + LONG_WAIT_SECONDS, deadline.now)
     while True:

@@ -85,7 +85,7 @@ def audited(
 
 def fifth() -> Column:
     """
-    Return the condition that selects the record with the number 5.
+    Return the condition that selects record number 5.
     """
     return sf.col("value").cast("string") == "0005"
 

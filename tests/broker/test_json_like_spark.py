@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from pyspark.sql import functions as F  # noqa: N812 (how Spark's users know it)
+from pyspark.sql import functions as F  # noqa: N812 (the usual name in PySpark)
 
 from pyspark_pykafka.formats.bad_records import BadRecordPolicy
 from pyspark_pykafka.formats.encoded_column import EncodedColumn
@@ -60,7 +60,7 @@ KIND = pa.struct(
 FIELDS = [*(field.name for field in KIND), "other"]
 
 # Bytes from 128 to 255 wrap around in Spark; half surrogates become a question mark. Years that
-# Python does not have are left out.
+# Python cannot represent are left out.
 WHOLE = st.integers(-128, 127) | st.integers(-(2**35), 2**35).filter(lambda n: not 128 <= n <= 255)
 MOMENTS = st.sampled_from(
     [
@@ -96,7 +96,7 @@ VALUES = st.recursive(
 
 def is_count_of_days(value: object) -> bool:
     """
-    Return whether from_json takes a text, which is not a date, for the days since 1970-01-01.
+    Return whether from_json reads a text as a number of days since 1970-01-01, and not as a date.
     """
     if not isinstance(value, str):
         return False
@@ -147,10 +147,10 @@ def theirs(spark: SparkSession, texts: list[str], *, strict: bool = True) -> lis
     Return the values that Spark returns for texts, through Arrow, which keeps types and zones.
     """
     spark.conf.set("spark.sql.session.timeZone", "UTC")
-    frame = spark.createDataFrame(list(enumerate(texts)), "at INT, text STRING")
+    frame = spark.createDataFrame(list(enumerate(texts)), "index INT, text STRING")
     value = F.from_json("text", DDL, {"allowSingleQuotes": "false"} if strict else {})
     try:
-        table = frame.select("at", value.alias("value")).toArrow().sort_by("at")
+        table = frame.select("index", value.alias("value")).toArrow().sort_by("index")
     finally:
         spark.conf.set("spark.sql.session.timeZone", ZONE)
     decoded: list[Any] = table["value"].to_pylist()
@@ -206,8 +206,8 @@ def test_documented_differences(
 @pytest.mark.parametrize(("text", "days"), [("12", 12), ("-999", -999)])
 def test_count_of_days_is_no_date(spark: SparkSession, text: str, days: int) -> None:
     """
-    A number in a string is a date for from_json, since Spark 1.5 wrote dates so, but NULL for the
-    decoder.
+    from_json reads a number in a string as a date, since Spark 1.5 wrote dates as days since 1970;
+    the decoder reads it as NULL.
     """
     document = json.dumps({"y": text})
     assert theirs(spark, [document])[0]["y"] == date(1970, 1, 1) + timedelta(days)
@@ -222,7 +222,7 @@ WRITTEN = (
 
 def random_row(generator: random.Random) -> tuple[Any, ...]:
     """
-    Return random values for the columns above, some of them null.
+    Return random values for the columns of ``WRITTEN``, some of them null.
     """
     text = "".join(map(chr, generator.choices([0, 9, 10, 31, 34, 47, 92, 127, 233, 0x2028], k=6)))
     double = struct.unpack("<d", generator.randbytes(8))[0]
@@ -241,7 +241,8 @@ def random_row(generator: random.Random) -> tuple[Any, ...]:
 
 def document_of(text: bytes | str) -> dict[str, Any]:
     """
-    Return a document with numbers in their columns' types: Java before 19 wrote too many digits.
+    Return a document whose numbers have their columns' types, since Java before 19 wrote more
+    digits of a float than necessary.
     """
     document: dict[str, Any] = json.loads(text, parse_float=Decimal)
     if isinstance(document.get("d"), Decimal):

@@ -64,7 +64,7 @@ MANY = 97
 
 # A test that waits for a timeout although the error is known at once exceeds this one.
 at_once = pytest.mark.timeout(60)
-PATIENT = {"delivery_timeout_ms": 600_000, "max_block_ms": 600_000}
+LONG_TIMEOUTS = {"delivery_timeout_ms": 600_000, "max_block_ms": 600_000}
 
 
 @pytest.fixture(
@@ -397,7 +397,7 @@ def test_a_too_large_record_fails_at_once(
     own = {} if limit == "ours" else {"max_request_size": 9_000_000}
 
     with pytest.raises(RecordError, match="MSG_SIZE_TOO_LARGE") as caught:
-        write(kafka_cluster.bootstrap, [batch_of(rows)], name, "wire", **PATIENT, **own)
+        write(kafka_cluster.bootstrap, [batch_of(rows)], name, "wire", **LONG_TIMEOUTS, **own)
     message = f"the record with key b'large' for topic '{name}', partition 1 cannot be written"
     assert message in str(caught.value)
     assert "kafka.max.request.size" in str(caught.value)
@@ -450,7 +450,7 @@ def test_a_compacted_topic_requires_keys(
     rows = [Record(b"v", b"k", 1), Record(b"v", None, 1), Record(b"v", b"l", 1)]
 
     with pytest.raises(RecordError, match="INVALID_RECORD") as caught:
-        write(kafka_cluster.bootstrap, [batch_of(rows)], name, "wire", **PATIENT)
+        write(kafka_cluster.bootstrap, [batch_of(rows)], name, "wire", **LONG_TIMEOUTS)
     message = (
         f"the record with key None for topic '{name}', partition 1 cannot be written: the broker"
     )
@@ -483,7 +483,7 @@ def test_bad_rows_fail_at_once(
     messages = {}
     for engine in ("wire", "librdkafka"):
         with pytest.raises(RecordError, match=says) as caught:
-            write(kafka_cluster.bootstrap, batches, name, engine, **PATIENT)
+            write(kafka_cluster.bootstrap, batches, name, engine, **LONG_TIMEOUTS)
         messages[engine] = str(caught.value)
     assert messages["wire"] == messages["librdkafka"]
 
@@ -496,7 +496,7 @@ def test_null_topic_fails_at_once(kafka_cluster: KafkaCluster, topic: Callable[.
     batch = batch_of([Record(b"v"), Record(b"v", b"k")], topic=[topic(), None])
 
     with pytest.raises(RecordError, match=r"NULL_TOPIC_IN_DATA\].*row 1 of a batch, with key b'k'"):
-        write(kafka_cluster.bootstrap, [batch], None, "wire", **PATIENT)
+        write(kafka_cluster.bootstrap, [batch], None, "wire", **LONG_TIMEOUTS)
 
 
 def test_topic_column_and_option(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> None:
@@ -524,7 +524,7 @@ def test_a_missing_topic_fails_soon(kafka_cluster: KafkaCluster, topic: Callable
     batch = batch_of([Record(b"v", b"k0"), Record(b"v", b"k1")], topic=[topic(), "nowhere"])
 
     with pytest.raises(UnknownTopicError) as caught:
-        write(kafka_cluster.bootstrap, [batch], None, "wire", **PATIENT)
+        write(kafka_cluster.bootstrap, [batch], None, "wire", **LONG_TIMEOUTS)
     assert "the record with key b'k1' for topic 'nowhere' cannot be written" in str(caught.value)
     with pytest.raises(UnknownTopicError, match="topic 'nowhere' was not found within 300 ms"):
         write(kafka_cluster.bootstrap, [batch], "nowhere", max_block_ms=300)
@@ -537,7 +537,11 @@ def test_an_invalid_topic_name(kafka_cluster: KafkaCluster) -> None:
     """
     with pytest.raises(PykafkaError, match="no such/topic"):
         write(
-            kafka_cluster.bootstrap, [batch_of([Record(b"v")])], "no such/topic", "wire", **PATIENT
+            kafka_cluster.bootstrap,
+            [batch_of([Record(b"v")])],
+            "no such/topic",
+            "wire",
+            **LONG_TIMEOUTS,
         )
 
 
@@ -634,7 +638,7 @@ def test_a_forbidden_topic_fails_at_once(guarded: Guarded, topic: str) -> None:
     Missing permission to write or to see the topic is reported as such, and not retried.
     """
     with pytest.raises(AuthorizationError, match=rf"{topic}.*TOPIC_AUTHORIZATION_FAILED") as caught:
-        guarded.write(topic, **PATIENT)
+        guarded.write(topic, **LONG_TIMEOUTS)
     assert not caught.value.retriable
 
 
@@ -647,7 +651,7 @@ def test_a_user_without_any_permission(guarded: Guarded) -> None:
     allow(guarded.kafka, nobody["sasl_username"], "seen", AclOperation.DESCRIBE)
 
     with pytest.raises(AuthorizationError, match="producer id.*CLUSTER_AUTHORIZATION_FAILED"):
-        guarded.write("seen", **nobody, **PATIENT)
+        guarded.write("seen", **nobody, **LONG_TIMEOUTS)
 
 
 @at_once

@@ -1,5 +1,5 @@
 """
-Exactly-once jobs that lose workers, tasks or their driver: all rows visible once, or none.
+Exactly-once jobs that lose workers, tasks or their driver: each row is visible once, or no row is.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ JOB = Path(__file__).parent / "exactly_once_job.py"
 SECONDS = 120.0
 COUNT = 40_000
 #: The timeout of an abandoned transaction.
-SHORT = {"kafka.transaction.timeout.ms": "5000"}
+SHORT_TIMEOUT = {"kafka.transaction.timeout.ms": "5000"}
 COMMITTED = {"isolation.level": "read_committed"}
 
 
@@ -62,7 +62,7 @@ def start(
 
 def visible_numbers(cluster: KafkaCluster, topic: str) -> Counter[int]:
     """
-    Return how often a plain read_committed reader finds each number.
+    Return each number that a read_committed reader finds, with its count.
     """
     return Counter(int(r.value or b"") for r in cluster.consume(topic, COMMITTED))
 
@@ -97,7 +97,7 @@ def test_retried_tasks_write_once(cluster: KafkaCluster, tmp_path: Path, fault: 
 @pytest.mark.soak
 def test_without_transactions_rows_are_duplicated(cluster: KafkaCluster, tmp_path: Path) -> None:
     """
-    With at-least-once delivery the same job duplicates rows, so the check above can fail.
+    With at-least-once delivery the same job duplicates rows, so the check of the output can fail.
     """
     topic = cluster.create_topic("doubled", partitions=3)
     with start(
@@ -113,16 +113,16 @@ def test_without_transactions_rows_are_duplicated(cluster: KafkaCluster, tmp_pat
 
 def test_a_killed_driver_leaves_nothing_visible(cluster: KafkaCluster, tmp_path: Path) -> None:
     """
-    If the driver is killed before it commits, the coordinator aborts after the time-out, and
-    nothing is visible.
+    If the driver is killed before it commits, the coordinator aborts its transactions after their
+    timeout, and no row is visible.
     """
     topic = cluster.create_topic("left", partitions=3)
     flag = tmp_path / "flag"
-    with start(cluster, topic, "driver killed", flag, **SHORT) as job:
+    with start(cluster, topic, "driver killed", flag, **SHORT_TIMEOUT) as job:
         try:
             wait_until(lambda: None if flag.exists() else "the job has not begun", SECONDS)
             wait_until(
-                lambda: None if len(open_ids(cluster, topic)) > 1 else "one task at most wrote",
+                lambda: None if len(open_ids(cluster, topic)) > 1 else "no second task has written",
                 SECONDS,
             )
         finally:

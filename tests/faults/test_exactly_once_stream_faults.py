@@ -57,10 +57,10 @@ DRIVER_POINTS = ("before a task prepares", "all prepared", "some committed", "al
 HOSTS = ("127.0.0.1", "127.0.0.2")
 COMMITTED = {"isolation.level": "read_committed"}
 #: The timeout of an abandoned transaction: longer than a micro-batch takes on a loaded machine.
-SHORT = {"kafka.transaction.timeout.ms": "30000"}
+SHORT_TIMEOUT = {"kafka.transaction.timeout.ms": "30000"}
 #: The producer's batch size: small, so that records are sent before a task has all its rows.
 SENT_EARLY = {"kafka.batch.size": "100"}
-#: So that a task gets its rows in several pieces.
+#: Spark passes a task its rows in Arrow batches of this size, so a task has several.
 SMALL_BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "10"}
 #: A task that takes 1.5 times as long as the median of its stage gets a second attempt.
 SPECULATION = {
@@ -156,7 +156,7 @@ class History:
 
     def had_second_attempt(self, number: int) -> bool:
         """
-        Return whether a second attempt was made in the batch of one of the last run's faults.
+        Return whether a task of the batch with this fault of the last run had a second attempt.
         """
         return Path(f"{self.flag(number)}-again").exists()
 
@@ -170,14 +170,14 @@ class History:
             finally:
                 kill_job(job)
 
-    def killed(self, fault: dict[str, Any]) -> None:
+    def run_until_killed(self, fault: dict[str, Any]) -> None:
         """
         Run until the fault kills the driver.
         """
         assert self.run(fault) == -signal.SIGKILL, self.log()
         assert self.flag(0).exists()
 
-    def completed(self, *faults: dict[str, Any]) -> None:
+    def run_to_end(self, *faults: dict[str, Any]) -> None:
         """
         Run to the end, with these faults of tasks.
         """
@@ -208,7 +208,8 @@ class History:
 
 def feed(cluster: KafkaCluster, topic: str, partitions: int) -> list[Record]:
     """
-    Write numbered records to a topic; those of a key are in one partition, in numerical order.
+    Write numbered records to a topic; the records of a key are in one partition, in numerical
+    order.
     """
     numbered = [
         Record(str(number).encode(), b"k%d" % (number % KEYS), number % KEYS % partitions)
@@ -219,7 +220,7 @@ def feed(cluster: KafkaCluster, topic: str, partitions: int) -> list[Record]:
 
 def check(rows: Sequence[tuple[int, bytes, int]]) -> None:
     """
-    Fail unless each number is there once, and those of a key are in order.
+    Fail unless each number is there once, and the numbers of each key are in order.
     """
     counts = Counter(number for _, _, number in rows)
     doubled = {number: times for number, times in counts.items() if times > 1}
@@ -234,7 +235,7 @@ def check(rows: Sequence[tuple[int, bytes, int]]) -> None:
 
 def read(cluster: KafkaCluster, topic: str) -> list[tuple[int, bytes, int]]:
     """
-    Return the records that a plain read_committed reader finds afterwards, by partition.
+    Return the (partition, key, number) of each record that a read_committed reader finds.
     """
     records = cluster.consume(topic, COMMITTED)
     return [(r.partition or 0, r.key or b"", int(r.value or b"")) for r in records]
@@ -250,7 +251,7 @@ def cluster() -> Iterator[KafkaCluster]:
 
 
 @pytest.fixture(scope="module")
-def three() -> Iterator[KafkaCluster]:
+def three_brokers() -> Iterator[KafkaCluster]:
     """
     Three brokers, with replicas of every topic on all of them.
     """
@@ -304,8 +305,8 @@ def test_a_killed_driver(history: History) -> None:
     visible once.
     """
     watcher = watch(history)
-    history.killed(fault_at("some committed", 2, 1))
-    history.completed(fault_at("worker", 5))
+    history.run_until_killed(fault_at("some committed", 2, 1))
+    history.run_to_end(fault_at("worker", 5))
     assert "of its 3 transactions that were still open are committed now" in history.log()
 
     verify(history, watcher)
@@ -318,11 +319,11 @@ def test_killed_drivers(history: History) -> None:
     once.
     """
     watcher = watch(history)
-    history.killed(fault_at("all prepared", 2))
-    history.killed(fault_at("some committed", 4, 1))
-    history.killed(fault_at("all committed", 5))
+    history.run_until_killed(fault_at("all prepared", 2))
+    history.run_until_killed(fault_at("some committed", 4, 1))
+    history.run_until_killed(fault_at("all committed", 5))
     assert "of its 3 transactions that were still open are committed now" in history.log()
-    history.completed()
+    history.run_to_end()
     assert "of 3 tasks 3 were not written again" in history.log()
 
     verify(history, watcher)
@@ -331,14 +332,14 @@ def test_killed_drivers(history: History) -> None:
 @pytest.mark.soak
 def test_a_batch_loses_three_drivers(history: History) -> None:
     """
-    Each of three drivers commits one more task of the same batch, and the fourth finds all
-    committed.
+    Each of three drivers commits one more task of the same batch, and the fourth driver has nothing
+    to commit.
     """
     watcher = watch(history)
-    history.killed(fault_at("some committed", 2, 1))
-    history.killed(fault_at("some committed", 2, 1))
-    history.killed(fault_at("all committed", 2))
-    history.completed()
+    history.run_until_killed(fault_at("some committed", 2, 1))
+    history.run_until_killed(fault_at("some committed", 2, 1))
+    history.run_until_killed(fault_at("all committed", 2))
+    history.run_to_end()
 
     verify(history, watcher)
 
@@ -351,15 +352,15 @@ def test_restarts_after_the_transaction_timeout(history: History, seed: int) -> 
     coordinator has aborted the rest; only the rest is written again.
     """
     chance = random.Random(seed)
-    history.options |= SHORT
+    history.options |= SHORT_TIMEOUT
     watcher = watch(history)
     for batch in sorted(chance.sample(range(1, BATCHES), 5)):
         committed = chance.randrange(PARTITIONS)
         point = "some committed" if committed else "all prepared"
-        history.killed(fault_at(point, batch, committed))
+        history.run_until_killed(fault_at(point, batch, committed))
         assert len(history.open_ids()) == PARTITIONS - committed
         history.await_ended()
-    history.completed()
+    history.run_to_end()
 
     verify(history, watcher)
 
@@ -370,8 +371,8 @@ def test_without_transactions_records_are_duplicated(history: History) -> None:
     With at-least-once delivery the check of the output fails, so it can detect duplicates.
     """
     history.options["deliveryGuarantee"] = "at-least-once"
-    history.killed(fault_at("all prepared", 3))
-    history.completed()
+    history.run_until_killed(fault_at("all prepared", 3))
+    history.run_to_end()
 
     with pytest.raises(AssertionError):
         check(read(history.cluster, history.sink))
@@ -385,7 +386,7 @@ def test_paused_drivers_resume(history: History, seed: int) -> None:
     their transactions have timed out, and change nothing.
     """
     chance = random.Random(seed)
-    history.options |= SHORT
+    history.options |= SHORT_TIMEOUT
     watcher = watch(history)
     zombies = []
     try:
@@ -393,7 +394,7 @@ def test_paused_drivers_resume(history: History, seed: int) -> None:
             zombies.append(history.start())
             await_more(watcher, chance.randint(1, ROWS))
             signal_all(zombies[-1], signal.SIGSTOP)
-        history.completed()
+        history.run_to_end()
         history.await_ended()
         for zombie in zombies:
             signal_all(zombie, signal.SIGCONT)
@@ -421,7 +422,7 @@ def test_killed_workers(history: History, seed: int) -> None:
     In each micro-batch a worker dies with a task half written, and each record is visible once.
     """
     watcher = watch(history)
-    history.completed(*each_batch("worker", seed))
+    history.run_to_end(*each_batch("worker", seed))
 
     verify(history, watcher)
 
@@ -434,7 +435,7 @@ def test_paused_workers_resume(cluster: KafkaCluster, tmp_path: Path, seed: int)
     resumes, it fails, and another attempt writes its rows.
     """
     history = new_history(cluster, tmp_path, f"paused-{seed}", partitions=1)
-    history.options |= SHORT | SENT_EARLY
+    history.options |= SHORT_TIMEOUT | SENT_EARLY
     history.conf = SMALL_BATCHES
     watcher = watch(history)
     job = history.start(*each_batch("paused", tasks=1))
@@ -455,7 +456,7 @@ def test_a_batch_outlives_its_transactions(history: History) -> None:
     A task is paused for so long that the others' transactions time out, too: the query fails, and
     its next run completes.
     """
-    history.options |= SHORT
+    history.options |= SHORT_TIMEOUT
     history.conf = SMALL_BATCHES
     watcher = watch(history)
     job = history.start(fault_at("paused", 3))
@@ -465,16 +466,16 @@ def test_a_batch_outlives_its_transactions(history: History) -> None:
     finally:
         kill_job(job)
     assert "the write took longer than kafka.transaction.timeout.ms" in history.log()
-    history.completed()
+    history.run_to_end()
 
     verify(history, watcher)
 
 
-def wake_late(history: History, job: subprocess.Popen[str], batch_id: int) -> None:
+def wake_late(history: History, job: subprocess.Popen[str], number: int) -> None:
     """
-    Resume a paused task after its transaction has been aborted.
+    Resume the task that a fault has paused, after its transaction has been aborted.
     """
-    wait_until(lambda: paused(job, history.flag(batch_id)), SECONDS)
+    wait_until(lambda: paused(job, history.flag(number)), SECONDS)
     wait_until(lambda: None if history.open_ids() else "no transaction is open", SECONDS)
     history.await_ended()
     signal_all(job, signal.SIGCONT)
@@ -517,8 +518,8 @@ def test_speculative_and_retried_tasks(
     assert history.run(*each_batch(point, seed)) == 0, history.log()
 
     # An attempt that is slow by itself may lose before the fault.
-    twice = [number for number in range(BATCHES) if history.had_second_attempt(number)]
-    assert len([number for number in twice if history.flag(number).exists()]) >= 5
+    retried = [number for number in range(BATCHES) if history.had_second_attempt(number)]
+    assert len([number for number in retried if history.flag(number).exists()]) >= 5
     history.await_ended()
     verify(history, watcher)
 
@@ -535,8 +536,8 @@ def spark_master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     started = [start_spark(folder, "master.Master", "--host", HOSTS[0], "--port", str(port))]
     try:
         for host in HOSTS:
-            room = ["--cores", "2", "--memory", "600m", "--work-dir", str(folder / host)]
-            started.append(start_spark(folder, "worker.Worker", "--host", host, *room, address))
+            limits = ["--cores", "2", "--memory", "600m", "--work-dir", str(folder / host)]
+            started.append(start_spark(folder, "worker.Worker", "--host", host, *limits, address))
         yield address
     finally:
         for process in reversed(started):
@@ -568,13 +569,13 @@ def start_spark(folder: Path, name: str, *arguments: str) -> subprocess.Popen[by
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(4))
-def test_killed_brokers(three: KafkaCluster, tmp_path: Path, seed: int) -> None:
+def test_killed_brokers(three_brokers: KafkaCluster, tmp_path: Path, seed: int) -> None:
     """
     One of three brokers dies repeatedly, with everything that it leads and coordinates; the
     stream continues.
     """
     chance = random.Random(seed)
-    history = new_history(three, tmp_path, f"brokers-{seed}")
+    history = new_history(three_brokers, tmp_path, f"brokers-{seed}")
     history.rows = ROWS // 15
     watcher = watch(history)
     job = history.start()
@@ -582,9 +583,9 @@ def test_killed_brokers(three: KafkaCluster, tmp_path: Path, seed: int) -> None:
         for node in chance.choices((1, 2, 3), k=6):
             await_more(watcher, chance.randint(1, ROWS // 5))
             assert job.poll() is None, history.log()
-            three.kill(node)
+            three_brokers.kill(node)
             await_more(watcher, chance.randint(1, ROWS // 5))
-            three.restart(node)
+            three_brokers.restart(node)
         assert job.wait(SECONDS) == 0, history.log()
     finally:
         kill_job(job)
@@ -613,16 +614,16 @@ def test_random_histories(cluster: KafkaCluster, tmp_path: Path, seed: int) -> N
     """
     chance = random.Random(seed)
     history = new_history(cluster, tmp_path, f"random-{seed}")
-    history.options |= SHORT
+    history.options |= SHORT_TIMEOUT
     watcher = watch(history)
     batch = 0
     while (batch := batch + chance.randint(0, 2)) < BATCHES:
         point = chance.choice(DRIVER_POINTS)
-        history.killed(fault_at(point, batch, chance.randint(1, PARTITIONS - 1)))
+        history.run_until_killed(fault_at(point, batch, chance.randint(1, PARTITIONS - 1)))
         if chance.random() < 0.2:
             history.await_ended()
         if point == "all committed" or chance.random() < 0.5:
             batch += 1
-    history.completed(fault_at("worker", BATCHES - 1))
+    history.run_to_end(fault_at("worker", BATCHES - 1))
 
     verify(history, watcher)

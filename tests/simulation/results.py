@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Run:
     """
-    Consecutive seeds of one workload, both ends included, at one commit; `failed` are seeds.
+    The seeds from ``first`` to ``last`` of one workload at one commit; both were run.
+
+    ``failed`` has the seeds whose histories failed.
     """
 
     workload: str
@@ -55,18 +57,18 @@ class Summary:
 
 class OverlappingRunError(ValueError):
     """
-    Some seeds of a run are recorded already, and others are not.
+    A new run has only some of the seeds of a recorded run.
     """
 
 
 def add_run(recorded: Iterable[Run], new: Run) -> list[Run]:
     """
-    Return the runs with a new one, which replaces those whose seeds it repeats.
+    Return the recorded runs and a new run, which replaces the runs whose seeds it repeats.
 
     Raises:
     ------
     OverlappingRunError
-        A recorded run has some of the new run's seeds and others: its figures cannot be divided.
+        A recorded run has seeds of the new run and other seeds: its figures cannot be divided.
 
     """
     remaining = []
@@ -120,7 +122,7 @@ def _ranges(runs: Sequence[Run]) -> tuple[str, ...]:
 
 def read_runs(path: Path) -> list[Run]:
     """
-    Return the runs of a file, none if there is no such file.
+    Return the runs of a file; an empty list if the file does not exist.
     """
     return _parse(path.read_text()) if path.exists() else []
 

@@ -1,5 +1,5 @@
 """
-The blocks of code in a page of the documentation, and a reader who pastes them.
+The blocks of code in a page of the documentation, and a user who pastes them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Block:
 
 def blocks_of(page: str) -> list[Block]:
     """
-    Return the blocks of a page, named by its path from the root of the project, in their order.
+    Return the blocks of a page in their order. ``page`` is its path from the root of the project.
     """
     text = (ROOT / page).read_text()
     return [Block(language, textwrap.dedent(code)) for language, code in _BLOCK.findall(text)]
@@ -45,7 +45,8 @@ def blocks_of(page: str) -> list[Block]:
 @dataclass
 class PageReader:
     """
-    A reader with one Python session, one shell, the broker of the test and a new folder.
+    A user with one Python session (``names`` are its variables), one shell, the broker of the test
+    and a new folder.
     """
 
     bootstrap: str

@@ -25,7 +25,7 @@ def make_arrow_decoder(
     schema: pa.Schema, start: int, end: int, *, max_records: int = 1000, max_bytes: int = 1 << 20
 ) -> ArrowDecoder:
     """
-    Return an ArrowDecoder for a range that decompresses at most 1 MiB.
+    Return an ArrowDecoder for the offsets ``[start, end)``; it decompresses at most 1 MiB.
     """
     return ArrowDecoder.of_range(
         TopicPartition(TOPIC, PARTITION),

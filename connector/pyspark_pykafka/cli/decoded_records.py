@@ -26,7 +26,7 @@ DECODED_FORMATS = ("avro", "protobuf", "debezium-avro")
 
 #: The length of a day in each unit of Arrow's times.
 _DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
-#: JSON is shown as the documents that it holds: only Spark can parse the types that a user names.
+#: A value in JSON is shown as its document: only Spark can parse the types that a user names.
 JSON = "json"
 
 # Serializers with a registry write a zero byte and the schema's id before the JSON; the ids of
@@ -39,7 +39,7 @@ def decoded_format(options: SourceOptions) -> RecordFormat | None:
     """
     Return the format of records whose types come from a schema, or None if nothing is decoded.
 
-    The records' timestamps are in milliseconds, so that any of them can be read.
+    The column ``timestamp`` is in milliseconds, since not every timestamp fits microseconds.
     Raises :class:`OptionsError` if a schema is missing, and the errors of the registry's client.
     """
     if options.formats.flatten:
@@ -100,10 +100,10 @@ def _no_constant(text: str) -> NoReturn:
 
 def json_values(column: pa.Array) -> list[Any]:
     """
-    Return the values of a column in a form for JSON, but leave bytes as they are.
+    Return the values of a column as values that JSON can hold; bytes stay bytes.
 
-    Times, decimals, NaN and infinity become text, and maps become objects. A time that Python does
-    not have, such as one after the year 9999, becomes its number with the unit.
+    Times, decimals, NaN and infinity become text, and maps become objects. A time that Python
+    cannot represent, such as one after the year 9999, becomes its number with the unit.
     """
     if pa.types.is_binary(column.type):
         return list(column.to_pylist())

@@ -164,7 +164,7 @@ def _add_lag_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=_WATCH_SECONDS,
         metavar="SECONDS",
-        help="refresh the output until Ctrl-C; default: every 2 seconds",
+        help="refresh the output until Ctrl-C; without a number: every 2 seconds",
     )
 
 

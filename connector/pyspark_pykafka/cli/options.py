@@ -74,7 +74,7 @@ def _add_options_arguments(parser: argparse.ArgumentParser) -> None:
 
 OPTIONS_COMMAND = Command(
     "options",
-    "Show the options of reads and writes: all, or only those that mention given words.",
+    "Show the options of reads and writes: all, or only those that mention all WORDs.",
     _add_options_arguments,
     _options,
 )

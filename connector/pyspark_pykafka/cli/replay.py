@@ -48,9 +48,10 @@ class Replay(NamedTuple):
     """
     The offsets to read again, [start, end) of each partition, and the recorded offsets.
 
-    The end is the recorded offset, unless that is not an offset of the present log; no start is
-    beyond it, since the records in between have not been read yet. A partition without a recorded
-    offset is left out. Without a store ``recorded`` is None, and the end is the end of the log.
+    The end is the recorded offset: after the topic was recreated, the log's start; after the log
+    was truncated, the log's end. No start lies beyond the end, since later records have not been
+    read yet. A partition without a recorded offset is left out. Without a store ``recorded`` is
+    None, and the end is the end of the log.
     """
 
     starts: Offsets
@@ -65,9 +66,9 @@ class Replay(NamedTuple):
         return max(self.ends[tp] - self.starts[tp], 0)
 
     @property
-    def offsets(self) -> int:
+    def total_offset_count(self) -> int:
         """
-        The number of offsets to read again.
+        The number of offsets to read again in all partitions.
         """
         return sum(map(self.offset_count, self.starts))
 
@@ -164,7 +165,7 @@ def _as_json(replay: Replay, byte_count: int | None, *, executed: bool) -> dict[
     return {
         "startingOffsets": offsets_to_json(replay.starts),
         "endingOffsets": offsets_to_json(replay.ends),
-        "offsets": replay.offsets,
+        "offsets": replay.total_offset_count,
         "bytes": byte_count,
         "executed": executed,
     }
@@ -180,7 +181,7 @@ def _show(replay: Replay, byte_count: int | None) -> None:
     size = (
         "of unknown size" if byte_count is None else f"about {format_bytes(byte_count)} in the log"
     )
-    print(f"To read again: at most {replay.offsets:,} records, {size}.")
+    print(f"To read again: at most {replay.total_offset_count:,} records, {size}.")
 
 
 def _show_next_step(replay: Replay, *, executed: bool) -> None:
@@ -206,10 +207,10 @@ def format_bytes(count: int) -> str:
     if count < _KIB:
         return f"{count} B"
     size, unit = count / _KIB, "KiB"
-    for larger in ("MiB", "GiB", "TiB"):
+    for larger_unit in ("MiB", "GiB", "TiB"):
         if size < _KIB:
             break
-        size, unit = size / _KIB, larger
+        size, unit = size / _KIB, larger_unit
     return f"{size:.1f} {unit}"
 
 

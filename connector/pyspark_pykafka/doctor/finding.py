@@ -22,7 +22,8 @@ class Status(StrEnum):
 @dataclass(frozen=True, slots=True)
 class Finding:
     """
-    The result of one check; ``advice`` is empty if no action is needed.
+    The result of one check: ``text`` says what the check has found, ``advice`` what to do about it
+    (empty if no action is needed).
     """
 
     check: str
@@ -40,20 +41,20 @@ def ok(check: str, text: str) -> Finding:
 
 def warning(check: str, text: str, advice: str) -> Finding:
     """
-    Return a finding that can become a problem.
+    Return a finding on something that can become a problem.
     """
     return Finding(check, Status.WARNING, text, advice)
 
 
 def failed(check: str, text: str, advice: str) -> Finding:
     """
-    Return a finding that prevents a query from working.
+    Return a finding on something that prevents a query from working.
     """
     return Finding(check, Status.FAILED, text, advice)
 
 
 def skipped(check: str, text: str, advice: str) -> Finding:
     """
-    Return a finding for a check that was not made, with the reason.
+    Return a finding for a check that was not made; ``text`` is the reason.
     """
     return Finding(check, Status.SKIPPED, text, advice)

@@ -23,12 +23,12 @@ logger = logging.getLogger("pyspark_pykafka")
 _RACK = "client.rack"
 # Only an entry point that an installed package declares in this group can be called: users who set
 # options, for example in SQL, may not be allowed to run Python code of their own.
-_GROUP = "pyspark_pykafka.client_rack"
+_ENTRY_POINT_GROUP = "pyspark_pykafka.client_rack"
 
 
 def with_client_rack(settings: FetchSettings) -> FetchSettings:
     """
-    Return the settings with the rack of this process in ``client.rack``, which both engines use.
+    Return the settings with this process's rack as ``client.rack``, a property of both engines.
 
     Without a rack the engines read from leaders. Raises :class:`OptionsError` unless exactly one
     installed package declares the entry point, and if its function cannot be called, fails, or
@@ -55,8 +55,8 @@ def _rack_from_variable(name: str) -> str:
     rack = os.environ.get(name, "").strip()
     if not rack:
         logger.warning(
-            "clientRackEnv is '%s', which is not set in this process; it reads from the leaders, "
-            "whatever their racks. spark.executorEnv.%s sets it on all executors",
+            "clientRackEnv is '%s', which is not set in this process; the process reads from the "
+            "leaders, whatever their racks. spark.executorEnv.%s sets it on all executors",
             name,
             name,
         )
@@ -76,7 +76,7 @@ def _rack_from_provider(source: RackProvider) -> str:
 
 
 def _entry_point(name: str) -> EntryPoint:
-    entries = tuple(entry_points(group=_GROUP, name=name))
+    entries = tuple(entry_points(group=_ENTRY_POINT_GROUP, name=name))
     if len(entries) == 1:
         return entries[0]
     if entries:
@@ -86,10 +86,11 @@ def _entry_point(name: str) -> EntryPoint:
             "uninstall all but one of them"
         )
     else:
-        names = ", ".join(sorted(entry_points(group=_GROUP).names)) or "there are none"
+        names = ", ".join(sorted(entry_points(group=_ENTRY_POINT_GROUP).names)) or "there are none"
         msg = (
             f"clientRackProvider is '{name}', which is declared by no package that is installed "
-            f"where this process runs; it must be: an entry point of the group {_GROUP} ({names})"
+            "where this process runs; it must be: an entry point of the group "
+            f"{_ENTRY_POINT_GROUP} ({names})"
         )
     raise OptionsError((msg,))
 

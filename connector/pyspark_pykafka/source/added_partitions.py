@@ -54,8 +54,10 @@ class TopicLookup(OffsetSource, Protocol):
 @dataclass(frozen=True, slots=True)
 class LastRange:
     """
-    The last range of a plan, None if the plan is empty; and the plan's number of partitions and id
-    of each topic.
+    The value of a plan's last input partition, whose task also reads the added partitions.
+
+    ``range`` is the last range of the plan, or None if the plan is empty. ``partition_counts`` and
+    ``topic_ids`` are by topic, as of the planning.
     """
 
     range: OffsetRange | None
@@ -67,8 +69,10 @@ def with_last_range(
     ranges: Sequence[OffsetRange], assigned: Assignment, options: SourceOptions
 ) -> list[OffsetRange | LastRange]:
     """
-    Return the values of a plan's input partitions; the last one shows its task which partitions
-    the plan has, those of ``assigned``, if later ones belong to the read.
+    Return the values of a plan's input partitions, one for each range.
+
+    If partitions that are added later belong to the read, the last value is a :class:`LastRange`,
+    from which its task knows the partitions of the plan: those of ``assigned``.
     """
     partition_counts = Counter(tp.topic for tp in assigned.partitions)
     if not may_have_added(options, partition_counts):
@@ -98,12 +102,12 @@ def ranges_of(
     """
     Yield the ranges that the task of an input partition reads; added partitions come last.
 
-    Metadata is requested once the range before has been read. Raises the errors of
+    The metadata is requested after the planned range has been read. Raises the errors of
     :mod:`pyspark_pykafka.errors`.
     """
-    own = value.range if isinstance(value, LastRange) else value
-    if own is not None:
-        yield own
+    planned = value.range if isinstance(value, LastRange) else value
+    if planned is not None:
+        yield planned
     if isinstance(value, LastRange):
         yield from _added_ranges(value, options, lookup())
 
@@ -113,14 +117,14 @@ def _added_ranges(
 ) -> list[OffsetRange]:
     existing = _existing(options.strategy, lookup)
     ids = existing.topic_ids
-    by_topic = _starts_of_added(options, {tp.topic for tp in existing.partitions})
+    start_by_topic = _starts_of_added(options, {tp.topic for tp in existing.partitions})
     starts = {
-        tp: by_topic[tp.topic]
+        tp: start_by_topic[tp.topic]
         for tp in existing.partitions
         if tp.partition >= plan.partition_counts.get(tp.topic, 0)
         # A topic that was recreated is reported by the tasks that read its ranges.
         and plan.topic_ids.get(tp.topic) in {None, ids.get(tp.topic)}
-        and tp.topic in by_topic
+        and tp.topic in start_by_topic
     }
     if not starts:
         return []
@@ -139,8 +143,8 @@ def _existing(strategy: Strategy, lookup: TopicLookup) -> Assignment:
 
 def _starts_of_added(options: SourceOptions, topics: Iterable[str]) -> dict[str, int | Position]:
     """
-    Return where a partition added to each topic starts, for the topics whose later partitions
-    belong to the read.
+    Return the start of the added partitions of each topic whose added partitions belong to the
+    read.
     """
     open_topics = ending_at_latest(options.ending_offsets, topics)
     fallback = options.starting_offsets_fallback

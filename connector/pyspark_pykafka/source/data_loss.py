@@ -54,8 +54,8 @@ class DataLossReporter:
         self._lookup = lookup
         #: The number of offsets lost since the query was started, by partition.
         self.lost_offsets: Offsets = {}
-        #: The number of other losses since the query was started, by condition: it is unknown how
-        #: many records of a deleted topic or partition were unread.
+        #: The number of other losses since the query was started, by condition, since the number of
+        #: unread records of a deleted topic or partition is unknown.
         self.losses: Counter[str] = Counter()
         self._last_losses: tuple[DataLoss, ...] = ()
         self._checked: dict[TopicPartition, tuple[int, int]] = {}
@@ -82,8 +82,9 @@ class DataLossReporter:
         Raise :class:`DataLossError` if a log ends before its start offset and ``failOnDataLoss`` is
         true.
 
-        Spark requests the end before it writes it into the checkpoint. A plan would be too late: a
-        restart would plan the same batch again, even after the log has recovered.
+        Spark calls latestOffset before it writes the end of the batch into the checkpoint. An error
+        while planning would be too late: each restart would plan the same batch again, even after
+        the log has recovered.
         """
         if self._options.fail_on_data_loss:
             self._report(went_back(start, latest))
@@ -122,7 +123,7 @@ class DataLossReporter:
             logger.warning("%s; continuing, since failOnDataLoss is false", text)
 
     def _condition(self, loss: DataLoss) -> str:
-        # The JVM connector distinguishes the two in the same way.
+        # The JVM connector has two conditions for deleted partitions, too.
         if loss.condition == PARTITIONS_DELETED and self._options.kafka.get("group.id"):
             return f"{PARTITIONS_DELETED}_AND_GROUP_ID_CONFIG_PRESENT"
         return loss.condition

@@ -58,7 +58,8 @@ def _query(query: QuerySnapshot) -> PageQuery:
 
 def _partition(query: QuerySnapshot, partition: PartitionSnapshot) -> PagePartition:
     """
-    Return a partition; after the end of the query without its end and lag, which nobody reads then.
+    Return the page's row for a partition. An ended query has no end offset and no lag: nothing
+    refreshes them any more.
     """
     label = (partition.topic, partition.partition)
     if not query.is_running:

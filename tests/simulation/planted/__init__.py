@@ -1,5 +1,5 @@
 """
-Faults that the connector had, or could have, planted on purpose: the simulation must find each.
+Former and possible faults of the connector, planted on purpose: the simulation must find each.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PLANTED: dict[str, Fault] = {
 @contextmanager
 def planted(name: str | None) -> Iterator[None]:
     """
-    Put a fault into the simulated copy for the duration of a block.
+    Put a fault into the simulated copy of the connector for the duration of a block.
     """
     with ExitStack() as stack:
         if name is not None:

@@ -45,7 +45,7 @@ _MAX_RECREATION_SECONDS = 3.0
 
 def changing_log(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
     """
-    A stream over a log that changes in one of five ways.
+    Run a stream over a log that changes in one of five ways.
     """
     with History(seed, is_traced=is_traced) as history:
         change = Change(history, history.draw.choice(_KINDS))
@@ -65,8 +65,10 @@ def changing_log(seed: int, *, is_traced: bool = False) -> tuple[Verdict, Histor
                 has_executors=history.draw.random() < 0.5,
             )
         )
-        own = {change.kind: change.happen}
-        nemesis = Nemesis(history, [supervisor], [(INPUT, change.partitions)], READ_FAULTS, own=own)
+        faults = {change.kind: change.happen}
+        nemesis = Nemesis(
+            history, [supervisor], [(INPUT, change.partitions)], READ_FAULTS, own=faults
+        )
         change.happen_later()
         history.world.call_later(FAULT_SECONDS, lambda: stop(change.producers))
         outcome = _Outcome(change, supervisor, fails=options["failOnDataLoss"] == "true")
@@ -81,14 +83,14 @@ def changing_log(seed: int, *, is_traced: bool = False) -> tuple[Verdict, Histor
 @dataclass
 class Change:
     """
-    The changes of the log; ``deleted`` holds each partition's offset before which records were
-    removed. Without a ``kind`` nothing happens.
+    The changes of the log; ``deleted`` has the offset of each partition before which its records
+    were deleted.
     """
 
     history: History
     kind: str
     deleted: dict[tuple[str, int], int] = field(default_factory=dict)
-    #: The records of the topics that were deleted.
+    #: The records of each deleted topic.
     former: list[dict[tuple[str, int], Any]] = field(default_factory=list)
     partitions: int = field(init=False)
     producers: list[PlainProducer] = field(default_factory=list)
@@ -165,7 +167,7 @@ class Change:
 
     def appended(self) -> dict[tuple[str, int], Any]:
         """
-        Return all records of the current topic, including those that were removed.
+        Return all records that were appended to the current topic, including deleted ones.
         """
         tps = [(INPUT, number) for number in range(self.partitions)]
         return {tp: self.history.cluster.appended(*tp) for tp in tps}
@@ -195,7 +197,7 @@ class Change:
 @dataclass
 class _Outcome:
     """
-    How the stream has ended: at the end of the log, or with the report of a loss.
+    The outcome of the stream: it reaches the end of the log, or fails with the report of a loss.
     """
 
     change: Change
@@ -213,7 +215,7 @@ class _Outcome:
 
     def is_reached(self) -> bool:
         """
-        Return whether nothing more can happen.
+        Return whether the stream has reached the end of the log, or has failed as it must.
         """
         change, checkpoint = self.change, self.supervisor.checkpoint
         history, partitions = change.history, range(change.partitions)
@@ -235,7 +237,7 @@ class _Outcome:
 
     def check(self, batches: Sequence[Sequence[Row]], *, committed_only: bool) -> None:
         """
-        Compare the completed micro-batches with all that was ever appended.
+        Compare the completed micro-batches with all records that were ever appended.
         """
         change, verdict = self.change, self.change.history.verdict
         if self.has_failed:
@@ -273,7 +275,8 @@ class _Outcome:
         committed_only: bool,
     ) -> None:
         """
-        Check that each row is from one of the topics, and that the last one's records are complete.
+        Check that each row is from one of the topics, and that no record of the last topic is
+        missing.
 
         Offsets alone do not distinguish the topics. A micro-batch that was planned before the
         deletion may have read the new topic, whose records are then read again.
@@ -311,7 +314,8 @@ class _Outcome:
 
     def _expected(self, appended: dict[tuple[str, int], Any]) -> dict[tuple[str, int], Any]:
         """
-        Return the records that a reader must have; of a compacted log the last one of each key.
+        Return the records that a reader must have; in a compacted log only the last record of each
+        key.
         """
         if self.change.kind != COMPACTION:
             return appended

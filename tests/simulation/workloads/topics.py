@@ -27,14 +27,14 @@ def fill(history: History, partitions: int) -> list[PlainProducer]:
     history.cluster.create_topic(INPUT, partitions)
     process = history.world.process("producers")
     tps = [(INPUT, number) for number in range(partitions)]
-    kinds = [history.draw.random() < 0.5 for _ in range(history.draw.randint(1, 3))]
+    are_transactional = [history.draw.random() < 0.5 for _ in range(history.draw.randint(1, 3))]
     producers = [
         PlainProducer(
             *(history.client, f"p{number}", tps),
             transactional=transactional,
             version=min(history.draw.choice((1, 2)), history.release.transactions),
         )
-        for number, transactional in enumerate(kinds)
+        for number, transactional in enumerate(are_transactional)
     ]
     for producer in producers:
         producer.task = process.spawn("producer", producer.run)
@@ -42,11 +42,17 @@ def fill(history: History, partitions: int) -> list[PlainProducer]:
 
 
 def stop(producers: list[PlainProducer]) -> None:
+    """
+    Let each producer end after its current batch, or die with an open transaction.
+    """
     for producer in producers:
         producer.is_stopping = True
 
 
 def truth(history: History, topic: str, partitions: int) -> dict[tuple[str, int], Any]:
+    """
+    Return the records in the logs of a topic, by partition.
+    """
     cluster = history.cluster
     return {(topic, number): cluster.records(topic, number) for number in range(partitions)}
 
@@ -64,12 +70,15 @@ def is_settled(history: History, topic: str, partitions: int) -> bool:
 
 def is_filled(history: History, producers: list[PlainProducer], partitions: int) -> bool:
     """
-    Return whether all producers and their transactions have ended.
+    Return whether all producers of the input topic have ended, and all transactions in it.
     """
     return have_ended(producers) and is_settled(history, INPUT, partitions)
 
 
 def have_ended(producers: list[PlainProducer]) -> bool:
+    """
+    Return whether all producers have ended.
+    """
     return all(producer.task is not None and producer.task.is_done for producer in producers)
 
 
@@ -77,7 +86,8 @@ def is_read(
     history: History, supervisor: Supervisor, producers: list[PlainProducer], partitions: int
 ) -> bool:
     """
-    Return whether the query has completed a micro-batch up to the end of a log that is at rest.
+    Return whether nothing is appended any more, and the query has completed a micro-batch up to the
+    end of each log.
     """
     cluster, checkpoint = history.cluster, supervisor.checkpoint
     if not is_filled(history, producers, partitions):
@@ -106,5 +116,8 @@ def check_producers(
 
 
 def check_progress(verdict: Verdict) -> None:
+    """
+    Add an anomaly if the history is clean only because no record was read or written.
+    """
     if verdict.is_clean and not verdict.records:
         verdict.add("void", ["no record was read or written"])

@@ -25,7 +25,7 @@ class _Offset:
         self.seconds = 0
         self._next_read = 0.0
 
-    def now(self) -> int:
+    def current(self) -> int:
         if _monotonic() >= self._next_read:
             self._next_read = _monotonic() + _REREAD_SECONDS
             self.seconds = int(_FILE.read_text())
@@ -36,11 +36,11 @@ _offset = _Offset()
 
 
 def _shifted() -> float:
-    return _time() + _offset.now()
+    return _time() + _offset.current()
 
 
 def _shifted_ns() -> int:
-    return _time_ns() + _offset.now() * 1_000_000_000
+    return _time_ns() + _offset.current() * 1_000_000_000
 
 
 time.time, time.time_ns = _shifted, _shifted_ns

@@ -34,7 +34,9 @@ def checksum(ids: list[int]) -> Checksum:
 
 
 @given(IDS, st.randoms(use_true_random=False))
-def test_order_and_exits_do_not_matter(ids: list[int], rng: random.Random) -> None:
+def test_the_order_and_the_exit_of_records_do_not_matter(
+    ids: list[int], rng: random.Random
+) -> None:
     """
     A batch is complete if all records have left, in any order, at the sink or at a filter.
     """
@@ -51,8 +53,8 @@ def test_order_and_exits_do_not_matter(ids: list[int], rng: random.Random) -> No
 @given(IDS)
 def test_planted_faults_are_found(ids: list[int]) -> None:
     """
-    A missing, a duplicated and a replaced record are found; the difference of the first is its id,
-    and that of the second is minus its id.
+    A missing, a duplicated and a replaced record are found. The difference of the checksums is the
+    id of a missing record, and minus the id of a duplicated one.
     """
     first, second, *rest = ids
     lost = compare("t-0", checksum(ids), [checksum([first, *rest])])
@@ -81,14 +83,14 @@ def test_report_names_incomplete_partitions() -> None:
     incomplete = report(
         "a", 7, entered, [{WHOLE_BATCH: good + checksum([3]), "t-0": good, "t-1": checksum([3])}]
     )
-    well = report("a", 8, entered, [entered])
+    complete = report("a", 8, entered, [entered])
 
     assert not incomplete.is_complete
     assert str(incomplete) == (
         "audit a, micro-batch 7: t-1: records are missing: 2 entered, 1 left"
     )
-    assert well.is_complete
-    assert str(well) == "audit a, micro-batch 8: the batch: complete, 4 records"
+    assert complete.is_complete
+    assert str(complete) == "audit a, micro-batch 8: the batch: complete, 4 records"
 
 
 def test_partition_without_output_is_missing() -> None:
@@ -105,8 +107,9 @@ def test_partition_without_output_is_missing() -> None:
 @given(IDS)
 def test_records_deleted_from_the_log_may_have_entered(ids: list[int]) -> None:
     """
-    A batch with exactly the records that are still in the log is complete. With other records, a
-    count from the log's to the maximum is unknown, and a count outside is a certain mismatch.
+    A batch with exactly the records that are still in the log is complete. With other records the
+    verdict is unknown if their number lies between that of the log and the maximum; any other
+    number is a certain mismatch.
     """
     in_log, lost = ids[:-1], ids[-1]
     max_entered = len(ids)
@@ -122,7 +125,8 @@ def test_records_deleted_from_the_log_may_have_entered(ids: list[int]) -> None:
 
 def test_unknown_is_neither_complete_nor_a_mismatch() -> None:
     """
-    A report with an unknown partition is neither; one certain mismatch makes it a mismatch.
+    A report with an unknown partition is neither complete nor a mismatch; one partition with a
+    certain mismatch makes it a mismatch.
     """
     entered = {WHOLE_BATCH: checksum([1, 2]), "t-0": checksum([1]), "t-1": checksum([2])}
     at_sink = [{WHOLE_BATCH: checksum([1, 2, 3]), "t-0": checksum([1, 3]), "t-1": checksum([2])}]

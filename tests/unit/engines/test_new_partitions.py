@@ -1,5 +1,5 @@
 """
-Rows for partitions that a topic gets while a process writes to it.
+Rows for partitions that are added to a topic while a process writes to it.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-#: A writer that gives up sooner than the tests, but not before a refresh of the metadata.
-PATIENCE = {"max_block_ms": 20_000, "delivery_timeout_ms": 20_000, "request_timeout_ms": 5_000}
+#: Shorter than the timeouts of the tests, and long enough for the metadata to be read again.
+TIMEOUTS = {"max_block_ms": 20_000, "delivery_timeout_ms": 20_000, "request_timeout_ms": 5_000}
 
 
-class Growing(Behaviour):
+class GrowingTopic(Behaviour):
     """
-    Three brokers; those of ``stale`` do not know the partitions that the topic has got.
+    Three brokers; those of ``stale`` have not learned of the added partitions yet.
     """
 
     old_count = 1
@@ -40,20 +40,20 @@ def stubs() -> Iterator[StubCluster]:
     """
     Return three brokers with an empty topic of one partition.
     """
-    with StubCluster(Growing(brokers=3, topics={"t": 1}, high_watermark=0)) as cluster:
+    with StubCluster(GrowingTopic(brokers=3, topics={"t": 1}, high_watermark=0)) as cluster:
         yield cluster
 
 
 def row(partition: int) -> pa.RecordBatch:
     """
-    Return a batch of a row for a partition.
+    Return an Arrow batch with one row for a partition.
     """
     return batch_of([Record(b"v", b"k", partition)])
 
 
-def lengths(stubs: StubCluster) -> dict[int, int]:
+def batch_counts(stubs: StubCluster) -> dict[int, int]:
     """
-    Return how many record batches each partition has received.
+    Return the number of record batches that each partition has received.
     """
     return {partition: len(log) for (_, partition), log in stubs.get("logs").items()}
 
@@ -64,13 +64,13 @@ def test_a_later_task_writes_to_new_partitions(stubs: StubCluster, stale: tuple[
     The process has cached the topic's partitions, and some brokers do not know the new ones yet:
     the metadata is read again before a row is refused.
     """
-    write(stubs.all_brokers, [row(0)], "t", "wire", **PATIENCE)
+    write(stubs.all_brokers, [row(0)], "t", "wire", **TIMEOUTS)
     stubs.set(topics={"t": 4}, stale=stale)
 
-    written = write(stubs.all_brokers, [row(3), row(0), row(2)], "t", "wire", **PATIENCE)
+    written = write(stubs.all_brokers, [row(3), row(0), row(2)], "t", "wire", **TIMEOUTS)
 
     assert written == 3
-    assert lengths(stubs) == {0: 2, 2: 1, 3: 1}
+    assert batch_counts(stubs) == {0: 2, 2: 1, 3: 1}
 
 
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])
@@ -88,20 +88,20 @@ def test_a_task_writes_to_partitions_that_are_added_meanwhile(
         stubs.set(topics={"t": 5})
         yield row(4)
 
-    assert write(stubs.all_brokers, batches(), "t", engine, **PATIENCE) == 3
-    assert lengths(stubs) == {0: 1, 1: 1, 4: 1}
+    assert write(stubs.all_brokers, batches(), "t", engine, **TIMEOUTS) == 3
+    assert batch_counts(stubs) == {0: 1, 1: 1, 4: 1}
 
 
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])
 def test_a_partition_that_no_broker_has_is_refused(stubs: StubCluster, engine: str) -> None:
     """
-    After the refresh the error names the topic's new number of partitions.
+    The metadata is read again, and the error names the topic's new number of partitions.
     """
-    write(stubs.all_brokers, [row(0)], "t", engine, **PATIENCE)
+    write(stubs.all_brokers, [row(0)], "t", engine, **TIMEOUTS)
     stubs.set(topics={"t": 4})
 
     with pytest.raises(RecordError, match=r"partition 4 cannot .* partitions 0 to 3") as caught:
-        write(stubs.all_brokers, [row(4)], "t", engine, **PATIENCE)
+        write(stubs.all_brokers, [row(4)], "t", engine, **TIMEOUTS)
 
     assert caught.value.condition == "UNKNOWN_PARTITION"
 
@@ -110,10 +110,10 @@ def test_a_negative_partition_is_refused_without_a_refresh(stubs: StubCluster) -
     """
     No topic has a partition -1, so no metadata is requested for it.
     """
-    write(stubs.all_brokers, [row(0)], "t", "wire", **PATIENCE)
+    write(stubs.all_brokers, [row(0)], "t", "wire", **TIMEOUTS)
     before = stubs.stats()["requests"][METADATA]
 
     with pytest.raises(RecordError, match="partition -1"):
-        write(stubs.all_brokers, [row(-1)], "t", "wire", **PATIENCE)
+        write(stubs.all_brokers, [row(-1)], "t", "wire", **TIMEOUTS)
 
     assert stubs.stats()["requests"][METADATA] == before

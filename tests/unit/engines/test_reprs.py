@@ -1,5 +1,5 @@
 """
-The reprs of stateful classes show the state, and nothing of the settings that could be secret.
+The reprs of stateful classes show their state, and no setting that could be secret.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ def test_a_sender_shows_its_buffer() -> None:
 
 def test_network_state_shows_demoted_and_unreachable_brokers() -> None:
     """
-    Demoted and unreachable brokers are shown until that state expires, a throttle with its rest.
+    Demoted and unreachable brokers are shown until that state expires; a throttle is shown with the
+    seconds that are left.
     """
     clock = Clock()
     reachability = Reachability(clock.now)

@@ -1,6 +1,6 @@
 """
-Transactions that ZooKeeper refuses. kazoo returns their errors among the results; its client is a
-stand-in here.
+Transactions that ZooKeeper refuses, with a fake kazoo client. kazoo does not raise their errors: it
+returns them as the results of the steps.
 """
 
 from __future__ import annotations
@@ -69,8 +69,10 @@ class Transaction:
 
 class Client:
     """
-    Has an id without holder and without partitions; transactions have these results in turn, the
-    last of them for ever.
+    A client of a progress id that nobody holds and that has no partitions.
+
+    ``results`` are those of the first transaction, the second and so on; each further transaction
+    has the last ones.
     """
 
     state = "CONNECTED"
@@ -138,7 +140,8 @@ def test_claim_without_permission(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_write_without_permission(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A write to nodes that another user owns is no lost claim, which would be claimed again.
+    A write to nodes that another user owns is an authorization error. A lost claim would be claimed
+    again.
     """
     store = make_store(monkeypatch, [], REFUSED)
     store.claim(Owner("q", "run", 0), ["t"])

@@ -71,7 +71,7 @@ class Log(Cluster):
 
 class Query(SteppedQuery):
     """
-    A query of the topic t from earliest, whose micro-batches are shown as offsets.
+    A query of the topic t from earliest; each step returns the offsets of its micro-batch.
     """
 
     def __post_init__(self) -> None:
@@ -107,8 +107,8 @@ def test_a_stream_that_has_ended_stays_ended(
     end_options: dict[str, str], log_start: int | None, *, restarted: bool
 ) -> None:
     """
-    Once the end is reached, records that are deleted from there on change nothing: no batch, and
-    no data loss.
+    After the end is reached, records that retention deletes after it cause neither a batch nor a
+    data loss.
     """
     log = Log(1, 2, 3, 4, 9, 10)
     query = Query(log, {**end_options})
@@ -165,7 +165,7 @@ def test_the_checkpoint_has_the_end_time_that_was_reached() -> None:
 
 def test_a_limited_batch_before_the_end_has_not_reached_it() -> None:
     """
-    A batch that a limit ends before the stream's end keeps no end time.
+    The checkpoint has no end time after a batch that ends before the stream's end, at a limit.
     """
     log = Log(1, 2, 3, 4, 9)
     query = Query(log, {"endingTimestamp": "5", "maxOffsetsPerTrigger": "3"})
@@ -225,7 +225,7 @@ def test_a_later_end_continues_the_stream() -> None:
     assert END_TIMES not in query.position
 
 
-def test_a_stream_without_an_end_makes_no_batch_of_the_end_that_it_had() -> None:
+def test_the_former_end_of_a_stream_makes_no_batch() -> None:
     """
     A stream whose end was removed from the options, and that has no new records, has no batch.
     """
@@ -242,8 +242,8 @@ def test_a_stream_without_an_end_makes_no_batch_of_the_end_that_it_had() -> None
 @pytest.mark.parametrize("end_option", ["endingTimestamp", "endingOffsets"])
 def test_a_log_that_went_back_has_no_end_yet(end_option: str) -> None:
     """
-    After an allowed loss of the log's last records, and after a topic is recreated, the end is
-    found again: it was that of the former log.
+    After an allowed loss of the log's last records, and after a topic is recreated, the new log is
+    searched for its end.
     """
     log = Log(1, 2, 3, 9)
     end = {"endingTimestamp": "5", "endingOffsets": "1970-01-01T00:00:00.005Z"}[end_option]
@@ -280,7 +280,7 @@ def test_records_deleted_before_the_end_is_reached_are_data_loss() -> None:
 
 def test_offsets_as_an_end_stay_the_end() -> None:
     """
-    An end given as an offset does not move either when the log starts beyond it.
+    If the end is an offset, it does not move when the log's start passes it.
     """
     log = Log(1, 2, 3, 4)
     query = Query(log, {"endingOffsets": '{"t":{"0":2}}'})
@@ -303,8 +303,8 @@ def test_any_log_is_read_up_to_its_first_record_at_the_end(
     steps: list[list[int] | str], limit: str | None
 ) -> None:
     """
-    Whatever is appended, and deleted once it was seen, exactly the records before the first one at
-    the end's time are read, each once.
+    Whatever records are appended, and deleted after a query has seen them, exactly the records
+    before the first record at the end's time are read, each once.
     """
     log = Log()
     limits = {} if limit is None else {"maxOffsetsPerTrigger": limit}
@@ -348,7 +348,7 @@ def test_malformed_end_times_are_refused(malformed: object) -> None:
 
 def test_a_checkpoint_without_end_times_is_accepted() -> None:
     """
-    A checkpoint of an earlier version continues: its end is found in the log.
+    A stream continues from a checkpoint of an earlier version: it searches the log for its end.
     """
     log = Log(1, 2, 3, 9)
     query = Query(log, {"endingTimestamp": "5"}, {"t": {"0": 1}, "@topicIds": {"t": log.ids["t"]}})

@@ -34,7 +34,7 @@ OPTIONS = {
 @dataclass
 class RecordedProgress:
     """
-    A progress sink that keeps its calls: (call, offset of t-0, query's id, batch).
+    A progress sink that keeps the calls that it gets: (call, offset of t-0, query's id, batch).
     """
 
     calls: list[tuple[str, int, str, int]] = field(default_factory=list)
@@ -96,7 +96,8 @@ def cluster() -> Cluster:
 
 def test_batch_is_completed_when_the_next_one_is_planned(cluster: Cluster) -> None:
     """
-    A batch is recorded as completed when the next one is planned; a new query records none.
+    A batch is recorded as completed when the next one is planned; the first plan of a new query
+    records nothing.
     """
     process = Process(cluster)
     first = process.latest_offset(process.stream.initial_offset())
@@ -186,7 +187,7 @@ def test_first_plan_is_no_replay(cluster: Cluster, caplog: pytest.LogCaptureFixt
 
 def test_end_of_an_available_now_run_is_recorded(cluster: Cluster) -> None:
     """
-    The sink is finished when a run with a fixed end has nothing left, and by no other run.
+    A run finishes its progress sink when it has a fixed end and has read up to it.
     """
     unbounded, bounded = Process(cluster), Process(cluster)
     bounded.stream.prepare_for_available_now()
@@ -237,7 +238,7 @@ def test_committed_batch_is_recorded(cluster: Cluster) -> None:
 
 def test_commit_has_the_identity_of_the_next_plan(cluster: Cluster) -> None:
     """
-    A commit records the same query id as the next plan: for a checkpoint without one, and for one
+    A commit records the same query id as the next plan, even if the checkpoint has no id, or one
     with another store.
     """
     process = Process(cluster)

@@ -84,9 +84,10 @@ EVERYTHING = StructType(
         ),
     ],
 )
-def test_columns_without_a_schema(options: dict[str, str], ddl: str) -> None:
+def test_columns_without_a_user_schema(options: dict[str, str], ddl: str) -> None:
     """
-    Spark parses the columns as DDL; those of the record are the usual ones.
+    If the user gives load() no schema, Spark gets the decoded columns and the record's other
+    columns as DDL.
     """
     assert DefaultSource({**JSON, **options}).schema() == ddl
 

@@ -20,7 +20,8 @@ from pyspark_pykafka.testing.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SOON = 0.3
+#: A client that has no response after this time gets none.
+NO_RESPONSE_SECONDS = 0.3
 END_TXN, METADATA = 26, 3
 
 
@@ -157,7 +158,7 @@ def test_drops_responses(proxy: Proxy, echo: Echo) -> None:
     proxy.drop_responses({END_TXN})
     with connect(proxy) as client:
         with pytest.raises(TimeoutError):
-            send_request(client, END_TXN, SOON)
+            send_request(client, END_TXN, NO_RESPONSE_SECONDS)
         assert len(echo.seen) == 1
         assert send_request(client)
 
@@ -185,7 +186,7 @@ def test_black_hole(proxy: Proxy) -> None:
         with connect(proxy) as new:
             for client in (old, new):
                 with pytest.raises(TimeoutError):
-                    send_request(client, seconds=SOON)
+                    send_request(client, seconds=NO_RESPONSE_SECONDS)
         proxy.heal()
         with connect(proxy) as later:
             assert send_request(later)
@@ -193,7 +194,8 @@ def test_black_hole(proxy: Proxy) -> None:
 
 def test_silent_connections_end_with_their_clients(proxy: Proxy) -> None:
     """
-    A connection that the proxy has forgotten costs nothing once its client has closed it.
+    The proxy drops a connection that it has forgotten once its client closes it, even if requests
+    are unanswered.
     """
     with connect(proxy) as idle, connect(proxy) as waiting:
         for client in (idle, waiting):
@@ -211,7 +213,7 @@ def test_drops_syns(proxy: Proxy) -> None:
     """
     proxy.drop_syns()
     with pytest.raises(TimeoutError):
-        connect(proxy, SOON)
+        connect(proxy, NO_RESPONSE_SECONDS)
     proxy.heal()
     with connect(proxy) as client:
         assert send_request(client)
@@ -237,7 +239,7 @@ def test_forgets_connections(proxy: Proxy) -> None:
         send_request(old)
         proxy.forget_connections()
         with pytest.raises(TimeoutError):
-            send_request(old, seconds=SOON)
+            send_request(old, seconds=NO_RESPONSE_SECONDS)
         with connect(proxy) as new:
             assert send_request(new)
 

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 def bootstrap_error(kafka: KafkaSettings) -> PykafkaError | None:
     """
-    Return why a connection to the brokers fails, or None if it works or one has answered before.
+    Return the error of connecting to the brokers, or None if that works or a broker of ``kafka``
+    has answered before in this process.
     """
     if first_contact.is_reached(kafka):
         return None

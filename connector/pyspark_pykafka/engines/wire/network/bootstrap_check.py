@@ -23,7 +23,7 @@ _ATTEMPT_SECONDS = 3.0
 
 def bootstrap_error(kafka: KafkaSettings) -> PykafkaError | None:
     """
-    Return why none of the bootstrap servers accepts this client, or None if one of them does.
+    Return the error if none of the bootstrap servers accepts this client, or None if one does.
     """
     if wire_unsupported_reason(kafka) is not None:
         # A probe without these settings would find different errors from librdkafka's.

@@ -205,13 +205,14 @@ class _Reader(Reader):
     def single_group(self, read_group: Callable[[], GroupEntry]) -> GroupEntry:
         self.expect_single("groups")
         group = read_group()
-        # Those of the group, and those of the response.
+        # The tags of the group, and those of the response.
         self.skip_tags()
         self.skip_tags()
         return group
 
     def classic_group(self) -> GroupEntry:
         error = self.int16()
+        # group_id
         self.skip_string()
         state = self.string() or ""
         # protocol_type, protocol_data
@@ -221,6 +222,7 @@ class _Reader(Reader):
         return GroupEntry(error, state, members, self.int32())
 
     def _classic_member(self) -> GroupMemberEntry:
+        # member_id
         self.skip_string()
         member = GroupMemberEntry(self.string(), self.string() or "", self.string() or "")
         # member_metadata, member_assignment
@@ -242,6 +244,7 @@ class _Reader(Reader):
         return GroupEntry(error, state, members, self.int32())
 
     def _consumer_member(self) -> GroupMemberEntry:
+        # member_id
         self.skip_string()
         instance = self.string()
         # rack_id, member_epoch
@@ -252,6 +255,7 @@ class _Reader(Reader):
         for _ in range(self.count()):
             self.skip_string()
         self.skip_string()
+        # assignment, target_assignment, member_type
         self._skip_assignment()
         self._skip_assignment()
         self.skip(1 if self._version >= _MEMBER_TYPES else 0)
@@ -259,6 +263,7 @@ class _Reader(Reader):
         return member
 
     def _skip_assignment(self) -> None:
+        # topic_id, topic_name and partitions of each topic
         for _ in range(self.count()):
             self.skip(_UUID_BYTES)
             self.skip_string()
@@ -272,6 +277,7 @@ class _Reader(Reader):
     def listed_group(self) -> ListedGroup:
         group = ListedGroup(self.string() or "", self.string() or "")
         for version in (_LIST_STATES, _LIST_TYPES):
+            # group_state, group_type
             if self._version >= version:
                 self.skip_string()
         self.skip_tags()

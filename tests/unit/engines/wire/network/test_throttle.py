@@ -88,11 +88,12 @@ def test_a_throttle_time_beyond_the_deadline_is_not_waited_out(
 
 
 @pytest.mark.parametrize("api", [OFFSET_FOR_LEADER_EPOCH, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS])
-def test_the_client_waits_after_apis_that_javas_does_not_wait_after(
+def test_the_client_also_waits_after_apis_that_the_java_client_excepts(
     clock: Clock, api: ApiSpec[object]
 ) -> None:
     """
-    Brokers read no request from a connection that they throttle, whichever API exceeded the quota.
+    The client waits after a throttled response of any API, since brokers read no request from a
+    throttled connection. Kafka's Java client does not wait after these APIs.
     """
     throttle = Throttle(Address("b", 9092), clock.now, clock.sleep)
     throttle.record(Frame(api.response, api.valid_versions[1], memoryview(b"")), 1_500)
@@ -100,7 +101,7 @@ def test_the_client_waits_after_apis_that_javas_does_not_wait_after(
     assert throttle.until == clock.now() + 1.5
 
 
-def test_old_versions_are_not_waited_for(
+def test_the_client_does_not_wait_after_old_versions(
     clock: Clock, throttled: Callable[[int, int], Throttle]
 ) -> None:
     """
