@@ -133,13 +133,13 @@ def test_failing_and_restarted_queries(
     """
     Queries that fail and restart leak no more resources than those of a minimal source.
     """
-    own = own_growth(rounds)
+    growth = own_growth(rounds)
     failing(WARM_UP)
     before = footprint(spark)
 
     failing(rounds)
 
-    check_growth(spark, before.with_room(own))
+    check_growth(spark, before.with_room(growth))
 
 
 @pytest.mark.soak
@@ -194,9 +194,9 @@ def test_planted_leaks_are_caught(
     """
     A file and a thread leaked by each failing batch are detected.
     """
-    own = own_growth(ENOUGH)
+    growth = own_growth(ENOUGH)
     failing(WARM_UP)
-    before, over = footprint(spark).with_room(own), threading.Event()
+    before, over = footprint(spark).with_room(growth), threading.Event()
     files: list[int] = []
 
     def harm() -> None:

@@ -128,7 +128,7 @@ class Stream:
         """
         admin = self.cluster.admin()
         admin.delete_topics([self.ledger])[self.ledger].result(SECONDS)
-        wait_until(lambda: "it is there still" if self.exists() else None, SECONDS)
+        wait_until(lambda: "the ledger still exists" if self.exists() else None, SECONDS)
         ensure_ledger_topic.cache_clear()
 
     def exists(self) -> bool:
@@ -270,7 +270,7 @@ def test_a_recreated_ledger_counts_as_lost(stream: Stream) -> None:
     checks = ensure_ledger_topic.cache_info().misses
     admin = stream.cluster.admin()
     admin.delete_topics([stream.ledger])[stream.ledger].result(SECONDS)
-    wait_until(lambda: "it is there still" if stream.exists() else None, SECONDS)
+    wait_until(lambda: "the ledger still exists" if stream.exists() else None, SECONDS)
     stream.cluster.create_topic(stream.ledger)
 
     # The abort of a refused write leaves an entry in the ledger, which is not a commit.

@@ -160,8 +160,8 @@ def test_poison_is_set_aside_and_other_records_arrive_once(
     """
     A plain consumer reads each poison record whole, with the reason; all other records arrive once.
     """
-    own = [("trace", b"1"), ("trace", None), ("empty", b"")]
-    job = make_job(numbered(40, headers=own), "0023", "0037")
+    original_headers = [("trace", b"1"), ("trace", None), ("empty", b"")]
+    job = make_job(numbered(40, headers=original_headers), "0023", "0037")
 
     job.run()
 
@@ -172,7 +172,10 @@ def test_poison_is_set_aside_and_other_records_arrive_once(
         (b"key 23", b"0023"),
         (b"key 37", b"0037"),
     ]
-    assert [list(letter.headers or [])[:3] for letter in letters] == [own, own]
+    assert [list(letter.headers or [])[:3] for letter in letters] == [
+        original_headers,
+        original_headers,
+    ]
     originals = {r.value: r for r in kafka_cluster.consume(job.options["subscribe"])}
     for letter in letters:
         reason, original = headers_of(letter), originals[letter.value]

@@ -394,10 +394,12 @@ def test_a_too_large_record_fails_at_once(
     name = topic(partitions=2, max_message_bytes=3000 if limit != "ours" else 10_000_000)
     rows = [Record(b"v" * 50, b"small", 1) for _ in range(100)]
     rows.insert(50, Record(b"v" * 2_000_000, b"large", 1))
-    own = {} if limit == "ours" else {"max_request_size": 9_000_000}
+    larger_limit = {} if limit == "ours" else {"max_request_size": 9_000_000}
 
     with pytest.raises(RecordError, match="MSG_SIZE_TOO_LARGE") as caught:
-        write(kafka_cluster.bootstrap, [batch_of(rows)], name, "wire", **LONG_TIMEOUTS, **own)
+        write(
+            kafka_cluster.bootstrap, [batch_of(rows)], name, "wire", **LONG_TIMEOUTS, **larger_limit
+        )
     message = f"the record with key b'large' for topic '{name}', partition 1 cannot be written"
     assert message in str(caught.value)
     assert "kafka.max.request.size" in str(caught.value)

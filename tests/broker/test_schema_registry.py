@@ -373,7 +373,7 @@ def test_exactly_once_stream_of_avro(
 ) -> None:
     """
     If a row of a batch cannot be encoded, nothing of the batch is visible; when the query runs
-    again with the row corrected, each row is there once.
+    again with the row corrected, each row is visible once.
     """
     orders = Orders(spark, kafka_cluster, registry, topic(3))
     orders.send(*(Record(str(n).encode(), partition=n % 3) for n in range(4)))

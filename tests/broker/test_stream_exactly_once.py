@@ -456,7 +456,7 @@ def test_a_late_intent(sink: Sink) -> None:
     )
     with transaction_client(settings(sink.cluster, sink.topic).kafka) as transactions:
         ledger = Ledger(transactions.cluster, transactions.config, ledger_topic(sink.topic))
-        # As in a version that did not read the ledger again before it committed.
+        # A former version of the connector committed without reading the ledger again.
         ledger.append(make_intent(committable, committable.committables))
         transactions.end(committable.committables[1].prepared, commit=True)
     theirs.append(other.write(0, 1, 3, attempt=1))

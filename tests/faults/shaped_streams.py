@@ -43,9 +43,9 @@ CONF = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.shuffle.partitions": "4",
-    # So that a shuffle of few rows has as many tasks as one of many.
+    # Otherwise Spark gives a shuffle of few rows fewer tasks than a shuffle of many.
     "spark.sql.adaptive.coalescePartitions.enabled": "false",
-    # So that files as small as these are divided over the cores.
+    # With a cost of opening files Spark would put files as small as these into one task.
     "spark.sql.files.openCostInBytes": "0",
     **SHORT_DRIVER,
 }

@@ -239,7 +239,7 @@ SETTINGS = {
 def test_a_driver_with_other_settings(drivers: DriversFactory, setting: str) -> None:
     """
     A driver with other settings, whose tasks may have other rows, completes the batch of its
-    predecessor before the transaction time-out.
+    predecessor before the transaction timeout.
     """
     writes = drivers(["repartition_by_setting", "files", "windowed"], batches=2)
     writes.killed(0, one)
@@ -255,7 +255,7 @@ def test_other_settings_after_the_transaction_timeout(
     drivers: DriversFactory, setting: str
 ) -> None:
     """
-    If a driver with other settings starts after the transaction time-out, either the output is
+    If a driver with other settings starts after the transaction timeout, either the output is
     complete, because its tasks have the same rows, or the query fails.
     """
     writes = drivers(["repartition_by_setting", "files"], batches=2, options=SHORT)

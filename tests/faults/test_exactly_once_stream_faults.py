@@ -220,7 +220,7 @@ def feed(cluster: KafkaCluster, topic: str, partitions: int) -> list[Record]:
 
 def check(rows: Sequence[tuple[int, bytes, int]]) -> None:
     """
-    Fail unless each number is there once, and the numbers of each key are in order.
+    Fail unless the rows have each number once, and the numbers of each key in order.
     """
     counts = Counter(number for _, _, number in rows)
     doubled = {number: times for number, times in counts.items() if times > 1}

@@ -312,7 +312,7 @@ def test_the_check_finds_reordered_batches(
         self.not_before = not_before
 
     monkeypatch.setattr(PartitionQueue, "requeue", requeue_at_end)
-    # So that other batches wait behind the one that is rejected.
+    # One small batch in flight, so that other batches wait behind the one that is rejected.
     one_by_one = {"batch_size": 1000, "max_in_flight_requests_per_connection": 1}
     moving_leaders(three, "mixed", **one_by_one)
 
@@ -325,7 +325,8 @@ def test_the_check_finds_reordered_batches(
 @pytest.mark.soak
 def test_killed_leaders(three: KafkaCluster, victims: Victims) -> None:
     """
-    Leaders are killed (-9) and restarted while rows flow, and each record is there once, in order.
+    Leaders are killed (-9) and restarted while rows flow, and the topic has each record once, in
+    order.
     """
     name = three.create_topic("killed", PARTITIONS)
     faults: dict[int, Callable[[], object]] = {}
@@ -391,7 +392,7 @@ def log_size(cluster: KafkaCluster, topic: str, node: int) -> int:
 
 def test_a_paused_leader(three: KafkaCluster) -> None:
     """
-    A frozen leader is abandoned after the request time-out; requests that it handles when it
+    A frozen leader is abandoned after the request timeout; requests that it handles when it
     resumes change nothing.
     """
     name = three.create_topic("paused", PARTITIONS)
@@ -620,14 +621,14 @@ def test_random_faults(three: KafkaCluster, victims: Victims, seed: int) -> None
     assert examined(three, name, 4 * BATCHES) == Findings()
 
 
-# --- Time-outs ------------------------------------------------------------------------------------
+# --- Timeouts ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("partitions", [1, 200])
 @pytest.mark.timeout(60)
 def test_the_delivery_timeout_is_named(three: KafkaCluster, partitions: int) -> None:
     """
-    The error names the time-out that expired, and the last error; hanging brokers delay it by a few
+    The error names the timeout that expired, and the last error; hanging brokers delay it by a few
     requests, not by one for each partition.
     """
     name = three.create_topic(f"undelivered-{partitions}", partitions)

@@ -49,8 +49,8 @@ class Alert(NamedTuple):
     dropped: tuple[str, ...] = ()
 
     def labels(self, name: str) -> dict[str, str]:
-        own = dict(re.findall(r'(\w+)="([^"]*)"', self.series))
-        kept = {label: text for label, text in own.items() if label not in self.dropped}
+        labels = dict(re.findall(r'(\w+)="([^"]*)"', self.series))
+        kept = {label: text for label, text in labels.items() if label not in self.dropped}
         return {"alertname": name, "severity": self.severity, **kept}
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TIMELINE, RESOURCES = "soak-timeline.svg", "soak-resources.svg"
 _MINUTE = 60.0
-#: So that the same results give the same files.
+#: With a fixed salt and without a date, equal results give equal files.
 _SETTINGS: dict[Any, Any] = {"svg.hashsalt": "pykafka", "svg.fonttype": "path", "font.size": 9}
 _METADATA = {"Date": None}
 _BLUE, _RED, _GREY = "#1f77b4", "#d62728", "#c4c9cf"

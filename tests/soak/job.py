@@ -330,11 +330,11 @@ def measured(spark: SparkSession) -> dict[str, int]:
     jvm.java.lang.System.gc()
     runtime = jvm.java.lang.Runtime.getRuntime()
     java = psutil.Process(int(jvm.java.lang.ProcessHandle.current().pid()))
-    own = psutil.Process()
+    process = psutil.Process()
     return {
-        "files": own.num_fds(),
-        "threads": own.num_threads(),
-        "megabytes": own.memory_info().rss // MEGABYTE,
+        "files": process.num_fds(),
+        "threads": process.num_threads(),
+        "megabytes": process.memory_info().rss // MEGABYTE,
         "jvm_files": java.num_fds(),
         "jvm_threads": java.num_threads(),
         "jvm_heap_megabytes": (runtime.totalMemory() - runtime.freeMemory()) // MEGABYTE,

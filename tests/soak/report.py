@@ -115,7 +115,7 @@ def render(soak: Sequence[SoakRun], simulation: Sequence[Run]) -> str:
 
 def read_soak(path: Path) -> list[SoakRun]:
     """
-    Return the recorded runs of the soak, none if there is no such file.
+    Return the recorded runs of the soak; an empty list if the file does not exist.
     """
     runs: list[SoakRun] = json.loads(path.read_text()) if path.exists() else []
     return runs

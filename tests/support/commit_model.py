@@ -101,7 +101,7 @@ class World:
     lag: int = 0
     #: The first offset that has not been deleted.
     log_start: int = 0
-    #: Whether a time-out, a process still alive or compaction may have changed what was decided.
+    #: Whether a timeout, a process still alive or compaction may have changed what was decided.
     excused: bool = False
 
     def begin(self, name: str) -> PreparedTransaction:
@@ -213,7 +213,7 @@ class World:
 
     def time_out(self, name: str) -> None:
         """
-        Abort the open transaction of an id, as a coordinator does after its time-out.
+        Abort the open transaction of an id, as a coordinator does after its timeout.
         """
         self.excused = True
         self._finish(self.names[name], TransactionState.COMPLETE_ABORT)
@@ -441,7 +441,7 @@ class MemoryTransactions:
 
     def with_time_limit(self, _: float) -> MemoryTransactions:
         """
-        Return itself: time-outs are modelled by :data:`MAX_POLLS`.
+        Return itself: timeouts are modelled by :data:`MAX_POLLS`.
         """
         return self
 

@@ -71,10 +71,10 @@ class _Cluster(KafkaCluster):
     def node_config(self, node: Node) -> Mapping[str, Setting]:
         proxy = self._proxies[node.id]
         host, port = proxy.target
-        own, controller = f"CLIENT://{node.address}", f"127.0.0.1:{node.controller_port}"
+        listener, controller = f"CLIENT://{node.address}", f"127.0.0.1:{node.controller_port}"
         return {
-            "listeners": f"{own},PROXIED://{host}:{port},CONTROLLER://{controller}",
-            "advertised.listeners": f"{own},PROXIED://{proxy.address}",
+            "listeners": f"{listener},PROXIED://{host}:{port},CONTROLLER://{controller}",
+            "advertised.listeners": f"{listener},PROXIED://{proxy.address}",
             "listener.security.protocol.map": (
                 "CLIENT:PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT"
             ),

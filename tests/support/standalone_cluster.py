@@ -116,9 +116,11 @@ def _process(log: Path, words: Sequence[str]) -> Iterator[None]:
 
 
 def _environment() -> dict[str, str]:
-    own = {name: value for name, value in os.environ.items() if name not in _PYTHON_SETTINGS}
+    environment = {
+        name: value for name, value in os.environ.items() if name not in _PYTHON_SETTINGS
+    }
     return {
-        **own,
+        **environment,
         "JAVA_HOME": str(find_java().parent.parent),
         "SPARK_HOME": str(_SPARK_HOME),
         # The cluster's processes stay in the foreground.

@@ -136,13 +136,13 @@ def upward_imports(picture: Picture, name: str, imports: set[str]) -> set[str]:
     """
     Return the imports of a module that point up in a picture.
     """
-    own = drawn_name(name, picture.folder)
-    if own is None:
+    drawn = drawn_name(name, picture.folder)
+    if drawn is None:
         return set()
     return {
         imported
         for imported in imports
-        if drawn_name(imported, picture.folder) in picture.above(own)
+        if drawn_name(imported, picture.folder) in picture.above(drawn)
     }
 
 

@@ -104,8 +104,8 @@ def with_timeout(options: Mapping[str, str], arguments: argparse.Namespace) -> d
     if arguments.timeout is None:
         return {**options}
     milliseconds = round(arguments.timeout * 1000)
-    own = options.get(_REQUEST_TIMEOUT, "")
-    max_ms = int(own) if own.isdecimal() else _MAX_REQUEST_MS
+    user_timeout = options.get(_REQUEST_TIMEOUT, "")
+    max_ms = int(user_timeout) if user_timeout.isdecimal() else _MAX_REQUEST_MS
     request_ms = min(max(milliseconds, _MIN_REQUEST_MS), max_ms)
     timeouts = {**dict.fromkeys(_TIMEOUTS, milliseconds), _REQUEST_TIMEOUT: request_ms}
     return {**options, **{name: str(limit) for name, limit in timeouts.items()}}

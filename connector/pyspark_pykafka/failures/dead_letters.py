@@ -237,13 +237,15 @@ def _from_row(row: Row) -> DeadLetter | None:
     is_placed = all(form.fullmatch(reason.get(name, "")) for name, form in _POSITION.items())
     if "topic" not in reason or not is_placed:
         return None
-    own = tuple((name, value) for name, value in headers if not name.startswith(HEADER_PREFIX))
+    original_headers = tuple(
+        (name, value) for name, value in headers if not name.startswith(HEADER_PREFIX)
+    )
     return DeadLetter(
         tp=TopicPartition(row["topic"], row["partition"]),
         offset=row["offset"],
         key=row["key"],
         value=row["value"],
-        headers=own or None,
+        headers=original_headers or None,
         source=TopicPartition(reason["topic"], int(reason["partition"])),
         source_offset=int(reason["offset"]),
         reason=reason,

@@ -170,8 +170,8 @@ def _missing(reader: AvroType, default: str | None, kind: pa.DataType, number: i
         encoded = encode_default(reader, default)
     except ValueError:
         return _unresolved(nothing, number, NO_DEFAULT)
-    own = _plan(reader, reader, kind, number)
-    return KINDS["constant"], number, AS_IT_IS, 0, [own], encoded
+    value_plan = _plan(reader, reader, kind, number)
+    return KINDS["constant"], number, AS_IT_IS, 0, [value_plan], encoded
 
 
 def _items(writer: AvroType, reader: AvroType, kind: pa.DataType, number: int) -> WriterPlan:

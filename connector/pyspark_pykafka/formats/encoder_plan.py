@@ -108,20 +108,22 @@ def encodable_mistakes(field: pa.Field, path: str, depth: int = 1) -> list[str]:
     inner = inner_fields(kind)
     if depth > MAX_TYPE_DEPTH:
         return [f"'{path}' is nested too deeply; it must be: at most {MAX_TYPE_DEPTH} levels"]
-    own: list[str] = []
+    mistakes: list[str] = []
     if pa.types.is_map(kind):
         inner = inner[1:]
         if kind.key_type != pa.string():
-            own.append(f"the keys of '{path}' must be: STRING; cast them")
+            mistakes.append(f"the keys of '{path}' must be: STRING; cast them")
     elif pa.types.is_struct(kind):
-        own += repeated_names([f.name for f in inner], path)
+        mistakes += repeated_names([f.name for f in inner], path)
     elif not pa.types.is_list(kind) and kind_number(kind) < 0:
         metadata = (field.metadata or {}).get(b"type", str(kind).encode()).decode()
-        own.append(
+        mistakes.append(
             f"'{path}' is {metadata}, which cannot be encoded; it must be: STRUCT, ARRAY, MAP, "
             "STRING, BINARY, BOOLEAN, a number, DATE, TIMESTAMP or TIMESTAMP_NTZ"
         )
-    return own + [m for f in inner for m in encodable_mistakes(f, f"{path}.{f.name}", depth + 1)]
+    return mistakes + [
+        m for f in inner for m in encodable_mistakes(f, f"{path}.{f.name}", depth + 1)
+    ]
 
 
 def repeated_names(names: Sequence[str], path: str) -> list[str]:

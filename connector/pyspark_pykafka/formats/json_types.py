@@ -126,20 +126,20 @@ def type_mistakes(field: pa.Field, path: str, depth: int = 1) -> list[str]:
     kind = field.type
     if depth > MAX_TYPE_DEPTH:
         return [f"'{path}' is nested too deeply; it must be: at most {MAX_TYPE_DEPTH} levels"]
-    own = null_mistakes(field, path)
+    mistakes = null_mistakes(field, path)
     inner = inner_fields(kind)
     if pa.types.is_struct(kind):
-        own += _struct_mistakes(inner, path)
+        mistakes += _struct_mistakes(inner, path)
     elif pa.types.is_map(kind):
         if kind.key_type != pa.string():
-            own.append(f"the keys of '{path}' must be: STRING, as in JSON and Avro")
+            mistakes.append(f"the keys of '{path}' must be: STRING, as in JSON and Avro")
         inner = inner[1:]
     elif not pa.types.is_list(kind) and kind not in _SIMPLE_KINDS and not _is_decimal(kind):
-        own.append(
+        mistakes.append(
             f"'{path}' has a type that no value is decoded into; it must be: STRUCT, ARRAY, MAP, "
             "STRING, BINARY, BOOLEAN, a number, DATE, TIMESTAMP or TIMESTAMP_NTZ"
         )
-    return own + [m for f in inner for m in type_mistakes(f, f"{path}.{f.name}", depth + 1)]
+    return mistakes + [m for f in inner for m in type_mistakes(f, f"{path}.{f.name}", depth + 1)]
 
 
 def _is_decimal(kind: pa.DataType) -> bool:

@@ -29,7 +29,7 @@ class SchemaIdHeaders:
         self._added = {column: value for column, value in ids.items() if value}
 
     def headers(
-        self, own: pa.Array | None, encoded: Mapping[str, pa.Array], rows: int
+        self, row_headers: pa.Array | None, encoded: Mapping[str, pa.Array], rows: int
     ) -> pa.Array | None:
         """
         Return the headers of rows: their own without the ids of former schemas, and the new ids
@@ -38,9 +38,9 @@ class SchemaIdHeaders:
         # Imported here because each import delays the start of a task.
         import pyarrow.compute as pc
 
-        if own is None and not self._added:
+        if row_headers is None and not self._added:
             return None
-        lists = _Lists(pc, own, rows)
+        lists = _Lists(pc, row_headers, rows)
         lists.remove(self._replaced)
         for column, value in self._added.items():
             name = header_names(column)[0]
@@ -53,16 +53,16 @@ class _Lists:
     Lists of headers as columns: the header pairs, the row of each, and the ends of the rows.
     """
 
-    def __init__(self, pc: Any, own: pa.Array | None, rows: int) -> None:
+    def __init__(self, pc: Any, row_headers: pa.Array | None, rows: int) -> None:
         self._pc = pc
         self._rows = pc.cumulative_sum(pa.repeat(pa.scalar(1, pa.int32()), rows))
-        if own is None:
-            own = pa.nulls(rows, HEADERS)
-        own = without_nulls(own.cast(HEADERS))
-        self._pairs = own.values
+        if row_headers is None:
+            row_headers = pa.nulls(rows, HEADERS)
+        row_headers = without_nulls(row_headers.cast(HEADERS))
+        self._pairs = row_headers.values
         # Rows are numbered from 1 here.
-        self._parents = pc.add(pc.list_parent_indices(own), 1).cast(pa.int32())
-        self._ends = own.offsets[1:]
+        self._parents = pc.add(pc.list_parent_indices(row_headers), 1).cast(pa.int32())
+        self._ends = row_headers.offsets[1:]
         self._appended = False
 
     def remove(self, names: list[str]) -> None:

@@ -80,19 +80,21 @@ def protobuf_type_mistakes(field: pa.Field, path: str, depth: int = 1) -> list[s
     kind = field.type
     if depth > MAX_TYPE_DEPTH:
         return [f"'{path}' is nested too deeply; it must be: at most {MAX_TYPE_DEPTH} levels"]
-    own: list[str] = []
+    mistakes: list[str] = []
     inner = inner_fields(kind)
     if pa.types.is_struct(kind):
-        own = _name_mistakes([f.name for f in kind], path) + _entry_mistakes(kind, path)
+        mistakes = _name_mistakes([f.name for f in kind], path) + _entry_mistakes(kind, path)
     elif depth == 1:
-        own = [f"'{path}' must be: a STRUCT, to be written as a Protobuf message"]
+        mistakes = [f"'{path}' must be: a STRUCT, to be written as a Protobuf message"]
     elif pa.types.is_map(kind):
         if kind.key_type not in _KEYS:
-            own = [f"the keys of '{path}' must be: STRING, BOOLEAN or a whole number; cast them"]
+            mistakes = [
+                f"the keys of '{path}' must be: STRING, BOOLEAN or a whole number; cast them"
+            ]
         inner = inner[1:]
     elif not inner and kind not in _KINDS and kind not in _TIMES:
         metadata = (field.metadata or {}).get(b"type", str(kind).encode()).decode()
-        own = [
+        mistakes = [
             (
                 f"'{path}' is {metadata}, which Protobuf cannot represent; cast it, for example to "
                 "STRING, or set the schema"
@@ -102,11 +104,11 @@ def protobuf_type_mistakes(field: pa.Field, path: str, depth: int = 1) -> list[s
         if not pa.types.is_struct(kind) and (
             pa.types.is_list(part.type) or pa.types.is_map(part.type)
         ):
-            own.append(
+            mistakes.append(
                 f"'{path}.{part.name}' is a list or map in a list or map, which Protobuf cannot "
                 "represent; put a STRUCT between them"
             )
-    return own + [
+    return mistakes + [
         m for f in inner for m in protobuf_type_mistakes(f, f"{path}.{f.name}", depth + 1)
     ]
 

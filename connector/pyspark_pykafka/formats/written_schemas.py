@@ -92,14 +92,14 @@ def avro_name_mistakes(kind: pa.DataType, path: str) -> list[str]:
     """
     Return a mistake for each field whose name Avro does not allow.
     """
-    own = [
+    mistakes = [
         f"'{path}.{field.name}' is not an Avro name (letters, digits and underscores only); "
         "rename it"
         for field in (kind if pa.types.is_struct(kind) else ())
         if not _NAME.fullmatch(field.name)
     ]
     inner = [m for f in inner_fields(kind) for m in avro_name_mistakes(f.type, f"{path}.{f.name}")]
-    return own + inner
+    return mistakes + inner
 
 
 def json_schema(kind: pa.DataType, record_name: str | None = None, *, keeps_nulls: bool) -> str:

@@ -131,8 +131,8 @@ def _latest_document(value: object) -> dict[str, Any] | None:
     Spark before 4.2 reports the end of the micro-batch here, which read limits may have lowered.
     """
     document = offset_document(value)
-    own = {LOST, LOSSES}
-    if document is None or any(key.startswith("@") and key not in own for key in document):
+    report_keys = {LOST, LOSSES}
+    if document is None or any(key.startswith("@") and key not in report_keys for key in document):
         return None
     return document
 

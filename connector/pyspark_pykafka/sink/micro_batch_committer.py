@@ -172,8 +172,8 @@ def _withdraw(ledger: Ledger, query: str, write: str, first: int) -> bool:
 
 
 def _is_decided(entries: EntriesWithOffsets, query: str, write: str) -> bool:
-    own = [intent for _, intent in find_intents(query, entries) if intent.write == write]
-    return any(is_binding(intent, entries) for intent in own)
+    own_intents = [intent for _, intent in find_intents(query, entries) if intent.write == write]
+    return any(is_binding(intent, entries) for intent in own_intents)
 
 
 def _committed_before(
@@ -294,8 +294,8 @@ def _abort_lingering_if_alone(
         for offset, entry in entries
         if offset >= first and isinstance(entry, Marker | Claim)
     ]
-    own = [entry for _, entry in written if entry.write == write]
-    if own and find_conflict(query, own[0].batch, write, written) is None:
+    own_entries = [entry for _, entry in written if entry.write == write]
+    if own_entries and find_conflict(query, own_entries[0].batch, write, written) is None:
         transactions.abort_ids([name for name in open_ids if name not in decided])
 
 

@@ -101,11 +101,11 @@ class KafkaBatchReader(DataSourceReader):
         policy = SplitPolicy(options.min_partitions, options.max_records_per_partition)
         log_starts = resolve_sentinels(starts, client) if policy.splits_ranges else starts
         log_ends = resolve_sentinels(ends, client) if policy.splits_ranges else ends
-        own = own_offsets(options.ending_offsets)
+        named_ends = own_offsets(options.ending_offsets)
         from_earliest = [
             tp
             for tp, start in starts.items()
-            if start == EARLIEST and ends.get(tp, LATEST) not in {LATEST, own.get(tp)}
+            if start == EARLIEST and ends.get(tp, LATEST) not in {LATEST, named_ends.get(tp)}
         ]
         return plan_batch(
             *(starts, ends, log_starts, log_ends, policy),

@@ -297,8 +297,8 @@ def _host_names(host: str, address: str) -> frozenset[str] | None:
     mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None
     if not (mapped or ip).is_loopback:
         return None
-    own = {_in_url(host).lower(), _in_url(address).lower()}
-    return frozenset({"localhost", "127.0.0.1", "[::1]", *own})
+    server_hosts = {_in_url(host).lower(), _in_url(address).lower()}
+    return frozenset({"localhost", "127.0.0.1", "[::1]", *server_hosts})
 
 
 def _in_url(host: str) -> str:

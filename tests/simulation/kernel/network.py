@@ -124,10 +124,10 @@ class Network:
         if not links:
             return _NO_FAULTS
         of_all = links.get((None, connection.node), _NO_FAULTS)
-        own = links.get((connection.process.name, connection.node))
-        if own is None:
+        link = links.get((connection.process.name, connection.node))
+        if link is None:
             return of_all
-        return own if of_all is _NO_FAULTS else own.with_others(of_all)
+        return link if of_all is _NO_FAULTS else link.with_others(of_all)
 
     def latency(self) -> float:
         """

@@ -37,8 +37,10 @@ def batch_write(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History
         history.cluster.create_topic(OUTPUT, output_partitions)
         writes = BatchWrites(history, output_partitions)
         faults = (*CLUSTER_FAULTS, "kill worker", "pause worker", "move coordinator")
-        own = {"cut off driver": lambda: nemesis.cut_off("batch")}
-        nemesis: Nemesis = Nemesis(history, [], [(OUTPUT, output_partitions)], faults, own=own)
+        extra_faults = {"cut off driver": lambda: nemesis.cut_off("batch")}
+        nemesis: Nemesis = Nemesis(
+            history, [], [(OUTPUT, output_partitions)], faults, extra_faults=extra_faults
+        )
         writes.cut_off = lambda: nemesis.cut_off("batch")
         history.world.call_later(1.0, writes.start)
         history.run(

@@ -67,7 +67,7 @@ def changing_log(seed: int, *, is_traced: bool = False) -> tuple[Verdict, Histor
         )
         faults = {change.kind: change.happen}
         nemesis = Nemesis(
-            history, [supervisor], [(INPUT, change.partitions)], READ_FAULTS, own=faults
+            history, [supervisor], [(INPUT, change.partitions)], READ_FAULTS, extra_faults=faults
         )
         change.happen_later()
         history.world.call_later(FAULT_SECONDS, lambda: stop(change.producers))

@@ -35,7 +35,7 @@ class Nemesis:
     #: The chance of a fault at each point of a query, most of them of its driver.
     strike_chance: float = 0.0
     #: Faults of the workload itself.
-    own: dict[str, Callable[[], None]] = field(default_factory=dict)
+    extra_faults: dict[str, Callable[[], None]] = field(default_factory=dict)
     count: int = 0
     _is_healed: bool = field(default=False, init=False)
     #: The end of the last "isolate and forget".
@@ -72,7 +72,7 @@ class Nemesis:
     def _attack(self) -> None:
         if self._is_healed:
             return
-        name = self.history.draw.choice((*self.faults, *self.own))
+        name = self.history.draw.choice((*self.faults, *self.extra_faults))
         self.count += 1
         self.history.world.trace("fault: %s", name)
         actions: dict[str, Callable[[], None]] = {
@@ -100,7 +100,7 @@ class Nemesis:
             "kill driver": self._kill_driver,
             "pause driver": self._pause_driver,
             "replace driver": self._replace_driver,
-            **self.own,
+            **self.extra_faults,
         }
         actions[name]()
         self._next()

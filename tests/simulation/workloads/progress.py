@@ -53,7 +53,7 @@ def _run(history: History, server: ProgressServer) -> None:
     server.completed = lambda: _completed(supervisor)
     faults = {"store fails": server.fail, "store is slow": server.slow_down}
     nemesis = Nemesis(
-        history, [supervisor], [(INPUT, partitions)], READ_FAULTS, 0.02, own={**faults}
+        history, [supervisor], [(INPUT, partitions)], READ_FAULTS, 0.02, extra_faults={**faults}
     )
     history.world.call_later(FAULT_SECONDS, lambda: stop(producers))
     history.world.call_later(FAULT_SECONDS, server.heal)

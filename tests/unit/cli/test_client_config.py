@@ -148,7 +148,7 @@ def test_precedence_of_the_sources(
 
 
 @pytest.mark.parametrize(
-    ("seconds", "own", "request_ms"),
+    ("seconds", "timeouts", "request_ms"),
     [
         (None, {}, None),
         (10, {}, "10000"),
@@ -159,12 +159,12 @@ def test_precedence_of_the_sources(
     ],
 )
 def test_timeout_limits_single_requests_too(
-    seconds: float | None, own: dict[str, str], request_ms: str | None
+    seconds: float | None, timeouts: dict[str, str], request_ms: str | None
 ) -> None:
     """
     A request without a response must not outlast --timeout; a shorter setting remains.
     """
-    options = {f"kafka.{name}": value for name, value in own.items()}
+    options = {f"kafka.{name}": value for name, value in timeouts.items()}
 
     limited = with_timeout(options, argparse.Namespace(timeout=seconds))
 

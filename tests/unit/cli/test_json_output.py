@@ -152,10 +152,13 @@ def test_lines_of_librdkafka_on_this_cluster_are_of_the_command() -> None:
     """
     Only librdkafka's lines about other brokers are left out.
     """
-    own, other = ("%3|1.5|FAIL|c#1| [thrd:h:19]: refused", "%3|1.5|FAIL|c#2| [thrd:h:20]: refused")
+    own_line, other = (
+        "%3|1.5|FAIL|c#1| [thrd:h:19]: refused",
+        "%3|1.5|FAIL|c#2| [thrd:h:20]: refused",
+    )
 
-    assert lines_of_command(f"{own}\n{other}\npykafka lag: no\n", "h:19") == [
-        own,
+    assert lines_of_command(f"{own_line}\n{other}\npykafka lag: no\n", "h:19") == [
+        own_line,
         "pykafka lag: no",
     ]
 

@@ -121,9 +121,9 @@ def test_errors_of_the_connector_among_the_causes() -> None:
     assert connector_errors(job) == [DataLossError]
     assert connector_errors_in_text(str(job)) == [DataLossError]
 
-    own = RuntimeError("the job failed")
-    own.__cause__ = AuthenticationError("no")
-    assert connector_errors(own) == [AuthenticationError]
+    error = RuntimeError("the job failed")
+    error.__cause__ = AuthenticationError("no")
+    assert connector_errors(error) == [AuthenticationError]
 
 
 def test_unknown_classes_are_none_of_the_connector() -> None:

@@ -70,8 +70,8 @@ def options(*, rows: bool = False, kind: str = "json", **changes: Any) -> Format
 
 
 def event(operation: str | None, before: Any = None, after: Any = None, **fields: Any) -> bytes:
-    own = {"before": before, "after": after, "op": operation, "ts_ms": 1_700_000_000_123}
-    return json.dumps(own | {"source": {"name": "shop"}} | fields).encode()
+    envelope = {"before": before, "after": after, "op": operation, "ts_ms": 1_700_000_000_123}
+    return json.dumps(envelope | {"source": {"name": "shop"}} | fields).encode()
 
 
 def wrapped(value: bytes) -> bytes:

@@ -71,9 +71,9 @@ def encoded(format_: WriteFormat, *values: Any) -> list[bytes]:
 
 def message_class(files: Any, name: str) -> Any:
     pool = descriptor_pool.DescriptorPool()
-    own = {file.name for file in files.file}
+    own_names = {file.name for file in files.file}
     for file in (
-        *(imported for imported in with_imports().file if imported.name not in own),
+        *(imported for imported in with_imports().file if imported.name not in own_names),
         *files.file,
     ):
         pool.Add(file)

@@ -77,11 +77,11 @@ def test_confluent_reads_headers(registry: FakeRegistry, kind: str) -> None:
         text = given_schema("value", PROTO, "shop.Order").text
         for column in ("key", "value"):
             options |= {f"{column}Schema": text, f"{column}MessageName": "shop.Order"}
-    own = [{"key": "trace", "value": b"1"}, {"key": "trace", "value": None}]
+    row_headers = [{"key": "trace", "value": b"1"}, {"key": "trace", "value": None}]
 
     both, value_only, tombstone = encoded(
         options,
-        {"key": LINE, "value": LINE, "headers": own},
+        {"key": LINE, "value": LINE, "headers": row_headers},
         {"key": None, "value": LINE, "headers": None},
         {"key": LINE, "value": None, "headers": []},
     )

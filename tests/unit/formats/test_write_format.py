@@ -69,7 +69,7 @@ def batch(*rows: dict[str, Any]) -> pa.RecordBatch:
 
 
 def encoded(format_: WriteFormat, *rows: dict[str, Any], chunk: int = 1 << 20) -> list[Any]:
-    # As a task gets it.
+    # Tasks get the format pickled.
     copy = pickle.loads(pickle.dumps(format_))  # noqa: S301 - our own bytes
     batches = RecordEncoder(copy, None, chunk).batches([batch(*rows)])
     return [chunk_of_rows.to_pylist() for chunk_of_rows in batches]
@@ -255,10 +255,12 @@ def test_subject_strategies(
     """
     The name of the record comes from the schema, or from the option if the schema is derived.
     """
-    own = {"valueRecordName": "com.shop.Order"} if named else {"valueSchema": json.dumps(AVRO)}
+    schema_options = (
+        {"valueRecordName": "com.shop.Order"} if named else {"valueSchema": json.dumps(AVRO)}
+    )
     options = {**registry.options(), "valueFormat": "avro", "valueSubjectNameStrategy": strategy}
 
-    prepared(options | own)
+    prepared(options | schema_options)
 
     assert [*registry.subjects] == [subject]
     (schema,) = registry.schemas.values()

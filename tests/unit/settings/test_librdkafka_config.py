@@ -117,13 +117,17 @@ def test_timeouts_have_javas_defaults_and_names() -> None:
     """
     Timeouts that librdkafka lacks are applied by the connector.
     """
-    own = settings(
+    set_by_user = settings(
         **{"max.block.ms": "1", "default.api.timeout.ms": "2", "message.timeout.ms": "3"}
     )
 
     assert (max_block_ms(NONE), api_timeout_ms(NONE)) == (60_000, 60_000)
     assert delivery_timeout_ms(NONE) == 120_000
-    assert (max_block_ms(own), api_timeout_ms(own), delivery_timeout_ms(own)) == (1, 2, 3)
+    assert (
+        max_block_ms(set_by_user),
+        api_timeout_ms(set_by_user),
+        delivery_timeout_ms(set_by_user),
+    ) == (1, 2, 3)
 
 
 def test_invalid_settings_make_no_configuration() -> None:

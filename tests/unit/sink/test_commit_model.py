@@ -1,5 +1,6 @@
 """
-Writes of one micro-batch that die, pause, resume and overlap in any order: each row is there once.
+Writes of one micro-batch that die, pause, resume and overlap in any order; each row is visible
+once.
 
 The connector's code runs over a ledger and a coordinator in memory (``commit_model``).
 """
@@ -946,7 +947,7 @@ def write_next_batch(world: World) -> None:
 @dataclass
 class History:
     """
-    Random processes, deaths, time-outs and late landings, all from one seed.
+    Random processes, deaths, timeouts and late landings, all from one seed.
     """
 
     seed: int

@@ -396,9 +396,9 @@ def test_an_abort_of_a_later_transaction_proves_nothing(
     an abort with our start time proves that nothing is visible. Kafka 4.0.0 may raise the epoch of
     a fenced transaction twice (KAFKA-19367).
     """
-    own = PreparedTransaction("w-0-0", 1, 4)
+    prepared = PreparedTransaction("w-0-0", 1, 4)
 
-    assert settled(own, epoch, started, {"w-0-0": 5}) == outcome
+    assert settled(prepared, epoch, started, {"w-0-0": 5}) == outcome
 
 
 @pytest.mark.parametrize(
@@ -416,13 +416,13 @@ def test_an_abort_with_another_epoch(
     """
     An epoch that is raised twice is believed only with the start time, and other epochs never are.
     """
-    own = PreparedTransaction("w-0-0", 1, 4)
+    prepared = PreparedTransaction("w-0-0", 1, 4)
 
-    assert settled(own, epoch, 5, start_times) == outcome
+    assert settled(prepared, epoch, 5, start_times) == outcome
 
 
 def settled(
-    own: PreparedTransaction, epoch: int, started: int, start_times: dict[str, int]
+    prepared: PreparedTransaction, epoch: int, started: int, start_times: dict[str, int]
 ) -> Outcome:
     """
     Return the outcome of a transaction whose id has an aborted one with this epoch and start time.
@@ -436,14 +436,18 @@ def settled(
 
         def describe_reachable(self, *_: Any) -> dict[str, TransactionDescription]:
             return {
-                own.transactional_id: TransactionDescription(
-                    *(own.transactional_id, TransactionState.COMPLETE_ABORT, own.producer_id),
+                prepared.transactional_id: TransactionDescription(
+                    *(
+                        prepared.transactional_id,
+                        TransactionState.COMPLETE_ABORT,
+                        prepared.producer_id,
+                    ),
                     *(epoch, 60_000, started, 0),
                 )
             }
 
-    outcomes = settle(Later(), [own], start_times)  # type: ignore[arg-type]
-    return outcomes[own.transactional_id]
+    outcomes = settle(Later(), [prepared], start_times)  # type: ignore[arg-type]
+    return outcomes[prepared.transactional_id]
 
 
 def test_a_partial_commit_is_completed() -> None:

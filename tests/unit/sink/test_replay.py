@@ -403,11 +403,11 @@ def test_concurrent_writers_are_refused(batch: int) -> None:
     """
     Markers of another write among our own reveal another process, and fail the write.
     """
-    own = marker(0, write="new")
+    own_marker = marker(0, write="new")
 
-    check_single_writer(batch_of(10), [own, intent(2)])
+    check_single_writer(batch_of(10), [own_marker, intent(2)])
     with pytest.raises(ConcurrentWriteError, match="is the query running twice"):
-        check_single_writer(batch_of(10), [own, marker(1, batch=batch)])
+        check_single_writer(batch_of(10), [own_marker, marker(1, batch=batch)])
 
 
 def test_a_late_marker_of_an_earlier_batch_is_ignored() -> None:
@@ -441,9 +441,9 @@ def test_concurrent_writer() -> None:
     """
     Another write of the batch or of a later one is found; late markers and other queries are not.
     """
-    late, own = marker(0, batch=6), marker(0, write="new")
+    late, own_marker = marker(0, batch=6), marker(0, write="new")
     stranger = Marker(OTHER, 7, "theirs", 0, 1)
-    assert concurrent_writer(QUERY, "new", 7, [late, own, stranger, intent(1)]) is None
+    assert concurrent_writer(QUERY, "new", 7, [late, own_marker, stranger, intent(1)]) is None
 
     later = marker(0, batch=8)
-    assert concurrent_writer(QUERY, "new", 7, [late, own, later]) is later
+    assert concurrent_writer(QUERY, "new", 7, [late, own_marker, later]) is later

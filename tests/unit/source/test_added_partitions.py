@@ -47,8 +47,8 @@ def added(cluster: Cluster, **limits: Any) -> list[tuple[TopicPartition, int, in
     *others, last = with_last_range(PLAN, ASSIGNED, options)
     assert others == PLAN[:1]
     last = pickle.loads(pickle.dumps(last))  # noqa: S301 (pickled here)
-    own, *rest = ranges_of(last, options, lambda: cluster)
-    assert own == PLAN[1]
+    planned, *rest = ranges_of(last, options, lambda: cluster)
+    assert planned == PLAN[1]
     return [(r.tp, r.start, r.end) for r in rest]
 
 

@@ -144,8 +144,8 @@ def test_foreign_host_names_of_loopback_are_rejected(
     server = serve(page)
 
     assert request(server, "/data.json", Host=name)[0].status == 421
-    for own in ("localhost", f"127.0.0.1:{server.port}", "[::1]:80", "LOCALHOST:1"):
-        assert request(server, "/data.json", Host=own)[0].status == 200
+    for host in ("localhost", f"127.0.0.1:{server.port}", "[::1]:80", "LOCALHOST:1"):
+        assert request(server, "/data.json", Host=host)[0].status == 200
 
 
 @pytest.mark.parametrize("host", ["127.1", "LOCALHOST"])

@@ -73,7 +73,8 @@ def request_watermarks(
 @contextmanager
 def _long_wait_logged(action: str, seconds: float) -> Iterator[None]:
     """
-    Log a call of librdkafka that takes long: divided calls would send the request again.
+    Log a call of librdkafka that takes more than five seconds. The call is not divided into shorter
+    ones, since each of them would send the request again.
     """
     text = "%s: still waiting for the response, for %.0f s at most"
     rest = seconds - LONG_WAIT_SECONDS

@@ -48,11 +48,11 @@ class BrokerApiVersions(NamedTuple):
         version = self.latest_usable_or_none(api, max_version)
         if version is not None:
             return version
-        broker, own = self._bounds(api, max_version)
+        broker, client = self._bounds(api, max_version)
         supported = f"{broker[0]} to {broker[1]}" if broker[1] >= 0 else "none"
         msg = (
             f"{self.address}: no common version of {api.name}: the broker supports {supported}, "
-            f"this engine {own[0]} to {own[1]}; use Kafka 2.4 or newer, or engine=librdkafka"
+            f"this engine {client[0]} to {client[1]}; use Kafka 2.4 or newer, or engine=librdkafka"
         )
         raise KafkaClientError(msg, *UNSUPPORTED_VERSION, retriable=False)
 
@@ -60,9 +60,9 @@ class BrokerApiVersions(NamedTuple):
         """
         Return the version of :meth:`latest_usable`, or None if there is none.
         """
-        broker, own = self._bounds(api, max_version)
-        version = min(broker[1], own[1])
-        return version if version >= max(broker[0], own[0]) else None
+        broker, client = self._bounds(api, max_version)
+        version = min(broker[1], client[1])
+        return version if version >= max(broker[0], client[0]) else None
 
     def _bounds(self, api: Api, max_version: int) -> tuple[tuple[int, int], tuple[int, int]]:
         """
