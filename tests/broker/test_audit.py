@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 Change = Callable[["DataFrame", Auditor], "DataFrame"]
 
 
-def options_of(kafka: KafkaCluster, topic: str, **more: str) -> dict[str, str]:
+def options_of(kafka: KafkaCluster, topic: str, **options: str) -> dict[str, str]:
     """
     Return the options of a stream of a topic from its start.
     """
     address = {"kafka.bootstrap.servers": kafka.bootstrap, "subscribe": topic}
-    return {**address, "startingOffsets": "earliest", **more}
+    return {**address, "startingOffsets": "earliest", **options}
 
 
 def source(spark: SparkSession, kafka: KafkaCluster, topic: str) -> DataFrame:

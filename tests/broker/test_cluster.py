@@ -49,8 +49,8 @@ def test_records_round_trip_on_every_supported_version(version: str) -> None:
         kafka.create_topic("records", partitions=2)
         written = kafka.produce("records", RECORDS)
         read = kafka.consume("records")
-    assert read == sorted(written, key=lambda one: (one.partition, one.offset))
-    assert [one.value for one in read] == [b"first", b"", None]
+    assert read == sorted(written, key=lambda record: (record.partition, record.offset))
+    assert [record.value for record in read] == [b"first", b"", None]
 
 
 def test_read_committed_hides_aborted_records(single: KafkaCluster) -> None:
@@ -67,7 +67,7 @@ def test_read_committed_hides_aborted_records(single: KafkaCluster) -> None:
     producer.produce(topic, b"never")
     producer.flush(30)
     producer.abort_transaction(30)
-    assert [one.value for one in single.consume(topic)] == [b"never"]
+    assert [record.value for record in single.consume(topic)] == [b"never"]
     assert single.consume(topic, config={"isolation.level": "read_committed"}) == []
 
 
@@ -77,7 +77,7 @@ def test_record_of_8_mb_is_accepted(single: KafkaCluster) -> None:
     """
     topic = single.create_topic("large")
     single.produce(topic, [Record(bytes(8 * 1024 * 1024))])
-    assert [len(one.value or b"") for one in single.consume(topic)] == [8 * 1024 * 1024]
+    assert [len(record.value or b"") for record in single.consume(topic)] == [8 * 1024 * 1024]
 
 
 def test_rejected_record_raises(single: KafkaCluster) -> None:
@@ -113,7 +113,7 @@ def test_restarted_broker_keeps_address_and_data(single: KafkaCluster, end: str)
     assert single.running_addresses() == []
     single.restart(1)
     assert single.bootstrap == before
-    assert [one.value for one in single.consume(topic)] == [b"first"]
+    assert [record.value for record in single.consume(topic)] == [b"first"]
 
 
 def test_resumed_broker_accepts_records_again(single: KafkaCluster) -> None:
@@ -126,7 +126,7 @@ def test_resumed_broker_accepts_records_again(single: KafkaCluster) -> None:
         single.produce(topic, RECORDS[:1], seconds=1.0)
     single.resume()
     single.produce(topic, [Record(b"second")])
-    assert Record(b"second").value in [one.value for one in single.consume(topic)]
+    assert Record(b"second").value in [record.value for record in single.consume(topic)]
 
 
 def test_three_brokers_survive_the_loss_of_any_one(triple: KafkaCluster) -> None:
@@ -138,7 +138,9 @@ def test_three_brokers_survive_the_loss_of_any_one(triple: KafkaCluster) -> None
         triple.kill(node)
         triple.produce(topic, [Record(str(node).encode(), partition=number) for number in range(3)])
         triple.restart(node)
-    assert sorted(one.value or b"" for one in triple.consume(topic)) == [b"1"] * 3 + [b"3"] * 3
+    assert (
+        sorted(record.value or b"" for record in triple.consume(topic)) == [b"1"] * 3 + [b"3"] * 3
+    )
 
 
 def test_brokers_that_are_down_restart_one_by_one(triple: KafkaCluster) -> None:
@@ -151,7 +153,7 @@ def test_brokers_that_are_down_restart_one_by_one(triple: KafkaCluster) -> None:
         triple.kill(node)
     for node in (1, 3):
         triple.restart(node)
-    assert sorted(one.value or b"" for one in triple.consume(topic)) == [b"0", b"1", b"2"]
+    assert sorted(record.value or b"" for record in triple.consume(topic)) == [b"0", b"1", b"2"]
 
 
 def test_three_brokers_keep_three_replicas(triple: KafkaCluster) -> None:
@@ -195,7 +197,7 @@ def test_external_cluster_cannot_be_stopped(single: KafkaCluster) -> None:
     with ExternalCluster(single.bootstrap) as external:
         topic = external.create_topic("external")
         external.produce(topic, RECORDS[:1])
-        assert [one.value for one in external.consume(topic)] == [b"first"]
+        assert [record.value for record in external.consume(topic)] == [b"first"]
         with pytest.raises(ServerError, match="is external, so tests cannot kill its node 1"):
             external.kill(1)
     assert single.running_addresses() == [single.bootstrap]
@@ -218,4 +220,4 @@ def test_topic_of_1000_partitions_is_ready_when_returned(
     """
     topic = single.create_topic("wide", partitions=1000)
     written = single.produce(topic, [Record(b"v", partition=number) for number in range(1000)])
-    assert [one.offset for one in written] == [0] * 1000
+    assert [record.offset for record in written] == [0] * 1000

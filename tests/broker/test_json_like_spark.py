@@ -131,7 +131,7 @@ DOCUMENTS = st.fixed_dictionaries(
 )
 
 
-def ours(texts: list[str]) -> list[Any]:
+def decode(texts: list[str]) -> list[Any]:
     """
     Return the values that the decoder returns for texts.
     """
@@ -142,7 +142,7 @@ def ours(texts: list[str]) -> list[Any]:
     return decoded
 
 
-def theirs(spark: SparkSession, texts: list[str], *, strict: bool = True) -> list[Any]:
+def from_json(spark: SparkSession, texts: list[str], *, strict: bool = True) -> list[Any]:
     """
     Return the values that Spark returns for texts, through Arrow, which keeps types and zones.
     """
@@ -178,7 +178,7 @@ def test_values_equal_those_of_from_json(
     """
     texts = [json.dumps(d, separators=(",", ":"), ensure_ascii=False) for d in documents]
 
-    for text, expected, actual in zip(texts, theirs(spark, texts), ours(texts), strict=True):
+    for text, expected, actual in zip(texts, from_json(spark, texts), decode(texts), strict=True):
         assert repr(actual) == repr(expected), text
 
 
@@ -199,8 +199,8 @@ def test_documented_differences(
     """
     The field ``i`` shows each documented difference from from_json.
     """
-    assert theirs(spark, [text], strict=False)[0]["i"] == expected
-    assert ours([text])[0]["i"] == actual
+    assert from_json(spark, [text], strict=False)[0]["i"] == expected
+    assert decode([text])[0]["i"] == actual
 
 
 @pytest.mark.parametrize(("text", "days"), [("12", 12), ("-999", -999)])
@@ -210,8 +210,8 @@ def test_count_of_days_is_no_date(spark: SparkSession, text: str, days: int) -> 
     the decoder reads it as NULL.
     """
     document = json.dumps({"y": text})
-    assert theirs(spark, [document])[0]["y"] == date(1970, 1, 1) + timedelta(days)
-    assert ours([document])[0]["y"] is None
+    assert from_json(spark, [document])[0]["y"] == date(1970, 1, 1) + timedelta(days)
+    assert decode([document])[0]["y"] is None
 
 
 WRITTEN = (

@@ -142,14 +142,14 @@ class Stream:
                 is not None
             )
 
-    def release(self, *more: str) -> str:
+    def release(self, *arguments: str) -> str:
         """
         Return the output of `pykafka transactions release`.
         """
         printed = StringIO()
         command = ["transactions", "release", "--bootstrap-server", self.cluster.bootstrap]
         with redirect_stdout(printed):
-            assert main([*command, "--prefix", self.topic, *more]) == 0
+            assert main([*command, "--prefix", self.topic, *arguments]) == 0
         return printed.getvalue()
 
 

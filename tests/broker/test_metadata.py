@@ -35,12 +35,12 @@ SECONDS = 30
 
 
 def metadata(
-    bootstrap: str, engine: str, level: str = "read_uncommitted", **more: str
+    bootstrap: str, engine: str, level: str = "read_uncommitted", **settings: str
 ) -> MetadataBackend:
     """
     Return a metadata backend; settings have underscores for dots.
     """
-    kafka = {name.replace("_", "."): value for name, value in more.items()}
+    kafka = {name.replace("_", "."): value for name, value in settings.items()}
     return metadata_backend_of(
         KafkaSettings.of({"bootstrap.servers": bootstrap, **kafka}), level, engine
     )
@@ -89,14 +89,14 @@ def test_topics_have_their_partitions_in_order(
     """
     Existing topics are returned with their ids; no topic is created.
     """
-    one, many = topic(), topic(12)
+    single_partition, many = topic(), topic(12)
 
-    partitions = backend.describe_topics({one, many, "no-such-topic"})
+    partitions = backend.describe_topics({single_partition, many, "no-such-topic"})
 
-    assert sorted(partitions) == sorted([one, many])
+    assert sorted(partitions) == sorted([single_partition, many])
     assert list(partitions[many].partitions) == list(range(12))
-    assert partitions[one].id != partitions[many].id
-    assert not partitions[one].is_internal
+    assert partitions[single_partition].id != partitions[many].id
+    assert not partitions[single_partition].is_internal
     assert backend.describe_topics({"no-such-topic"}) == {}
 
 
@@ -262,8 +262,8 @@ def test_added_partition_has_an_offset(
     backend = metadata(kafka_cluster.bootstrap, "wire")
     assert list(backend.describe_topics({name})[name].partitions) == [0]
     admin = kafka_cluster.admin()
-    (more,) = admin.create_partitions([NewPartitions(name, 2)]).values()
-    more.result(SECONDS)
+    (future,) = admin.create_partitions([NewPartitions(name, 2)]).values()
+    future.result(SECONDS)
 
     added = {TopicPartition(name, 1): LATEST}
     wait_until(lambda: None if backend.list_offsets(added) else "no partition 1", SECONDS)

@@ -135,11 +135,11 @@ def make_job(
     return make
 
 
-def numbered(count: int, **more: Any) -> list[Record]:
+def numbered(count: int, **fields: Any) -> list[Record]:
     """
     Return records whose values are their numbers.
     """
-    return [Record(b"%04d" % n, b"key %d" % n, **more) for n in range(count)]
+    return [Record(b"%04d" % n, b"key %d" % n, **fields) for n in range(count)]
 
 
 def headers_of(letter: Record) -> dict[str, str]:

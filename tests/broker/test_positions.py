@@ -27,8 +27,12 @@ def at_minutes_ago(*minutes: int) -> list[Record]:
     Return records whose values are their age in minutes.
     """
     return [
-        Record(str(ago).encode(), partition=0, timestamp=int((time.time() - 60 * ago) * 1000))
-        for ago in minutes
+        Record(
+            str(minutes_ago).encode(),
+            partition=0,
+            timestamp=int((time.time() - 60 * minutes_ago) * 1000),
+        )
+        for minutes_ago in minutes
     ]
 
 

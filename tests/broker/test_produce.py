@@ -566,11 +566,11 @@ class Guarded(NamedTuple):
     kafka: KafkaCluster
     settings: dict[str, str]
 
-    def write(self, topic: str, **more: str | int) -> int:
+    def write(self, topic: str, **settings: str | int) -> int:
         """
         Write a row as the user who may write to the topic 'allowed' only.
         """
-        return write("", [batch_of([Record(b"v")])], topic, "wire", **{**self.settings, **more})
+        return write("", [batch_of([Record(b"v")])], topic, "wire", **{**self.settings, **settings})
 
 
 @pytest.fixture(scope="module")

@@ -108,16 +108,16 @@ def test_written_records_are_read(location: StoreLocation) -> None:
     """
     store = location.store()
     owner = store.claim(ME, [location.topic]).owner
-    one = Record(5, owner, 1, "id")
+    record = Record(5, owner, 1, "id")
     for offset in (3, 4):
-        store.write({location.tp(0): replace(one, offset=offset), location.tp(2): one})
-    failing = replace(one, failing=FailedAttempts(2, 3, 'a "cause"'))
+        store.write({location.tp(0): replace(record, offset=offset), location.tp(2): record})
+    failing = replace(record, failing=FailedAttempts(2, 3, 'a "cause"'))
     store.write({location.tp(1): failing})
 
     expected = {
-        location.tp(0): replace(one, offset=4),
+        location.tp(0): replace(record, offset=4),
         location.tp(1): failing,
-        location.tp(2): one,
+        location.tp(2): record,
     }
     assert store.read(["another"]) == {}
     assert set(store.read([location.topic, "another"])) == set(expected)

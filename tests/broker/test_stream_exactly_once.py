@@ -449,18 +449,18 @@ def test_a_late_intent(sink: Sink) -> None:
     A process of a dead driver still commits a task while the next driver writes: no row is lost or
     repeated.
     """
-    mine, other = sink.write_all(0, 2, 3), sink.restarted()
-    theirs = [other.write(0, 0, 2, attempt=1)]
+    messages, other = sink.write_all(0, 2, 3), sink.restarted()
+    other_messages = [other.write(0, 0, 2, attempt=1)]
     committable = CommittableBatch(
-        sink.topic, QUERY, 0, mine[0].write, 2, tuple(committables_of(mine))
+        sink.topic, QUERY, 0, messages[0].write, 2, tuple(committables_of(messages))
     )
     with transaction_client(settings(sink.cluster, sink.topic).kafka) as transactions:
         ledger = Ledger(transactions.cluster, transactions.config, ledger_topic(sink.topic))
         # A former version of the connector committed without reading the ledger again.
         ledger.append(make_intent(committable, committable.committables))
         transactions.end(committable.committables[1].prepared, commit=True)
-    theirs.append(other.write(0, 1, 3, attempt=1))
-    other.commit(0, theirs)
+    other_messages.append(other.write(0, 1, 3, attempt=1))
+    other.commit(0, other_messages)
 
     assert rows_of(sink) == expected(0, 2, 3)
     assert open_ids(sink.cluster, sink.topic) == []
@@ -540,10 +540,10 @@ def test_a_foreign_query_does_not_block_the_owner(sink: Sink) -> None:
     """
     sink.run(0, 2)
     stranger = Sink(sink.cluster, sink.topic, OTHER)
-    theirs = stranger.write_all(0, 1)
+    messages = stranger.write_all(0, 1)
     sink.restarted().run(1, 3)
     with pytest.raises(ExactlyOnceError, match=f"belongs to the query {QUERY}"):
-        stranger.commit(0, theirs)
+        stranger.commit(0, messages)
 
     assert rows_of(sink) == sorted(expected(0, 2) + expected(1, 3))
 
@@ -557,10 +557,10 @@ def test_another_query_with_the_prefix_is_refused(sink: Sink) -> None:
     replay = sink.restarted()
     messages = replay.write_all(1, 3)
     stranger = Sink(sink.cluster, sink.topic, OTHER)
-    theirs = stranger.write_all(0, 1)
+    other_messages = stranger.write_all(0, 1)
     with pytest.raises(ExactlyOnceError, match=f"belongs to the query {QUERY}"):
-        stranger.commit(0, theirs)
-    stranger.delivery.abort(theirs, len(theirs))
+        stranger.commit(0, other_messages)
+    stranger.delivery.abort(other_messages, len(other_messages))
     replay.commit(1, messages)
     assert rows_of(sink) == sorted(expected(0, 2) + expected(1, 3))
 
@@ -715,14 +715,14 @@ def test_at_most_one_of_two_concurrent_writes_commits(sink: Sink) -> None:
     each row visible once.
     """
     other = sink.restarted()
-    mine = [sink.write(0, 0, 2)]
-    theirs = [other.write(0, 0, 2, attempt=1)]
-    mine.append(sink.write(0, 1, 3))
-    theirs.append(other.write(0, 1, 3, attempt=1))
+    messages = [sink.write(0, 0, 2)]
+    other_messages = [other.write(0, 0, 2, attempt=1)]
+    messages.append(sink.write(0, 1, 3))
+    other_messages.append(other.write(0, 1, 3, attempt=1))
     with pytest.raises(ConcurrentWriteError, match="is the query running twice"):
-        sink.commit(0, mine)
+        sink.commit(0, messages)
     with pytest.raises((ConcurrentWriteError, FencedError)):
-        other.commit(0, theirs)
+        other.commit(0, other_messages)
     assert rows_of(sink) == []
 
     sink.restarted().run(0, 2, 3)
@@ -755,12 +755,12 @@ def test_a_foreign_record_in_the_ledger(sink: Sink) -> None:
     assert rows_of(sink) == expected(0, 1)
 
 
-def transactions(action: str, sink: Sink, *more: str, code: ExitCode = ExitCode.DONE) -> str:
+def transactions(action: str, sink: Sink, *arguments: str, code: ExitCode = ExitCode.DONE) -> str:
     """
     Return the output of `pykafka transactions`.
     """
     printed = StringIO()
     command = ["transactions", action, "--bootstrap-server", sink.cluster.bootstrap]
     with redirect_stdout(printed):
-        assert main([*command, "--prefix", sink.topic, *more]) == code
+        assert main([*command, "--prefix", sink.topic, *arguments]) == code
     return printed.getvalue()

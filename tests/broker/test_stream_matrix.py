@@ -57,37 +57,37 @@ class Pair:
         """
         Start all queries.
         """
-        for one in self.streams:
-            one.start(**trigger)
+        for stream in self.streams:
+            stream.start(**trigger)
 
     def await_values(self, expected: list[str]) -> None:
         """
         Wait until each query has read exactly these values.
         """
-        for one in self.streams:
-            one.await_values(expected)
+        for stream in self.streams:
+            stream.await_values(expected)
 
     def drain(self) -> list[str]:
         """
         Run each query up to the latest offsets, and return the values that all have read.
         """
-        for one in self.streams:
-            one.drain()
+        for stream in self.streams:
+            stream.drain()
         return self.agreed()
 
     def await_idle(self) -> None:
         """
         Wait until each query has read all records.
         """
-        for one in self.streams:
-            assert one.query is not None
-            one.query.processAllAvailable()
+        for stream in self.streams:
+            assert stream.query is not None
+            stream.query.processAllAvailable()
 
     def agreed(self) -> list[str]:
         """
         Return the values that the queries have read; they must be the same.
         """
-        first, *others = (one.values for one in self.streams)
+        first, *others = (stream.values for stream in self.streams)
         for other in others:
             assert other == first
         return first
@@ -96,8 +96,8 @@ class Pair:
         """
         Stop all queries.
         """
-        for one in self.streams:
-            one.stop()
+        for stream in self.streams:
+            stream.stop()
 
 
 @pytest.fixture
@@ -197,19 +197,19 @@ def test_starts_added_partitions_and_restarts(
         # The first batch is planned before more records are written.
         query.await_idle()
     kafka_cluster.produce(name, numbered(0, 100, 101) + numbered(4, 140))
-    more = {100, 101, 140}
+    added = {100, 101, 140}
     if strategy != "assign":
         add_partitions(kafka_cluster, name, 2 * PARTITIONS)
         kafka_cluster.produce(name, numbered(7, 170, 171))
-        more |= {170, 171}
+        added |= {170, 171}
     for query, numbers in zip(queries, selected, strict=True):
-        query.await_values(strings(*numbers, *more))
+        query.await_values(strings(*numbers, *added))
         query.stop()
     kafka_cluster.produce(name, numbered(1, 211, 212))
     for query in queries:
         query.run()
     for query, numbers in zip(queries, selected, strict=True):
-        query.await_values(strings(*numbers, *more, 211, 212))
+        query.await_values(strings(*numbers, *added, 211, 212))
 
 
 @pytest.mark.parametrize("strategy", ["subscribe", "subscribePattern"])
@@ -232,9 +232,9 @@ def test_times_without_a_match(
     times = json.dumps({name: dict.fromkeys(range(PARTITIONS), late)})
     start = {"startingTimestamp": late} if is_global else {"startingOffsetsByTimestamp": times}
     options = {**strategy_of(strategy, name), **start}
-    for one in pair(**options).streams:
+    for stream in pair(**options).streams:
         with pytest.raises(Exception, match="No offset matched from request"):
-            one.drain()
+            stream.drain()
 
     queries = pair(**options, startingOffsetsByTimestampStrategy="latest")
     queries.run()
@@ -255,7 +255,7 @@ def test_available_now_in_several_batches(
     queries = pair(subscribe=name, maxOffsetsPerTrigger=5)
 
     assert len(queries.drain()) == 15
-    assert [one.sizes for one in queries.streams] == [[5, 5, 5]] * len(queries.streams)
+    assert [stream.sizes for stream in queries.streams] == [[5, 5, 5]] * len(queries.streams)
 
 
 @one_batch_before_4_2
@@ -279,21 +279,21 @@ def test_available_now_with_a_lost_end(
     A topic recreated between two batches of a run, with fewer partitions or records,
     fails the run with an error that names them.
     """
-    for one in pair(maxOffsetsPerTrigger=5).streams:
+    for stream in pair(maxOffsetsPerTrigger=5).streams:
         name = topic(PARTITIONS)
-        one.options["subscribe"] = name
+        stream.options["subscribe"] = name
         for p in range(PARTITIONS):
             kafka_cluster.produce(name, numbered(p, *range(3)))
-        _recreate_after_first_batch(one, kafka_cluster, name, partitions, records)
+        _recreate_after_first_batch(stream, kafka_cluster, name, partitions, records)
 
         with pytest.raises(Exception, match=complaint):
-            one.drain()
+            stream.drain()
 
 
 def _recreate_after_first_batch(
-    one: Stream, kafka: KafkaCluster, name: str, partitions: int, records: int
+    stream: Stream, kafka: KafkaCluster, name: str, partitions: int, records: int
 ) -> None:
-    gather = one._gather
+    gather = stream._gather
 
     def recreating(frame: Any, batch: int) -> None:
         gather(frame, batch)
@@ -302,7 +302,7 @@ def _recreate_after_first_batch(
             for p in range(partitions):
                 kafka.produce(name, numbered(p, *range(records)))
 
-    one._gather = recreating  # type: ignore[method-assign]
+    stream._gather = recreating  # type: ignore[method-assign]
 
 
 def test_restart_right_after_the_start(
@@ -353,21 +353,23 @@ def test_limit_is_divided_in_proportion(
     queries = pair(subscribe=name, maxOffsetsPerTrigger=10)
 
     queries.drain()
-    firsts = [[sorted(v for *_, v in one.batches[b]) for b in (0, 1)] for one in queries.streams]
+    firsts = [
+        [sorted(v for *_, v in stream.batches[b]) for b in (0, 1)] for stream in queries.streams
+    ]
     assert firsts[0] == [
         strings(1, 10, *range(100, 108)),
         strings(11, *range(108, 117)),
     ]
     assert all(first == firsts[0] for first in firsts)
-    assert len({tuple(one.sizes) for one in queries.streams}) == 1
+    assert len({tuple(stream.sizes) for stream in queries.streams}) == 1
 
     kafka_cluster.produce(name, numbered(0, *range(300, 350)))
     before = len(queries.streams[0].batches)
     queries.run(once=True)
-    for one in queries.streams:
-        assert one.query is not None
-        assert one.query.awaitTermination(60)
-        assert one.sizes[before:] == [50 if PASSES_START_OFFSET else 10]
+    for stream in queries.streams:
+        assert stream.query is not None
+        assert stream.query.awaitTermination(60)
+        assert stream.sizes[before:] == [50 if PASSES_START_OFFSET else 10]
 
 
 def test_limit_holds_in_a_running_query(
@@ -382,9 +384,9 @@ def test_limit_holds_in_a_running_query(
     queries.run()
 
     queries.await_values(strings(1, *range(10, 21), *range(100, 201)))
-    for one in queries.streams:
-        assert max(one.sizes) <= 12
-        assert len([size for size in one.sizes if size]) >= 11
+    for stream in queries.streams:
+        assert max(stream.sizes) <= 12
+        assert len([size for size in stream.sizes if size]) >= 11
 
 
 def test_min_offsets_or_max_delay(
@@ -405,8 +407,8 @@ def test_min_offsets_or_max_delay(
     # Two records are too few; the delay ends the wait.
     kafka_cluster.produce(name, values(18, 20))
     queries.await_values(texts(0, 20))
-    for one in queries.streams:
-        assert [size for size in one.sizes if size] == [3, 15, 2]
+    for stream in queries.streams:
+        assert [size for size in stream.sizes if size] == [3, 15, 2]
 
 
 def test_min_and_max_offsets(
@@ -422,8 +424,8 @@ def test_min_and_max_offsets(
     queries.run()
 
     queries.await_values(texts(0, 50))
-    for one in queries.streams:
-        assert [size for size in one.sizes if size] == [20, 20, 10]
+    for stream in queries.streams:
+        assert [size for size in stream.sizes if size] == [20, 20, 10]
 
 
 def test_progress_counts_the_records(
@@ -437,10 +439,10 @@ def test_progress_counts_the_records(
     queries = pair(subscribe=name)
     queries.run(availableNow=True)
 
-    for one in queries.streams:
-        assert one.query is not None
-        assert one.query.awaitTermination(60)
-        assert sum(p["numInputRows"] for p in one.query.recentProgress) == 3
+    for stream in queries.streams:
+        assert stream.query is not None
+        assert stream.query.awaitTermination(60)
+        assert sum(p["numInputRows"] for p in stream.query.recentProgress) == 3
 
 
 @pytest.mark.skipif(not PASSES_START_OFFSET, reason="Spark calls reportLatestOffset from 4.2 on")
@@ -455,9 +457,9 @@ def test_progress_shows_the_latest_offsets(
     queries = pair(subscribe=name, maxOffsetsPerTrigger=4)
     queries.drain()
 
-    for one in queries.streams:
-        assert one.query is not None
-        latest = [p["sources"][0]["latestOffset"] for p in one.query.recentProgress]
+    for stream in queries.streams:
+        assert stream.query is not None
+        latest = [p["sources"][0]["latestOffset"] for p in stream.query.recentProgress]
         latest = [json.loads(text) if isinstance(text, str) else text for text in latest]
         assert latest[0] == {name: {"0": 7, "1": 1}}
 
@@ -500,8 +502,10 @@ def test_transactions_count_as_offsets(
     queries.drain()
 
     aborted = isolation == "read_uncommitted"
-    for one in queries.streams:
-        batches = [tuple(sorted(o for _, o, _ in rows)) for _, rows in sorted(one.batches.items())]
+    for stream in queries.streams:
+        batches = [
+            tuple(sorted(o for _, o, _ in rows)) for _, rows in sorted(stream.batches.items())
+        ]
         assert batches == [
             (0, 1, 2),
             (3, 4),
@@ -532,14 +536,14 @@ def test_nulls_in_a_transaction(
         settled(name)
         producer.begin_transaction()
     queries = pair(subscribe=name, **{"kafka.isolation.level": "read_committed"})
-    for one in queries.streams:
+    for stream in queries.streams:
         rows: list[tuple[Any, Any]] = []
 
         def gather(frame: Any, _batch: int, into: list[tuple[Any, Any]] = rows) -> None:
             into += [(row.key, row.value) for row in frame.orderBy("offset").collect()]
 
-        one._gather = gather  # type: ignore[assignment, method-assign] # a default binds the list
-        one.start(availableNow=True).awaitTermination(60)
+        stream._gather = gather  # type: ignore[assignment, method-assign] # a default binds the list
+        stream.start(availableNow=True).awaitTermination(60)
         assert rows == [(None, None), (b"k", None), (None, b"v")]
 
 
@@ -563,18 +567,18 @@ def test_min_partitions(
         if min_partitions is None
         else {"minPartitions": min_partitions}
     )
-    for one in pair(subscribe=name, **split_options).streams:
+    for stream in pair(subscribe=name, **split_options).streams:
         task_counts: list[int] = []
-        gather = one._gather
+        gather = stream._gather
 
         def counting(
-            frame: Any, batch: int, into: list[int] = task_counts, then: Any = gather
+            frame: Any, batch: int, into: list[int] = task_counts, original: Any = gather
         ) -> None:
             into.append(frame.rdd.getNumPartitions())
-            then(frame, batch)
+            original(frame, batch)
 
-        one._gather = counting  # type: ignore[method-assign]
-        assert one.drain() == strings(*range(30))
+        stream._gather = counting  # type: ignore[method-assign]
+        assert stream.drain() == strings(*range(30))
         assert task_counts == [tasks]
 
 
@@ -623,11 +627,11 @@ def test_recreated_topic_is_data_loss(
     ours = queries.streams[0]
     # A topic that stays unknown for this long is lost.
     ours.options["kafkaConsumer.pollTimeoutMs"] = "5000"
-    for one in queries.streams if count < 2 else [ours]:
-        one.start().processAllAvailable()
-        assert one.values == texts(0, 2)
+    for stream in queries.streams if count < 2 else [ours]:
+        stream.start().processAllAvailable()
+        assert stream.values == texts(0, 2)
         if not running:
-            one.stop()
+            stream.stop()
     recreate_topic(kafka_cluster, name)
     kafka_cluster.produce(name, values(10, 10 + count))
 
@@ -635,11 +639,11 @@ def test_recreated_topic_is_data_loss(
     between = "|partitions no longer exist|no longer exists|recreated" if running else ""
     recreated = f"was deleted and recreated{between}"
     complaint = {"pykafka": recreated, "kafka": "was changed from 2 to 1"}
-    for one in queries.streams if count < 2 else [ours]:
+    for stream in queries.streams if count < 2 else [ours]:
         if not running:
-            one.start()
-        with pytest.raises(Exception, match=complaint[one.connector]):
-            one.query.awaitTermination(60)  # type: ignore[union-attr]
+            stream.start()
+        with pytest.raises(Exception, match=complaint[stream.connector]):
+            stream.query.awaitTermination(60)  # type: ignore[union-attr]
     assert ours.values == texts(0, 2)
     ours.options["failOnDataLoss"] = "false"
     ours.start()
@@ -653,29 +657,31 @@ def test_topic_recreated_inside_a_batch(
     With failOnDataLoss=false, a topic recreated while its batch is read neither fails nor
     hangs the query, and the batch reads no record of the new topic.
     """
-    for one in pair(failOnDataLoss="false", minPartitions=1).streams:
+    for stream in pair(failOnDataLoss="false", minPartitions=1).streams:
         name = topic()
-        one.options["subscribe"] = name
+        stream.options["subscribe"] = name
         kafka_cluster.produce(name, values(0, 20))
-        gather = one._gather
+        gather = stream._gather
 
-        def recreating(frame: Any, batch: int, then: Any = gather, topic_name: str = name) -> None:
+        def recreating(
+            frame: Any, batch: int, original: Any = gather, topic_name: str = name
+        ) -> None:
             if batch == 0:
                 recreate_topic(kafka_cluster, topic_name)
                 kafka_cluster.produce(topic_name, values(100, 130))
-            then(frame, batch)
+            original(frame, batch)
 
-        one._gather = recreating  # type: ignore[method-assign]
-        if one.connector == "pykafka":
+        stream._gather = recreating  # type: ignore[method-assign]
+        if stream.connector == "pykafka":
             # A topic that stays unknown for this long is lost.
-            one.options["kafkaConsumer.pollTimeoutMs"] = "5000"
-        one.start()
-        if one.connector == "pykafka":
-            one.await_values(texts(100, 130))
-            assert one.sizes[0] == 0
+            stream.options["kafkaConsumer.pollTimeoutMs"] = "5000"
+        stream.start()
+        if stream.connector == "pykafka":
+            stream.await_values(texts(100, 130))
+            assert stream.sizes[0] == 0
         else:
-            assert one.query is not None
-            one.query.processAllAvailable()
+            assert stream.query is not None
+            stream.query.processAllAvailable()
 
 
 def test_records_deleted_by_retention(
@@ -698,9 +704,9 @@ def test_records_deleted_by_retention(
         query = allowing.streams[0].query
         assert query is not None
         assert '"@lost": {"' + name + '": {"0": 15}}' in query.recentProgress[0].json
-    for one in refusing.streams:
+    for stream in refusing.streams:
         with pytest.raises(Exception, match="KAFKA_DATA_LOSS|aged out"):
-            one.drain()
+            stream.drain()
 
 
 def test_watermark_and_window(

@@ -73,12 +73,12 @@ def committed_ids(kafka: KafkaCluster, topic: str) -> list[int]:
     return sorted(json.loads(record.value or b"")["id"] for record in records)
 
 
-def deadletter(kafka: KafkaCluster, action: str, topic: str, *more: str) -> int:
+def deadletter(kafka: KafkaCluster, action: str, topic: str, *arguments: str) -> int:
     """
     Run `pykafka deadletter` on a topic.
     """
     brokers = ("--bootstrap-server", kafka.bootstrap)
-    return main(["deadletter", action, *brokers, "--topic", topic, "--json", *more])
+    return main(["deadletter", action, *brokers, "--topic", topic, "--json", *arguments])
 
 
 @pytest.mark.soak

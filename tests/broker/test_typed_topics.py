@@ -217,12 +217,12 @@ class DeadLetters:
         name = "pykafka.deadletter.offset"
         return [(dict(letter.headers or [])[name] or b"").decode() for letter in letters]
 
-    def command(self, action: str, capsys: pytest.CaptureFixture[str], *more: str) -> Any:
+    def command(self, action: str, capsys: pytest.CaptureFixture[str], *arguments: str) -> Any:
         """
         Run `pykafka deadletter`, and return its JSON.
         """
         topic_arguments = ["--bootstrap-server", self.cluster.bootstrap, "--topic", self.topic]
-        assert main(["deadletter", action, *topic_arguments, "--json", *more]) == 0
+        assert main(["deadletter", action, *topic_arguments, "--json", *arguments]) == 0
         return json.loads(capsys.readouterr().out)
 
 

@@ -81,30 +81,30 @@ class Secured:
     ports: dict[str, int]
     files: Path
 
-    def settings(self, listener: str, **more: str) -> dict[str, str]:
+    def settings(self, listener: str, **changed: str) -> dict[str, str]:
         """
         Return a client's settings for a listener; keywords are settings with underscores for dots.
         """
         return {
             "bootstrap.servers": f"localhost:{self.ports[listener]}",
             "security.protocol": LISTENERS[listener],
-            **{name.replace("_", "."): value for name, value in more.items()},
+            **{name.replace("_", "."): value for name, value in changed.items()},
         }
 
-    def open(self, listener: str, host: str = "localhost", **more: str) -> Connection:
+    def open(self, listener: str, host: str = "localhost", **changed: str) -> Connection:
         """
         Open a wire connection to a listener.
         """
-        kafka = KafkaSettings.of(self.settings(listener, **more))
+        kafka = KafkaSettings.of(self.settings(listener, **changed))
         assert wire_unsupported_reason(kafka) is None
         address = Address(host, self.ports[listener])
         return Connection.open(address, wire_config(kafka), Deadline.after(20))
 
-    def trusting(self, **more: str) -> dict[str, str]:
+    def trusting(self, **changed: str) -> dict[str, str]:
         """
         Return the settings of a TLS client that trusts the broker's authority.
         """
-        return {"ssl_ca_location": str(self.files / "ca.pem"), **more}
+        return {"ssl_ca_location": str(self.files / "ca.pem"), **changed}
 
 
 def login(mechanism: str, user: str = USER, password: str = PASSWORD) -> dict[str, str]:

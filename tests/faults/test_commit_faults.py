@@ -50,11 +50,11 @@ def three() -> Iterator[ProxiedCluster]:
         yield cluster
 
 
-def settings(three: ProxiedCluster, **more: object) -> KafkaSettings:
+def settings(three: ProxiedCluster, **settings_by_name: object) -> KafkaSettings:
     """
     Return the settings of a client that connects through the proxies.
     """
-    kafka = {name.replace("_", "."): str(value) for name, value in more.items()}
+    kafka = {name.replace("_", "."): str(value) for name, value in settings_by_name.items()}
     return KafkaSettings.of({"bootstrap.servers": three.bootstrap, **kafka})
 
 
@@ -79,7 +79,7 @@ def seen(three: ProxiedCluster, topic: str) -> int:
     return len(three.kafka.consume(topic, COMMITTED))
 
 
-def stream(three: ProxiedCluster, topic: str, batch: int, **more: str) -> None:
+def stream(three: ProxiedCluster, topic: str, batch: int, **changed: str) -> None:
     """
     Write and commit a micro-batch of one row, as a new execution does.
     """
@@ -89,7 +89,7 @@ def stream(three: ProxiedCluster, topic: str, batch: int, **more: str) -> None:
             "topic": topic,
             "deliveryGuarantee": "exactly-once",
             "transactionalIdPrefix": topic,
-            **more,
+            **changed,
         },
         streaming=True,
     )
@@ -165,11 +165,11 @@ def test_an_unreachable_broker_that_is_not_needed(three: ProxiedCluster, fault: 
     assert seen(three, topic) == 3
 
 
-def commit_one(three: ProxiedCluster, topic: str, **more: object) -> None:
+def commit_one(three: ProxiedCluster, topic: str, **settings_by_name: object) -> None:
     """
     Write a row and commit it.
     """
-    kafka = settings(three, **more)
+    kafka = settings(three, **settings_by_name)
     with transaction_client(kafka) as transactions:
         commit_write(
             transactions, write(kafka, topic, 1), write_pattern(topic), fence_id(topic, "1")

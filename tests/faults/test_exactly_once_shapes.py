@@ -309,11 +309,11 @@ def test_two_drivers_at_once(drivers: DriversFactory, choose: Choose) -> None:
         first, sent = writes.with_held_commits(1, choose)
         started.callback(kill_all, first)
         signal_all(first, signal.SIGSTOP)
-        second, more = writes.with_held_commits(1, none)
+        second, second_held = writes.with_held_commits(1, none)
         started.callback(kill_all, second)
         writes.cluster.gate.open()
         signal_all(first, signal.SIGCONT)
-        for hold in (*sent, *more):
+        for hold in (*sent, *second_held):
             hold.forward()
         exit_codes = [writes.wait(job) for job in (first, second)]
     for stream in writes.streams:

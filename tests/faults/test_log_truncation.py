@@ -56,11 +56,11 @@ class Scene:
     query: Stream
     aged: dict[str, Any]
 
-    def batches(self, engine: str, **more: str) -> MicroBatchStream:
+    def batches(self, engine: str, **changed: str) -> MicroBatchStream:
         """
         Return a stream's planning process.
         """
-        return batches(self.cluster, self.topic, engine, **more)
+        return batches(self.cluster, self.topic, engine, **changed)
 
     def read(self, offset_range: OffsetRange, engine: str, *, fail: bool = True) -> list[bytes]:
         """
@@ -85,7 +85,7 @@ def read(
     ]
 
 
-def batches(cluster: KafkaCluster, topic: str, engine: str, **more: str) -> MicroBatchStream:
+def batches(cluster: KafkaCluster, topic: str, engine: str, **changed: str) -> MicroBatchStream:
     """
     Return the planning process of a stream, with the metadata of an engine.
     """
@@ -94,7 +94,7 @@ def batches(cluster: KafkaCluster, topic: str, engine: str, **more: str) -> Micr
         "subscribe": topic,
         "startingOffsets": "earliest",
         "engine": engine,
-        **more,
+        **changed,
     }
     options = parse_stream_source(source_options)
     backend = metadata_backend_of(options.kafka, options.isolation_level, engine)

@@ -273,8 +273,8 @@ def without_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     encode = ProducerBatch.encode
 
-    def anonymous(self: ProducerBatch, _identity: ProducerIdAndEpoch, **more: Any) -> Any:
-        return encode(self, ProducerIdAndEpoch(-1, -1), **more)
+    def anonymous(self: ProducerBatch, _identity: ProducerIdAndEpoch, **arguments: Any) -> Any:
+        return encode(self, ProducerIdAndEpoch(-1, -1), **arguments)
 
     monkeypatch.setattr(ProducerBatch, "encode", anonymous)
 

@@ -105,8 +105,8 @@ class Hold:
         Wait until a response may be forwarded; return False if it is dropped.
         """
         with self._change:
-            more = self.allowed is None or len(self.passed) < self.allowed
-            return more or self._wait()
+            is_allowed = self.allowed is None or len(self.passed) < self.allowed
+            return is_allowed or self._wait()
 
     def _is_active(self) -> bool:
         if self.allowed is None and self._forwards is None and self.is_due():

@@ -58,10 +58,10 @@ class Footprint:
         """
         Return the growth of each value, 0 where it shrank.
         """
-        more = {
+        increased = {
             f.name: max(getattr(self, f.name) - getattr(before, f.name), 0) for f in fields(self)
         }
-        return Footprint(**more)
+        return Footprint(**increased)
 
     def with_room(self, room: Footprint) -> Footprint:
         """

@@ -51,7 +51,7 @@ def write(
     return produce(batches, settings(bootstrap, **kafka), topic, engine)
 
 
-def batch_of(records: Sequence[Record], **more: Any) -> pa.RecordBatch:
+def batch_of(records: Sequence[Record], **extra_columns: Any) -> pa.RecordBatch:
     """
     Return records as the rows of a batch; keywords are further columns.
     """
@@ -66,7 +66,8 @@ def batch_of(records: Sequence[Record], **more: Any) -> pa.RecordBatch:
     }
     arrays = [pa.array(columns[field.name], field.type) for field in ROWS]
     return pa.RecordBatch.from_arrays(
-        [*arrays, *map(pa.array, more.values())], names=[*ROWS.names, *more]
+        [*arrays, *map(pa.array, extra_columns.values())],
+        names=[*ROWS.names, *extra_columns],
     )
 
 

@@ -68,5 +68,5 @@ def check_rows(expected: Iterable[str], rows: Iterable[str]) -> Verdict:
 
 def _summary(kind: str, rows: Counter[str]) -> str:
     examples = ", ".join(sorted(rows)[:_MAX_SHOWN])
-    more = ", …" if len(rows) > _MAX_SHOWN else ""
-    return f"{rows.total()} {kind}: {examples}{more}"
+    ellipsis = ", …" if len(rows) > _MAX_SHOWN else ""
+    return f"{rows.total()} {kind}: {examples}{ellipsis}"

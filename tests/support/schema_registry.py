@@ -114,14 +114,14 @@ class FakeRegistry:
         """
         return str(uuid.uuid5(uuid.NAMESPACE_OID, json.dumps(self.schemas[number])))
 
-    def options(self, **more: str) -> dict[str, str]:
+    def options(self, **changed: str) -> dict[str, str]:
         """
         Return the options of a read that uses this registry, with a short timeout.
         """
         return {
             "schema.registry.url": self.url,
             "schema.registry.timeout.ms": "5000",
-            **{name.replace("_", "."): value for name, value in more.items()},
+            **{name.replace("_", "."): value for name, value in changed.items()},
         }
 
     def serialized(self, document: dict[str, Any]) -> str:

@@ -559,13 +559,13 @@ class Behaviour:
 
         def one(name: str) -> Any:
             error, group = self.group_error(node, DESCRIBE_GROUPS, name), self.groups.get(name)
-            found = group is not None and group.kind == "classic" and not error
-            members = group.members if group is not None and found else []
+            is_described = group is not None and group.kind == "classic" and not error
+            members = group.members if group is not None and is_described else []
             return kind(
                 error_code=error,
                 error_message=None,
                 group_id=name,
-                group_state=group.state if group is not None and found else "Dead",
+                group_state=group.state if group is not None and is_described else "Dead",
                 protocol_type="consumer",
                 protocol_data="range",
                 members=[

@@ -106,7 +106,7 @@ class StoreSession:
         claim = self._ensure_claim(end)
         recreated = end.recreated_topics(start)
         # An offset of the old topic would be ahead of everything that the new topic holds.
-        starts = {tp: at for tp, at in start.offsets.items() if tp.topic not in recreated}
+        starts = {tp: offset for tp, offset in start.offsets.items() if tp.topic not in recreated}
         advanced = [tp for tp in sorted(end.offsets) if end.offsets[tp] != starts.get(tp, 0)]
         if not advanced:
             return None

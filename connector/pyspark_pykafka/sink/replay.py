@@ -152,11 +152,13 @@ def other_rows(batch: CommittableBatch, committed: EntriesWithOffsets) -> str | 
     state = batch_state(batch.query, batch.batch, committed)
     if state.completed or not state.is_whole:
         return None
-    then = {marker.task: marker for marker in state.markers}.values()
-    counts = [sum(task.records for task in tasks) for tasks in (then, batch.committables)]
+    committed_markers = {marker.task: marker for marker in state.markers}.values()
+    counts = [
+        sum(task.records for task in tasks) for tasks in (committed_markers, batch.committables)
+    ]
     if counts[0] != counts[1]:
         return f"{counts[0]} rows then, {counts[1]} now"
-    contents = [marker.content for marker in then]
+    contents = [marker.content for marker in committed_markers]
     if not all(contents):
         # An older version wrote them.
         return None

@@ -184,8 +184,8 @@ class MicroBatchStream:
         """
         if self._latest is None:
             return True
-        right = self._ends.limit_to_options(StreamOffset.from_json(start), self._latest)
-        return right.offsets == StreamOffset.from_json(end).offsets
+        current_end = self._ends.limit_to_options(StreamOffset.from_json(start), self._latest)
+        return current_end.offsets == StreamOffset.from_json(end).offsets
 
     def _start_if_new(self) -> StreamOffset | None:
         """

@@ -204,8 +204,8 @@ class _Append:
                 return finish(Code.NOT_LEADER_OR_FOLLOWER)
             if replica.high_watermark < end:
                 return False
-            enough = len(replica.isr) >= replica.min_isr
-            return finish(Code.NONE if enough else Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
+            has_min_isr = len(replica.isr) >= replica.min_isr
+            return finish(Code.NONE if has_min_isr else Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND)
 
         replica.wait(check)
         if not finished:

@@ -125,11 +125,11 @@ def test_records_with_any_timestamp_are_set_aside(engine: str) -> None:
     The header has the record's own milliseconds. A dead letter's own timestamp does not matter.
     """
     times = [-(2**63), -1, 1_700_000_000_001, 253_402_300_800_000, 2**62]
-    log = [batch_of(Record(at, time, value=b"v")).encode() for at, time in enumerate(times)]
+    log = [batch_of(Record(offset, time, value=b"v")).encode() for offset, time in enumerate(times)]
     source = TopicPartition("t", 0)
     with StubCluster(Behaviour(topics={"t": 1, "dead": 1}, logs={("t", 0): log})) as cluster:
         options = {"kafka.bootstrap.servers": cluster.bootstrap, "engine": engine}
-        failed = [FailedRecord(source, at, ValueError("no"), 1) for at in range(len(times))]
+        failed = [FailedRecord(source, offset, ValueError("no"), 1) for offset in range(len(times))]
         DeadLetterTopic("dead", options)(failed, 3)
         settings = dead_letter_fetch_settings(options)
         letters = [

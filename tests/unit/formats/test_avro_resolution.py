@@ -208,8 +208,8 @@ def record(*fields: Any) -> dict[str, Any]:
     return {"type": "record", "name": "R", "fields": list(fields)}
 
 
-def schema_of(kind: Any, **more: Any) -> dict[str, Any]:
-    return record({"name": "a", "type": kind, **more})
+def schema_of(kind: Any, **attributes: Any) -> dict[str, Any]:
+    return record({"name": "a", "type": kind, **attributes})
 
 
 def test_many_mutated_values() -> None:
@@ -246,8 +246,8 @@ def test_unions_by_branch(writer: Any, reader: Any, value: Any, expected: Any) -
     assert (values, reasons) == ([{"a": expected}], [])
 
 
-def named(kind: str, name: str, **more: Any) -> dict[str, Any]:
-    return {"type": kind, "name": name, **more}
+def named(kind: str, name: str, **attributes: Any) -> dict[str, Any]:
+    return {"type": kind, "name": name, **attributes}
 
 
 @pytest.mark.parametrize(

@@ -134,8 +134,8 @@ def test_version_and_subject(registry: FakeRegistry) -> None:
     )
 
 
-@pytest.mark.parametrize("given", [None, json.dumps(NEW)])
-def test_ids_of_a_context(registry: FakeRegistry, given: str | None) -> None:
+@pytest.mark.parametrize("reader_schema", [None, json.dumps(NEW)])
+def test_ids_of_a_context(registry: FakeRegistry, reader_schema: str | None) -> None:
     """
     Ids are looked up in the context of the column's subject, where another schema may have the same
     id as in the default context; also if the reader's schema is an option.
@@ -145,7 +145,7 @@ def test_ids_of_a_context(registry: FakeRegistry, given: str | None) -> None:
     old, new = prod.add("orders-value", OLD), prod.add("orders-value", NEW)
     subject = SubjectOptions(":.prod:orders-value")
     values: list[bytes | None] = [framed(old, b"\x02"), framed(new, b"\x04\x02x")]
-    assert rows(formats(registry, value_subject=subject, value_schema=given), values) == [
+    assert rows(formats(registry, value_subject=subject, value_schema=reader_schema), values) == [
         ({"id": 1, "note": "none"}, None),
         ({"id": 2, "note": "x"}, None),
     ]
@@ -182,9 +182,9 @@ def test_subject_of_a_given_schema(
 
 
 @pytest.mark.parametrize("strategy", ["RecordNameStrategy", "TopicRecordNameStrategy"])
-@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize("has_reader_schema", [True, False])
 def test_record_of_another_name(
-    registry: FakeRegistry, strategy: SubjectNameStrategy, given: bool
+    registry: FakeRegistry, strategy: SubjectNameStrategy, has_reader_schema: bool
 ) -> None:
     """
     In a topic of several types a record of another type is bad, even if the fields of the wanted
@@ -204,7 +204,7 @@ def test_record_of_another_name(
     options = formats(
         registry,
         value_subject=record_subject,
-        value_schema=json.dumps(reader) if given else None,
+        value_schema=json.dumps(reader) if has_reader_schema else None,
     )
     good, renamed, *bad = rows(options, [framed(number, b"\x04\x02x") for number in ids])
     assert good == renamed == ({"id": 2}, None)

@@ -231,8 +231,10 @@ def test_bytes_as_a_whole_value(
     values = pa.record_batch([pa.array([value], kind)], names=["value"])
 
     texts = []
-    for more in ({**registry.options(), "schemaIdLocation": location}, {}):
-        (part,) = RecordEncoder(prepared(options | more, columns), "orders").batches([values])
+    for registry_options in ({**registry.options(), "schemaIdLocation": location}, {}):
+        (part,) = RecordEncoder(prepared(options | registry_options, columns), "orders").batches(
+            [values]
+        )
         texts += part.column("value").to_pylist()
 
     (number,) = registry.schemas

@@ -175,12 +175,12 @@ def test_lost_offsets_are_counted_over_restarts() -> None:
     assert metrics.snapshot(40.0).queries[0].partitions[0].lost == 6
 
 
-def lost(run_id: str, count: int, **more: Any) -> Batch:
+def lost(run_id: str, count: int, **fields: Any) -> Batch:
     """
     Return a micro-batch of a run that has lost ``count`` offsets since its start.
     """
     latest = {"t": {"0": 7}, "@lost": {"t": {"0": count}}}
-    return parse_batch(progress({"t": {"0": 7}}, latest=latest, run_id=run_id, **more))
+    return parse_batch(progress({"t": {"0": 7}}, latest=latest, run_id=run_id, **fields))
 
 
 def test_losses_of_an_earlier_run_count_once() -> None:

@@ -51,8 +51,8 @@ def test_each_batch_is_written() -> None:
     for done in (stream_offset(1, 2, 0), stream_offset(3, 2, 1), stream_offset(3, 2, 1)):
         session.record(done)
 
-    me = Owner("q", "a", 1)
-    assert server.records == {T0: Record(3, me, 1), T1: Record(2, me, 0)}
+    owner = Owner("q", "a", 1)
+    assert server.records == {T0: Record(3, owner, 1), T1: Record(2, owner, 0)}
     assert server.writes == 2
 
 

@@ -49,13 +49,13 @@ def registry() -> Iterator[FakeRegistry]:
         yield running
 
 
-def options(*urls: str, **more: object) -> RegistryOptions:
+def options(*urls: str, **changed: object) -> RegistryOptions:
     quick: dict[str, object] = {"request_timeout_ms": 2000, "timeout_ms": 2000}
-    return RegistryOptions(urls, **(quick | more))  # type: ignore[arg-type]
+    return RegistryOptions(urls, **(quick | changed))  # type: ignore[arg-type]
 
 
-def client(*urls: str, **more: object) -> SchemaRegistry:
-    return SchemaRegistry(RegistryTransport(options(*urls, **more)))
+def client(*urls: str, **changed: object) -> SchemaRegistry:
+    return SchemaRegistry(RegistryTransport(options(*urls, **changed)))
 
 
 def test_schema_by_id_is_requested_once(registry: FakeRegistry) -> None:
@@ -391,11 +391,11 @@ def test_host_with_an_address_that_does_not_respond(
     number = registry.add("t-value", INT)
     port = urlsplit(registry.url).port
     with silent_address() as silent:
-        found = [
+        addresses = [
             (socket.AF_INET, socket.SOCK_STREAM, 6, "", address)
             for address in (silent, ("127.0.0.1", port))
         ]
-        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: found)
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: addresses)
         schema_client = client(f"http://registry:{port}", request_timeout_ms=1000, timeout_ms=1100)
         assert schema_client.schema_by_id(number).schema.text == INT
 

@@ -344,7 +344,7 @@ def test_a_command_of_an_earlier_topic_does_not_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("entries", "enough"),
+    ("entries", "is_covered"),
     [
         ([], False),
         ([marker(0)], False),
@@ -366,12 +366,12 @@ def test_a_command_of_an_earlier_topic_does_not_count() -> None:
         "perhaps released",
     ],
 )
-def test_covers_batch(entries: list[Entry], enough: bool) -> None:
+def test_covers_batch(entries: list[Entry], is_covered: bool) -> None:
     """
     A committed marker of an earlier batch ends the search; an intent does not, since a paused
     driver may write it late. Whether a release counts depends on the entries before it.
     """
-    assert covers_batch(with_offsets(*entries), 7, 100) is enough
+    assert covers_batch(with_offsets(*entries), 7, 100) is is_covered
 
 
 def test_a_prefix_owned_by_another_query_is_refused() -> None:

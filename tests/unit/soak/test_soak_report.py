@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def workload(outcome: str, **more: Any) -> dict[str, Any]:
+def workload(outcome: str, **fields: Any) -> dict[str, Any]:
     return {
         "workload": "exactly-once",
         "shape": "join",
@@ -26,7 +26,7 @@ def workload(outcome: str, **more: Any) -> dict[str, Any]:
         "repeats": 0,
         "failures": 2,
         "anomalies": {},
-        **more,
+        **fields,
     }
 
 

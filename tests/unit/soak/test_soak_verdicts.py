@@ -127,10 +127,10 @@ def test_wrong_count_is_found() -> None:
     def written(value: bytes) -> list[OutputRow]:
         return [output_row(0, 0, value + b"|0.0.0.x")]
 
-    right = check(expected, written(first.value))
+    matching = check(expected, written(first.value))
     wrong = check(expected, written(b"windowed/0/0=1"))
 
-    assert (first.state, right.is_clean) == (COMMITTED, True)
+    assert (first.state, matching.is_clean) == (COMMITTED, True)
     assert list(wrong.anomalies) == ["corrupt"]
 
 

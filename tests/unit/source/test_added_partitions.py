@@ -23,9 +23,9 @@ PLAN = [OffsetRange(tp, EARLIEST, LATEST) for tp in ASSIGNED.partitions]
 FUTURE_MS = "4102444800000"
 
 
-def options_of(**given: Any) -> SourceOptions:
-    selection = {} if {"assign", "subscribePattern"} & given.keys() else {"subscribe": "t"}
-    return parse_batch_source({"kafka.bootstrap.servers": "b:1", **selection, **given})
+def options_of(**changed: Any) -> SourceOptions:
+    selection = {} if {"assign", "subscribePattern"} & changed.keys() else {"subscribe": "t"}
+    return parse_batch_source({"kafka.bootstrap.servers": "b:1", **selection, **changed})
 
 
 def grown_cluster() -> Cluster:

@@ -53,8 +53,8 @@ def reader(stubs: StubCluster, **options: str) -> KafkaBatchReader:
     """
     Return a reader of the topic from earliest.
     """
-    given = {"kafka.bootstrap.servers": stubs.bootstrap, "subscribe": "t"}
-    return KafkaBatchReader(parse_batch_source({**given, **options}), fetching.VALUES)
+    defaults = {"kafka.bootstrap.servers": stubs.bootstrap, "subscribe": "t"}
+    return KafkaBatchReader(parse_batch_source({**defaults, **options}), fetching.VALUES)
 
 
 def rows(planned: KafkaBatchReader, partitions: list[Any]) -> int:

@@ -78,8 +78,13 @@ def stream(cluster: Cluster, **options: str) -> MicroBatchStream:
     """
     Return a stream of a cluster.
     """
-    given = {**BROKERS, "startingOffsets": "earliest", "fetchOffset.numRetries": "1", **options}
-    return MicroBatchStream(parse_stream_source(given), cluster, lambda _: {})
+    all_options = {
+        **BROKERS,
+        "startingOffsets": "earliest",
+        "fetchOffset.numRetries": "1",
+        **options,
+    }
+    return MicroBatchStream(parse_stream_source(all_options), cluster, lambda _: {})
 
 
 @pytest.mark.parametrize("option", ["endingOffsets", "endingOffsetsByTimestamp"])
@@ -129,8 +134,8 @@ def test_partitions_added_to_many_topics() -> None:
         cluster = cluster_of(size, 2)
         ends = json.dumps(dict.fromkeys(cluster.topics, "latest"))
         starts = json.dumps(dict.fromkeys(cluster.topics, "earliest"))
-        given = {"subscribePattern": "t", "startingOffsets": starts, "endingOffsets": ends}
-        options = parse_batch_source({**BROKERS, **given})
+        limits = {"subscribePattern": "t", "startingOffsets": starts, "endingOffsets": ends}
+        options = parse_batch_source({**BROKERS, **limits})
         planned = Assignment(tuple(TopicPartition(name, 0) for name in cluster.topics), cluster.ids)
         return lambda: [
             *ranges_of(with_last_range([], planned, options)[-1], options, lambda: cluster)

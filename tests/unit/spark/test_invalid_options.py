@@ -34,7 +34,7 @@ def test_load_reports_mistakes_of_batches_and_streams(wrong: dict[str, str]) -> 
 
 
 @pytest.mark.parametrize(
-    "right",
+    "valid",
     [
         {"startingoffsets": "latest"},
         {"maxoffsetspertrigger": "5"},
@@ -43,14 +43,14 @@ def test_load_reports_mistakes_of_batches_and_streams(wrong: dict[str, str]) -> 
         {"includeheaders": "true", "path": "p"},
     ],
 )
-def test_load_accepts_options_of_either_kind_of_read(right: dict[str, str]) -> None:
+def test_load_accepts_options_of_either_kind_of_read(valid: dict[str, str]) -> None:
     """
     At load() a read may still become a batch or a stream, so the options of both are accepted.
     """
-    schema = DefaultSource({**READ, **right}).schema()
+    schema = DefaultSource({**READ, **valid}).schema()
 
     assert isinstance(schema, StructType)
-    assert ("headers" in schema.names) == ("includeheaders" in right)
+    assert ("headers" in schema.names) == ("includeheaders" in valid)
 
 
 def test_the_reader_of_an_invalid_stream_raises_on_first_use() -> None:

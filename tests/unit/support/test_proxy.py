@@ -94,9 +94,9 @@ def receive(client: socket.socket, seconds: float = 5.0) -> bytes:
     client.settimeout(seconds)
     data = b""
     while len(data) < 4 or len(data) < 4 + struct.unpack(">i", data[:4])[0]:
-        if not (more := client.recv(65536)):
+        if not (piece := client.recv(65536)):
             raise EOFError
-        data += more
+        data += piece
     return data[4:]
 
 

@@ -47,13 +47,17 @@ def test_a_request_fits_the_limit_of_a_response(kafka: dict[str, str]) -> None:
     rest of the response.
     """
     with StubCluster(RecordingRequests(high_watermark=END)) as stubs:
-        given = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap, **kafka})
+        kafka_settings = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap, **kafka})
         settings = fetching.settings(
-            stubs.bootstrap, "wire", schema=fetching.VALUES, kafka=given, memory_bytes=8 << 30
+            stubs.bootstrap,
+            "wire",
+            schema=fetching.VALUES,
+            kafka=kafka_settings,
+            memory_bytes=8 << 30,
         )
         batches = fetch(OffsetRange(T0, 0, END), settings)
         assert sum(batch.num_rows for batch in islice(batches, 3)) > 0
         requested = stubs.get("requested_bytes")
 
-    limit = wire_config(given).receive_message_max_bytes
+    limit = wire_config(kafka_settings).receive_message_max_bytes
     assert limit * 0.9 < requested < limit * 0.95

@@ -48,17 +48,17 @@ def soon(seconds: float = 20) -> Deadline:
     return Deadline.after(seconds)
 
 
-def config_of(servers: str, **more: str) -> Any:
-    settings = {name.replace("_", "."): value for name, value in more.items()}
+def config_of(servers: str, **changed: str) -> Any:
+    settings = {name.replace("_", "."): value for name, value in changed.items()}
     return wire_config(KafkaSettings.of({"bootstrap.servers": servers, **settings}))
 
 
-def cluster_of(servers: str, **more: str) -> Cluster:
+def cluster_of(servers: str, **changed: str) -> Cluster:
     """
     Return a cluster that tries the bootstrap servers in their order.
     """
     turns = iter(range(1_000_000))
-    return Cluster(config_of(servers, **more), jitter=lambda: float(next(turns)))
+    return Cluster(config_of(servers, **changed), jitter=lambda: float(next(turns)))
 
 
 def stream(servers: str, engine: str = "wire", **kafka: str) -> MicroBatchStream:

@@ -704,9 +704,9 @@ def write() -> Callable[..., int]:
 
     from pyspark_pykafka.engines.wire.producer.producer import produce
 
-    def once(servers: str, more: Mapping[str, str] | None = None) -> int:
+    def once(servers: str, changed: Mapping[str, str] | None = None) -> int:
         batch = pa.RecordBatch.from_pydict({"value": pa.array([b"v"], pa.binary())})
-        settings = {"bootstrap.servers": servers, "max.block.ms": "10000", **(more or {})}
+        settings = {"bootstrap.servers": servers, "max.block.ms": "10000", **(changed or {})}
         return produce([batch], KafkaSettings.of(settings), "t")
 
     return once

@@ -25,12 +25,12 @@ assert package.crc32c(b"123456789") == 0xE3069283
 
 
 @given(st.binary(max_size=5000), st.binary(max_size=100))
-def test_checksum_equals_that_of_the_package(data: bytes, more: bytes) -> None:
+def test_checksum_equals_that_of_the_package(data: bytes, following: bytes) -> None:
     """
     Both functions agree, also on bytes in two parts.
     """
     assert crc32c(memoryview(data)) == package.crc32c(data)
-    assert crc32c(more, crc32c(data)) == package.crc32c(data + more)
+    assert crc32c(following, crc32c(data)) == package.crc32c(data + following)
 
 
 def test_package_is_not_imported() -> None:
