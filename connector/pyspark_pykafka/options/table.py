@@ -274,9 +274,9 @@ MAX_FETCH_MEMORY = Option(
     "maxFetchMemory",
     byte_size(1 << 20, 1 << 33),
     "Maximum memory for the records that a task is reading: fetched, decompressed and as Arrow "
-    "columns. Each compressed record batch must fit into it when decompressed; a task may need that "
-    "much memory again for the columns of a single batch. A record batch that is not compressed is "
-    "limited by `kafka.receive.message.max.bytes`.",
+    "columns. Each compressed record batch must fit into it when decompressed; the columns of a "
+    "single large batch may take as much memory again. `kafka.receive.message.max.bytes` limits "
+    "record batches that are not compressed.",
     Scope.READ,
     default="64m",
 )
