@@ -67,6 +67,12 @@ class KafkaSettings:
         """
         return dict(self.pairs).get(name, default)
 
+    def without(self, name: str) -> KafkaSettings:
+        """
+        Return the settings without one of them.
+        """
+        return KafkaSettings(tuple(pair for pair in self.pairs if pair[0] != name))
+
     def __repr__(self) -> str:
         pairs = ", ".join(f"{name}={shown_value(name, value)}" for name, value in self.pairs)
         return f"KafkaSettings({pairs})"

@@ -46,9 +46,12 @@ def fetch_settings(options: SourceOptions, schema: pa.Schema) -> FetchSettings:
     Return the settings with which a task reads the columns of a schema, besides its offset range.
     """
     group_id = options.kafka.get("group.id")
+    # Replicas are compacted at different times: after a first pass that has seen a key's tombstone,
+    # another replica may still have only the older record. So only leaders are read.
+    reads_leaders = options.latest_per_key
     return FetchSettings(
         engine=options.engine,
-        kafka=options.kafka,
+        kafka=options.kafka.without("client.rack") if reads_leaders else options.kafka,
         schema=schema,
         group_id=group_id or f"{options.group_id_prefix}-{uuid.uuid4()}-executor",
         isolation_level=options.isolation_level,
@@ -57,5 +60,5 @@ def fetch_settings(options: SourceOptions, schema: pa.Schema) -> FetchSettings:
         end_retries=options.fetch_offset_num_retries,
         end_retry_ms=options.fetch_offset_retry_interval_ms,
         memory_bytes=options.max_fetch_memory,
-        rack_source=options.rack_source,
+        rack_source=None if reads_leaders else options.rack_source,
     )

@@ -25,6 +25,8 @@ from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.engines.wire.consumer.topics import format_topic_id
 from pyspark_pykafka.errors import DataLossError, RecordError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
+from pyspark_pykafka.options import parse_batch_source
+from pyspark_pykafka.source.factory import fetch_settings
 from pyspark_pykafka.source.latest_per_key import LatestOffsets, latest_records, range_in_log
 
 if TYPE_CHECKING:
@@ -386,3 +388,22 @@ def test_a_range_of_a_missing_partition_is_left_to_the_engine(tp: TopicPartition
     requested = OffsetRange(tp, EARLIEST, LATEST)
     with StubCluster(Replaceable()) as stubs:
         assert range_in_log(requested, settings(stubs.bootstrap, "wire")) == requested
+
+
+@pytest.mark.parametrize(
+    "rack", [{"kafka.client.rack": "zone-1"}, {"clientRackEnv": "NODE_ZONE"}], ids=min
+)
+@pytest.mark.parametrize("latest_per_key", [True, False])
+def test_only_leaders_are_read(rack: dict[str, str], *, latest_per_key: bool) -> None:
+    """
+    A rack has no effect: replicas are compacted at different times, so one of them may return an
+    older record of a deleted key.
+    """
+    options = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", **rack}
+    source = parse_batch_source({**options, "latestPerKey": str(latest_per_key)})
+
+    of_task = fetch_settings(source, SCHEMA)
+
+    has_rack = of_task.rack_source is not None or of_task.kafka.get("client.rack") is not None
+    assert has_rack != latest_per_key
+    assert of_task.kafka.get("bootstrap.servers") == "b:1"
