@@ -287,7 +287,7 @@ def _restored(message: str, code: int, name: str, retriable: bool) -> KafkaClien
 
 def error_text(error: BaseException) -> str:
     """
-    Return the text of an error of any class, also of one whose text cannot be made.
+    Return the text of an error of any class, even of one whose ``__str__`` raises an error.
 
     An error of py4j requests its text from Spark's Java process. Once that has ended, only the line
     of py4j is left.

@@ -17,7 +17,7 @@ MIN_TIMESTAMP_US = 1_000
 
 def bytes_at(column: pa.Array, row: int) -> bytes | None:
     """
-    Return the bytes of a row's string, which may be no UTF-8: Spark does not check it.
+    Return the bytes of a row's string, which may not be UTF-8, since Spark does not check.
     """
     value: bytes | None = column.slice(row, 1).cast(pa.large_binary())[0].as_py()
     return value

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.contract import FetchSettings
     from pyspark_pykafka.failures.bisection import FailedRecord
+    from pyspark_pykafka.options import SourceOptions
     from pyspark_pykafka.progress.store import Records
     from pyspark_pykafka.source.end_offsets import PartitionLookup
 
@@ -73,11 +74,13 @@ class DeadLetterTopic:
     def __init__(
         self, topic: str, options: Mapping[str, str], kafka: Mapping[str, str] | None = None
     ) -> None:
-        self._source = dead_letter_fetch_settings(options)
+        source = _source_options(options)
+        self._source = fetch_settings(source, _READ_SCHEMA)
+        self._topic = topic
         # On another cluster a topic of the same name is another topic.
         self._is_same_cluster = kafka is None
-        if kafka is None and _names_topics(options):
-            _check_no_loop(topic, options)
+        if kafka is None and _names_topics(options) and selects(source.strategy, topic):
+            raise _loop_error(topic)
         kafka_options = _kafka_options(options) if kafka is None else kafka
         size = {} if _has_request_size(kafka_options) else _REQUEST_SIZE
         self._sink = parse_sink({**kafka_options, **size, "topic": topic}, streaming=False)
@@ -87,8 +90,7 @@ class DeadLetterTopic:
         Raise :class:`~pyspark_pykafka.errors.MissingTopicError` if the dead-letter topic is still
         missing after some seconds.
         """
-        # A dead-letter topic always has a name; that of a sink may be None.
-        check_topic(self._sink.kafka, str(self._sink.topic), "librdkafka")
+        check_topic(self._sink.kafka, self._topic, "librdkafka")
 
     def __call__(self, records: Sequence[FailedRecord], batch_id: int) -> None:
         """
@@ -98,9 +100,8 @@ class DeadLetterTopic:
         ``failOnDataLoss`` is true, and :class:`~pyspark_pykafka.errors.OptionsError` if a record is
         one of the dead-letter topic itself.
         """
-        topic = str(self._sink.topic)
-        if self._is_same_cluster and any(record.tp.topic == topic for record in records):
-            raise OptionsError((_loop(topic),))
+        if self._is_same_cluster and any(record.tp.topic == self._topic for record in records):
+            raise _loop_error(self._topic)
         # Not at the top: only a driver that sets records aside needs the producer.
         from pyspark_pykafka.engines.librdkafka.producer import produce
 
@@ -113,16 +114,12 @@ class DeadLetterTopic:
         produce([batch], self._sink.kafka, self._sink.topic)
 
 
-def _check_no_loop(topic: str, options: Mapping[str, str]) -> None:
-    if selects(parse_stream_source(options).strategy, topic):
-        raise OptionsError((_loop(topic),))
-
-
-def _loop(topic: str) -> str:
-    return (
+def _loop_error(topic: str) -> OptionsError:
+    msg = (
         f"the dead-letter topic is '{topic}', which this query reads, so its dead letters would be "
         "read again and again; use another topic, or a pattern that does not match it"
     )
+    return OptionsError((msg,))
 
 
 def _names_topics(options: Mapping[str, str]) -> bool:
@@ -222,9 +219,12 @@ def dead_letter_fetch_settings(options: Mapping[str, str]) -> FetchSettings:
 
     The options need no topics, since each range names its own.
     """
+    return fetch_settings(_source_options(options), _READ_SCHEMA)
+
+
+def _source_options(options: Mapping[str, str]) -> SourceOptions:
     topics = {} if _names_topics(options) else {"subscribePattern": "."}
-    source = parse_stream_source({**options, **topics, "includeHeaders": "true"})
-    return fetch_settings(source, _READ_SCHEMA)
+    return parse_stream_source({**options, **topics, "includeHeaders": "true"})
 
 
 def _from_row(row: Row) -> DeadLetter | None:

@@ -44,7 +44,7 @@ def provenance_headers(
         "error.message": error_text(error)[:_MAX_MESSAGE_LENGTH],
         "attempts": attempts,
     }
-    # An error that quotes a record may have surrogates, as from the JSON text "\\ud800".
+    # An error that quotes a record may have surrogates, as from the JSON text "\ud800".
     return [
         {"key": HEADER_PREFIX + name, "value": str(text).encode(errors="backslashreplace")}
         for name, text in provenance.items()
