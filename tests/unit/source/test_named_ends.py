@@ -4,19 +4,11 @@ Streams whose options set an end for each topic or partition, some of which are 
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
-
 import pytest
 from tests.support.memory_cluster import Cluster
+from tests.support.stepped_query import SteppedQuery
 
 from pyspark_pykafka.errors import DataLossError, OffsetsError
-from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
-
-if TYPE_CHECKING:
-    from pyspark_pykafka.offsets import Document
 
 TIME = "1970-01-01T00:00:01Z"
 
@@ -45,44 +37,27 @@ def cluster() -> Cluster:
     return new_cluster
 
 
-@dataclass
-class Query:
+def query_of(
+    cluster: Cluster, end_options: dict[str, str], *, fail_on_data_loss: bool = False
+) -> SteppedQuery:
     """
-    A stream of both topics: calls the stream as Spark does.
+    Return a stream of both topics with these ends.
     """
+    options = {
+        "kafka.bootstrap.servers": "b:1",
+        "subscribePattern": "a",
+        "startingOffsets": "earliest",
+        "failOnDataLoss": str(fail_on_data_loss).lower(),
+        "fetchOffset.retryIntervalMs": "0",
+    }
+    return SteppedQuery(cluster, {**options, **end_options})
 
-    cluster: Cluster
-    end_options: dict[str, str]
-    fail_on_data_loss: bool = False
-    position: Document | None = None
-    stream: MicroBatchStream = field(init=False)
 
-    def __post_init__(self) -> None:
-        self.restart()
-
-    def restart(self) -> None:
-        """
-        Start a new process.
-        """
-        options = {
-            "kafka.bootstrap.servers": "b:1",
-            "subscribePattern": "a",
-            "startingOffsets": "earliest",
-            "failOnDataLoss": str(self.fail_on_data_loss).lower(),
-            "fetchOffset.retryIntervalMs": "0",
-        }
-        source = parse_stream_source({**options, **self.end_options})
-        self.stream = MicroBatchStream(source, self.cluster, lambda _: {})
-
-    def step(self) -> list[str]:
-        """
-        Run one micro-batch, and return its ranges.
-        """
-        start = self.stream.initial_offset() if self.position is None else self.position
-        end = json.loads(json.dumps(self.stream.latest_offset(start)))
-        ranges = self.stream.plan(start, end).ranges
-        self.position = end
-        return [str(r) for r in ranges]
+def step(query: SteppedQuery) -> list[str]:
+    """
+    Run one micro-batch, and return its ranges.
+    """
+    return [str(offset_range) for offset_range in query.next_ranges()]
 
 
 @with_named_ends
@@ -93,17 +68,17 @@ def test_a_deleted_topic_leaves_the_ends_of_others(
     """
     With failOnDataLoss=false a stream reads on after a topic with an end was deleted.
     """
-    query = Query(cluster, end_options)
-    assert query.step() == ["a-0[0, 3)", "a-1[0, 3)", "ab-0[0, 3)"]
+    query = query_of(cluster, end_options)
+    assert step(query) == ["a-0[0, 3)", "a-1[0, 3)", "ab-0[0, 3)"]
     del cluster.topics["ab"]
     cluster.topics["a"] = [(0, 200), (0, 3)]
     if restarted:
         query.restart()
 
     end = 100 if end_options == NUMBERS else 200
-    assert query.step() == [f"a-0[3, {end})"]
+    assert step(query) == [f"a-0[3, {end})"]
     query.restart()
-    assert query.step() == []
+    assert step(query) == []
 
 
 @with_named_ends
@@ -113,11 +88,11 @@ def test_a_recreated_topic_may_have_fewer_partitions(
     """
     The ends of the partitions that the new topic has are those of the options.
     """
-    query = Query(cluster, end_options)
-    query.step()
+    query = query_of(cluster, end_options)
+    step(query)
     cluster.create_topic("a", 5)
 
-    assert query.step() == ["a-0[0, 5)"]
+    assert step(query) == ["a-0[0, 5)"]
 
 
 @with_named_ends
@@ -125,12 +100,12 @@ def test_a_deleted_topic_is_data_loss(cluster: Cluster, end_options: dict[str, s
     """
     With failOnDataLoss=true the query ends with the error of deleted partitions.
     """
-    query = Query(cluster, end_options, fail_on_data_loss=True)
-    query.step()
+    query = query_of(cluster, end_options, fail_on_data_loss=True)
+    step(query)
     del cluster.topics["ab"]
 
     with pytest.raises(DataLossError, match=r"PARTITIONS_DELETED.*ab-0"):
-        query.step()
+        step(query)
 
 
 @pytest.mark.parametrize(
@@ -161,7 +136,7 @@ def test_a_new_query_needs_the_end_of_each_partition(
     The error of a new query names the option, and the partitions that it lacks or that no topic
     has.
     """
-    query = Query(cluster, end_options)
+    query = query_of(cluster, end_options)
 
     with pytest.raises(OffsetsError, match=message):
-        query.step()
+        step(query)
