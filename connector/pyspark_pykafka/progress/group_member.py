@@ -128,24 +128,26 @@ class GroupMember:
         Return the ``client.id`` of an owner: that of its query, and a suffix for its process.
         """
         if owner.run.startswith(AFTER_END_PREFIX):
-            return self.query_client_id(owner) + _AFTER_END_SUFFIX
+            return self._query_client_id(owner) + _AFTER_END_SUFFIX
         process = hashlib.sha256(owner.run.encode()).hexdigest()[:_PROCESS_DIGITS]
-        return f"{self.query_client_id(owner)}-{process}"
+        return f"{self._query_client_id(owner)}-{process}"
 
-    def query_client_id(self, owner: Owner) -> str:
+    def is_of_query(self, client_id: str, owner: Owner) -> bool:
         """
-        Return the part of the ``client.id`` that all processes of an owner's query have in common.
+        Whether the client is a process of an owner's query.
         """
-        return f"{self._kafka.get('client.id', 'pykafka')}-{owner.query}"
+        return client_id.startswith(f"{self._query_client_id(owner)}-")
 
     def is_replaced_by(self, client_id: str, owner: Owner) -> bool:
         """
         Whether the client is another process of an owner's query, and not one that only finishes up
         after its end.
         """
-        query = self.query_client_id(owner)
-        ignored = (self.client_id(owner), query + _AFTER_END_SUFFIX)
-        return client_id.startswith(f"{query}-") and client_id not in ignored
+        ignored = (self.client_id(owner), self._query_client_id(owner) + _AFTER_END_SUFFIX)
+        return self.is_of_query(client_id, owner) and client_id not in ignored
+
+    def _query_client_id(self, owner: Owner) -> str:
+        return f"{self._kafka.get('client.id', 'pykafka')}-{owner.query}"
 
     def join(self, owner: Owner, topics: Iterable[str]) -> None:
         """

@@ -172,8 +172,7 @@ class GroupStore:
         ]
 
     def _is_of_query(self, member: MemberDescription, owner: Owner) -> bool:
-        common = self._member.query_client_id(owner)
-        return member.instance_id == INSTANCE and member.client_id.startswith(f"{common}-")
+        return member.instance_id == INSTANCE and self._member.is_of_query(member.client_id, owner)
 
     def _check_not_replaced(self, owner: Owner) -> None:
         """
