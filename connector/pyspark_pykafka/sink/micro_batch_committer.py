@@ -34,10 +34,12 @@ from pyspark_pykafka.sink.ledger_loss import (
 )
 from pyspark_pykafka.sink.replay import (
     batch_state,
+    check_not_overtaken,
     check_not_superseded,
     check_owner,
     check_single_writer,
     committed_tasks,
+    concurrent_writer,
     covers_batch,
     other_rows,
     prefix_owner,
@@ -200,9 +202,12 @@ def _committed_before(
     decided: list[PreparedTransaction] = []
     if not is_stable:
         if not batch.committables:
-            first = _claim(ledger, batch, stable_end)
+            # Invariant I4 (exclusion): only a write that others can see may abort theirs.
+            first = ledger.append(Claim(batch.query, batch.batch, batch.write))
         ids = (batch.prefix, batch.query)
         decided = roll_forward(transactions, ledger, ids, log_start, (stable_end, first))
+        # Nothing of a later batch may be aborted, whether it is decided or not.
+        check_not_overtaken(batch, ledger.read_all(stable_end, first))
 
     def abort_losing_attempts() -> None:
         _abort_losing_attempts_if_alone(
@@ -227,20 +232,6 @@ def _committed_before(
     check_single_writer(batch, [entry for _, entry in later])
     # A request of a dead driver may append its intent only now.
     return [*committed, *(entry for entry in later if isinstance(entry[1], Intent))]
-
-
-def _claim(ledger: Ledger, batch: CommittableBatch, stable_end: int) -> int:
-    """
-    Append the claim of a write without rows, and return the offset after it.
-
-    Raises :class:`ConcurrentWriteError` if a later batch is being written. Only markers of this
-    batch may precede the claim, which keeps their writes from deciding to commit.
-    """
-    # Invariant I4 (exclusion): only a write that others can see may abort theirs.
-    end = ledger.append(Claim(batch.query, batch.batch, batch.write))
-    earlier = [entry for _, entry in ledger.read_all(stable_end, end)]
-    check_single_writer(batch, earlier, min_batch=batch.batch + 1)
-    return end
 
 
 def _abort_losing_attempts_if_alone(
@@ -289,14 +280,27 @@ def _abort_lingering_if_alone(
         for _, intent in find_intents(query, entries)
         for name, *_ in named_transactions(prefix, intent)
     }
+    if _is_alone(query, write, entries, first):
+        transactions.abort_ids([name for name in open_ids if name not in decided])
+
+
+def _is_alone(query: str, write: str, entries: EntriesWithOffsets, first: int) -> bool:
+    """
+    Return whether no other write has continued a query, by the entries from the last stable offset
+    up to a barrier; ``first`` is the offset of the write's first marker.
+    """
+    earlier = [entry for offset, entry in entries if offset < first]
     written = [
         (offset, entry)
         for offset, entry in entries
         if offset >= first and isinstance(entry, Marker | Claim)
     ]
-    own_entries = [entry for _, entry in written if entry.write == write]
-    if own_entries and find_conflict(query, own_entries[0].batch, write, written) is None:
-        transactions.abort_ids([name for name in open_ids if name not in decided])
+    batches = [entry.batch for _, entry in written if entry.write == write]
+    return (
+        bool(batches)
+        and concurrent_writer(query, write, batches[0] + 1, earlier) is None
+        and find_conflict(query, batches[0], write, written) is None
+    )
 
 
 def _abort_foreign(

@@ -91,7 +91,8 @@ def concurrent_writer(
 
     ``later`` are the entries from the write's first marker or its claim on, committed or not. A
     marker of an earlier batch is ignored: it belongs to a losing attempt that ended late. If
-    another process wrote it instead, that process finds our markers after its own, and stops.
+    another process wrote it instead, that process finds our markers before or after its own, and
+    stops.
     """
     for entry in later:
         if not isinstance(entry, Marker | Claim) or entry.query != query:
@@ -101,27 +102,47 @@ def concurrent_writer(
     return None
 
 
-def check_single_writer(
-    batch: CommittableBatch, later: Iterable[Entry], *, min_batch: int | None = None
-) -> None:
+def check_single_writer(batch: CommittableBatch, later: Iterable[Entry]) -> None:
     """
     Raise :class:`ConcurrentWriteError` if another write has added markers or a claim in between.
 
-    ``later`` is as for :func:`concurrent_writer`; ``min_batch`` is the first batch that conflicts,
-    by default the write's own.
+    ``later`` is as for :func:`concurrent_writer`.
     """
-    first_batch = batch.batch if min_batch is None else min_batch
-    entry = concurrent_writer(batch.query, batch.write, first_batch, later)
+    entry = concurrent_writer(batch.query, batch.write, batch.batch, later)
     if entry is None:
         return
-    part = f"task {entry.task}" if isinstance(entry, Marker) else "an execution without rows"
     msg = (
         f"another process also writes batch {batch.batch} of the query {batch.query} "
-        f"('{batch.prefix}', {part} of batch {entry.batch}); is the query running "
+        f"('{batch.prefix}', {_part(entry)} of batch {entry.batch}); is the query running "
         "twice? Nothing of this write is visible; start it again when no other process runs the "
         "query"
     )
     raise ConcurrentWriteError("EXACTLY_ONCE_CONCURRENT_WRITE", msg)
+
+
+def check_not_overtaken(batch: CommittableBatch, earlier: EntriesWithOffsets) -> None:
+    """
+    Raise :class:`ConcurrentWriteError` if another write of a later batch began before this one.
+
+    ``earlier`` are the entries before the write's first marker or its claim, from the last stable
+    offset on. The commit of such a write may be decided at any time: a marker of an earlier batch
+    does not keep its intent from being binding.
+    """
+    entry = concurrent_writer(batch.query, batch.write, batch.batch + 1, _since_release(earlier))
+    if entry is None:
+        return
+    msg = (
+        f"another process has begun to write batch {entry.batch} of the query {batch.query} "
+        f"('{batch.prefix}', {_part(entry)}), but this is batch {batch.batch}: the query runs "
+        "twice, or its checkpoint was reset. Nothing of this write is visible. Stop the other "
+        "process; if there is none, run: pykafka transactions abort --prefix "
+        f"{batch.prefix} --execute"
+    )
+    raise ConcurrentWriteError("EXACTLY_ONCE_CONCURRENT_WRITE", msg)
+
+
+def _part(entry: Marker | Claim) -> str:
+    return f"task {entry.task}" if isinstance(entry, Marker) else "an execution without rows"
 
 
 def committed_tasks(batch: CommittableBatch, committed: EntriesWithOffsets) -> frozenset[int]:

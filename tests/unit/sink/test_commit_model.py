@@ -381,6 +381,56 @@ def test_a_write_without_rows_leaves_the_next_batch_alone() -> None:
             check_whole(world, 1, ROWS)
 
 
+@pytest.mark.parametrize("fails", [False, True], ids=["commits", "task failed"])
+def test_a_paused_driver_leaves_the_next_batch_alone(*, fails: bool) -> None:
+    """
+    A driver is paused before its tasks begin. Meanwhile its successor completes the batch, and the
+    tasks of the next one have written. However their calls alternate then, the paused driver aborts
+    nothing of the next batch, whether that is decided or not.
+    """
+    for moment, pause in product(range(60), range(6)):
+        world = World()
+        paused = Process(world, "paused", writes(DIVISIONS[1], fails=fails))
+        assert start(world, "successor", FIRST).finish().outcome == "done"
+        following = until_next(start(world, "next", FIRST, batch=1), "append Intent")
+        if not all(paused.advance() for _ in range(moment)):
+            return
+        for _ in range(pause):
+            if following.outcome is None:
+                following.advance()
+        paused.finish()
+        following.finish()
+        assert following.outcome == "done", (following.failure, world.trace)
+        check_whole(world, 0, ROWS)
+        check_whole(world, 1, ROWS)
+    pytest.fail("the paused driver has not ended")
+
+
+@pytest.mark.parametrize("division", [DIVISIONS[1], EMPTY], ids=["rows", "no rows"])
+@pytest.mark.parametrize("command", ["abort", "release"])
+def test_a_checkpoint_reset_while_the_next_batch_is_open(division: Division, command: str) -> None:
+    """
+    A driver dies before it decides to commit its batch, and the checkpoint is reset by one batch:
+    the earlier batch is refused until those transactions are aborted or the prefix is released.
+    """
+    world = World()
+    assert start(world, "first", FIRST).finish().outcome == "done"
+    until(start(world, "dead", FIRST, batch=1), "write task 1").advance(Turn.DIE)
+    open_ids = world.ongoing
+
+    refused = start(world, "reset", division).finish()
+    assert "has begun to write batch 1" in str(refused.failure), (refused.failure, world.trace)
+    assert world.ongoing == open_ids
+
+    if command == "abort":
+        for name in open_ids:
+            world.abort(name, None)
+    else:
+        start_command(world, repeat=True).finish()
+    assert start(world, "again", division).finish().outcome == "done"
+    assert world.ongoing == []
+
+
 def test_a_write_without_rows_ends_the_undecided_writes_before_it() -> None:
     """
     A write without rows claims the batch before it aborts open transactions, so an intent of their
@@ -1130,6 +1180,13 @@ def believes_the_high_watermark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(MemoryLedger, "read_up_to_barrier", MemoryLedger.read_all_from)
 
 
+def aborts_later_batches(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Let a write abort the open transactions of the next batch that precede its own.
+    """
+    monkeypatch.setattr(micro_batch_committer, "check_not_overtaken", lambda *_: None)
+
+
 def withdraws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Abort without a withdrawal in the ledger.
@@ -1186,6 +1243,7 @@ FAULTS: dict[Callable[[pytest.MonkeyPatch], None], Callable[[], None]] = {
     believes_the_high_watermark: lambda: test_a_former_leader_of_the_ledger_does_not_cause_an_abort(
         4, commits=False
     ),
+    aborts_later_batches: lambda: test_a_paused_driver_leaves_the_next_batch_alone(fails=False),
     withdraws_nothing: lambda: test_a_commit_without_a_response(DIVISIONS[1]),
     takes_ids_over: lambda: test_a_batch_survives_a_death_with_any_division(DIVISIONS[1]),
     aborts_decided_transactions_of_others: test_a_replay_whose_task_fails,
