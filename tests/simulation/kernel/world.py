@@ -121,7 +121,7 @@ class Process:
         if not self._is_paused and self.is_alive:
             self._is_paused = True
             self.world.trace("paused %s for %.1f s", self.name, seconds)
-            self.world.call_later(seconds, self._resume)
+            self.world.call_later(seconds, self.resume)
 
     @property
     def is_paused(self) -> bool:
@@ -138,7 +138,12 @@ class Process:
             self._suspended.append(task)
         return self._is_paused
 
-    def _resume(self) -> None:
+    def resume(self) -> None:
+        """
+        Let all threads run again.
+        """
+        if not self._is_paused:
+            return
         self._is_paused = False
         self.world.trace("resumed %s", self.name)
         suspended, self._suspended = self._suspended, deque()

@@ -111,6 +111,15 @@ def two_writers(connector: Connector) -> list[Any]:
     ]
 
 
+def later_batch_is_not_noticed(connector: Connector) -> list[Any]:
+    """
+    A driver whose query writes the next batch already, in another process, aborts open transactions
+    of that batch.
+    """
+    committer = connector.module("sink.micro_batch_committer")
+    return [patch.object(committer, "check_not_overtaken", lambda *_: None)]
+
+
 def ledger_shows_open_markers(connector: Connector) -> list[Any]:
     """
     The ledger is read uncommitted: markers of open and aborted transactions count as committed.
@@ -193,6 +202,9 @@ FAULTS = {
     "replay-with-other-partitions": Fault("chained", "lost", replay_with_other_partitions),
     "intent-is-not-awaited": Fault("exactly-once", "REPLAY_DIFFERS", intent_is_not_awaited),
     "two-writers": Fault("exactly-once", "duplicate", two_writers),
+    "later-batch-is-not-noticed": Fault(
+        "exactly-once", "REPLAY_DIFFERS", later_batch_is_not_noticed
+    ),
     "ledger-shows-open-markers": Fault("exactly-once", "stuck", ledger_shows_open_markers),
     "late-end-is-not-fenced": Fault("batch-write", "visible after", late_end_is_not_fenced),
     "commit-is-not-checked": Fault("batch-write", "lost", commit_is_not_checked),

@@ -18,6 +18,12 @@ if TYPE_CHECKING:
 _MEAN_PAUSE_SECONDS = 4.0
 _FORGETTING_SECONDS = 3.0
 _END_TXN = 26
+_OVERTAKING_CHANCE = 0.01
+_OVERTAKEN_SECONDS = 60.0
+# By this much the tasks of the successor may precede those of the overtaken driver.
+_MAX_LEAD_SECONDS = 0.15
+# The successor repeats the batch of the overtaken driver, and then plans the next one.
+_PLANS_OF_SUCCESSOR = 2
 # Most faults matter between the first and the last EndTxn.
 _COMMIT_WEIGHT = 6.0
 
@@ -40,6 +46,8 @@ class Nemesis:
     _is_healed: bool = field(default=False, init=False)
     #: The end of the last "isolate and forget".
     _forgets_until: float = field(default=0.0, init=False)
+    _overtaken: Query | None = field(default=None, init=False)
+    _plans_until_resumed: int = field(default=0, init=False)
 
     def start(self) -> None:
         """
@@ -354,7 +362,39 @@ class Nemesis:
         for process in (query.driver, query.planner, query.committer):
             process.pause(seconds)
 
+    def _overtake(self, query: Query) -> None:
+        """
+        Pause a driver that has planned a batch until a second one plans the batch after it: then
+        both write.
+        """
+        if query not in self._queries():
+            return
+        self.count += 1
+        self.history.world.trace("the driver is overtaken")
+        self._overtaken, self._plans_until_resumed = query, _PLANS_OF_SUCCESSOR
+        supervisor = next(s for s in self.supervisors if s.query is query)
+        self._pause(query, _OVERTAKEN_SECONDS)
+        supervisor.start()
+
+    def _plan(self, query: Query) -> None:
+        """
+        Let the driver that plans a batch be overtaken, or resume the one that it has overtaken.
+        """
+        history, overtaken = self.history, self._overtaken
+        if overtaken is None:
+            may_overtake = "replace driver" in self.faults and not self._is_healed
+            if may_overtake and history.draw.random() < _OVERTAKING_CHANCE:
+                self._overtake(query)
+        elif query is not overtaken:
+            self._plans_until_resumed -= 1
+            if not self._plans_until_resumed:
+                self._overtaken = None
+                delay = history.draw.uniform(0.0, _MAX_LEAD_SECONDS)
+                history.world.call_later(delay, lambda: _resume(overtaken))
+
     def _strike(self, point: str, query: Query) -> None:
+        if point == "partitions":
+            self._plan(query)
         draw, world = self.history.draw, self.history.world
         chance = self.strike_chance * (_COMMIT_WEIGHT if point == "commit" else 1.0)
         if self._is_healed or draw.random() > chance:
@@ -406,6 +446,11 @@ class Nemesis:
                 if connection.process is query.committer:
                     connection.lose()
         query.kill()
+
+
+def _resume(query: Query) -> None:
+    for process in (query.driver, query.planner, query.committer):
+        process.resume()
 
 
 def _api_key(request: bytes) -> int:
