@@ -471,6 +471,62 @@ class Socket:
         return self._connection
 
 
+class PairEnd:
+    """
+    One end of ``socket.socketpair``, within a process and without delays.
+    """
+
+    def __init__(self, world: World, sockets: Sockets) -> None:
+        self.changed = Signal(world)
+        self.input = bytearray()
+        self.other = self
+        self._sockets = sockets
+        self._number = sockets.add(self)
+
+    def events(self) -> int:
+        """
+        Return the events that ``poll`` reports.
+        """
+        return select.POLLOUT | (select.POLLIN if self.input else 0)
+
+    def fileno(self) -> int:
+        """
+        Return the descriptor.
+        """
+        return self._number
+
+    def settimeout(self, seconds: float) -> None:
+        """
+        Accept 0 only: no call waits.
+        """
+        if seconds:
+            raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
+
+    def send(self, data: bytes) -> int:
+        """
+        Send bytes to the other end.
+        """
+        self.other.input += data
+        self.other.changed.notify()
+        return len(data)
+
+    def recv(self, size: int) -> bytes:
+        """
+        Receive some bytes.
+        """
+        if not self.input:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        data = bytes(self.input[:size])
+        del self.input[:size]
+        return data
+
+    def close(self) -> None:
+        """
+        Close this end.
+        """
+        self._sockets.remove(self._number)
+
+
 class Sockets:
     """
     The descriptors of all processes.
@@ -480,10 +536,10 @@ class Sockets:
         self.world = world
         #: Set for each history.
         self.network: Network | None = None
-        self._open: dict[int, Socket] = {}
+        self._open: dict[int, Socket | PairEnd] = {}
         self._numbers = count(3)
 
-    def add(self, item: Socket) -> int:
+    def add(self, item: Socket | PairEnd) -> int:
         """
         Add a socket and return its descriptor.
         """
@@ -497,7 +553,7 @@ class Sockets:
         """
         self._open.pop(number, None)
 
-    def of(self, number: int) -> Socket | None:
+    def of(self, number: int) -> Socket | PairEnd | None:
         """
         Return the socket of a descriptor.
         """
@@ -519,6 +575,15 @@ class Sockets:
             msg = "there is no network outside a history"
             raise RuntimeError(msg)
         return Socket(self.network, self)
+
+    def pair(self) -> tuple[PairEnd, PairEnd]:
+        """
+        Return two connected sockets.
+        """
+        world: World = self.world.present
+        first, second = PairEnd(world, self), PairEnd(world, self)
+        first.other, second.other = second, first
+        return first, second
 
 
 class Poll:
@@ -590,6 +655,7 @@ def network_modules(sockets: Sockets, hosts: Iterable[str]) -> dict[str, Any]:
         "socket": SimpleNamespace(
             **constants,
             socket=sockets.open,
+            socketpair=sockets.pair,
             getaddrinfo=getaddrinfo,
             gethostname=lambda: "host",
             gaierror=socket.gaierror,

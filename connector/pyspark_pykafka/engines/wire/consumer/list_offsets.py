@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import map_read_error_code
-from pyspark_pykafka.engines.wire.network.poll import readable
+from pyspark_pykafka.engines.wire.network.connecting import not_connected_error
 from pyspark_pykafka.engines.wire.protocol.list_offsets import (
     LIST_OFFSETS,
     ListOffsetsPartition,
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
+    from pyspark_pykafka.engines.wire.network.connecting import Connecting
     from pyspark_pykafka.engines.wire.network.connection import Connection
     from pyspark_pykafka.engines.wire.protocol.list_offsets import ListOffsetsResponse
     from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import (
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
         OffsetForLeaderPartition,
     )
     from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
+    from pyspark_pykafka.settings.wire_config import Address
 
     #: The partitions to request from one broker, by topic.
     RequestedPartitions = Mapping[str, Sequence[P]]
@@ -92,53 +94,92 @@ def request_from_leaders(
     deadline: Deadline,
 ) -> LeaderResponses:
     """
-    Return the leaders' responses; all requests are sent before the first response is awaited.
+    Return the leaders' responses; each request is sent as soon as its connection is open.
 
-    A connection without a response in time is kept. Raises errors that are not retriable.
+    A leader that cannot be reached, or is silent during the login, delays no other one. A
+    connection without a response in time is kept. Raises errors that are not retriable.
     """
-    requests = _LeaderRequests(cluster, requested, LeaderResponses({}, []))
-    try:
-        requests.send(leader_api, deadline)
-        requests.receive(leader_api, deadline)
-    finally:
-        requests.drain()
-    return requests.result
+    by_address, shared = cluster.broker_addresses(requested)
+    result = LeaderResponses({}, [])
+    with cluster.connect_all(by_address, deadline) as connecting:
+        requests = _LeaderRequests(cluster, requested, by_address, leader_api, connecting, result)
+        try:
+            for node, error in shared.items():
+                requests.on_error(node, error)
+            requests.run(deadline)
+        finally:
+            requests.drain()
+    return result
 
 
 @dataclass(slots=True)
 class _LeaderRequests(Generic[P]):
     cluster: Cluster
     requested: Mapping[int, RequestedPartitions[P]]
+    by_address: Mapping[Address, int]
+    leader_api: LeaderApi[P]
+    connecting: Connecting
     result: LeaderResponses
     pending: dict[Connection, int] = field(init=False, default_factory=dict)
+    # The connections that wait for the end of the broker's throttle time.
+    throttled: dict[Connection, int] = field(init=False, default_factory=dict)
 
-    def send(self, leader_api: LeaderApi[P], deadline: Deadline) -> None:
-        for node, connection_or_error in self.cluster.connections(self.requested, deadline):
-            if isinstance(connection_or_error, PykafkaError):
-                self._on_error(node, connection_or_error)
-                continue
-            try:
-                connection = self._idle_connection(node, connection_or_error, deadline)
-                if leader_api.optional and not connection.supports(leader_api.api):
-                    continue
-                version = connection.version(leader_api.api)
-                connection.send(leader_api.request(version, self.requested[node]), deadline)
-            except PykafkaError as error:
-                self._on_error(node, error)
-            else:
-                self.pending[connection] = node
+    def run(self, deadline: Deadline) -> None:
+        """
+        Send each request when its connection is open, and receive the responses until the deadline.
+        """
+        while True:
+            for address, connection_or_error in self.connecting.take():
+                self._send(self.by_address[address], connection_or_error, deadline)
+            for connection in [c for c in self.throttled if self._throttle_seconds(c) <= 0]:
+                self._send(self.throttled.pop(connection), connection, deadline)
+            if deadline.expired or not (self.pending or self.throttled or self.connecting.pending):
+                return
+            pause = min(map(self._throttle_seconds, self.throttled), default=deadline.remaining())
+            for connection in self.connecting.readable(list(self.pending), pause):
+                self._receive(connection, deadline)
 
-    def receive(self, leader_api: LeaderApi[P], deadline: Deadline) -> None:
-        while self.pending and not deadline.expired:
-            for connection in readable(list(self.pending), deadline.remaining()):
-                node = self.pending.pop(connection)
-                # A response that is arriving is read, even shortly before the deadline.
-                rest = Deadline.after(max(deadline.remaining(), _REST_SECONDS), deadline.now)
-                try:
-                    self.result.responses[node] = connection.receive(leader_api.api, rest)
-                except PykafkaError as error:
-                    self.cluster.drop(connection)
-                    self._on_error(node, error)
+    def on_error(self, node: int, error: PykafkaError) -> None:
+        if not error.retriable:
+            raise error
+        self.result.errors.append(_with_partitions(error, self.requested[node]))
+
+    def _send(self, node: int, opened: Connection | PykafkaError, deadline: Deadline) -> None:
+        if isinstance(opened, PykafkaError):
+            self.on_error(node, opened)
+            return
+        if opened.in_flight:
+            # Of a caller that failed.
+            self.cluster.drop(opened)
+            self.connecting.start(opened.address)
+            return
+        # A throttle time beyond the deadline is an error at once.
+        if 0 < self._throttle_seconds(opened) <= deadline.remaining():
+            self.throttled[opened] = node
+            return
+        api = self.leader_api
+        try:
+            if api.optional and not opened.supports(api.api):
+                return
+            version = opened.version(api.api)
+            opened.send(api.request(version, self.requested[node]), deadline)
+        except PykafkaError as error:
+            self.on_error(node, error)
+        else:
+            self.pending[opened] = node
+
+    def _throttle_seconds(self, connection: Connection) -> float:
+        return connection.throttled_until - self.cluster.now()
+
+    def _receive(self, connection: Connection, deadline: Deadline) -> None:
+        node = self.pending.pop(connection)
+        # A response that is arriving is read, even shortly before the deadline.
+        rest = Deadline.after(max(deadline.remaining(), _REST_SECONDS), deadline.now)
+        try:
+            self.result.responses[node] = connection.receive(self.leader_api.api, rest)
+        except PykafkaError as error:
+            self.cluster.drop(connection)
+            self.on_error(node, error)
 
     def drain(self) -> None:
         for connection, node in self.pending.items():
@@ -146,17 +187,10 @@ class _LeaderRequests(Generic[P]):
             msg = f"{connection.address}: no response yet; is the broker up, and not overloaded?"
             error = TimeoutExceededError(msg)
             self.result.errors.append(_with_partitions(error, self.requested[node]))
-
-    def _idle_connection(self, node: int, connection: Connection, deadline: Deadline) -> Connection:
-        if connection.in_flight:
-            self.cluster.drop(connection)
-            return self.cluster.connection(node, deadline)
-        return connection
-
-    def _on_error(self, node: int, error: PykafkaError) -> None:
-        if not error.retriable:
-            raise error
-        self.result.errors.append(_with_partitions(error, self.requested[node]))
+        for address in self.connecting.pending:
+            node = self.by_address[address]
+            late_error = not_connected_error(address)
+            self.result.errors.append(_with_partitions(late_error, self.requested[node]))
 
 
 def read_offsets(response: LeaderResponse, requested: RequestedPartitions[P]) -> LogEnds:

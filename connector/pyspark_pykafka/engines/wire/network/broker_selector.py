@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.wire.network.broker_rotation import BrokerRotation
+from pyspark_pykafka.engines.wire.network.connecting import Connecting
 from pyspark_pykafka.engines.wire.network.connection_cache import ConnectionCache
 from pyspark_pykafka.engines.wire.network.poll import readable
 from pyspark_pykafka.engines.wire.network.racing import TRANSIENT_ERRORS, race
@@ -20,7 +21,7 @@ from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError
 from pyspark_pykafka.retry import Deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from pyspark_pykafka.engines.wire.network.connection import Connection
     from pyspark_pykafka.engines.wire.protocol.request import Request
@@ -88,21 +89,21 @@ class BrokerSelector:
         except TRANSIENT_ERRORS as error:
             raise self._with_hint(error, address) from error
 
-    def connect_all(
-        self, addresses: Collection[Address], deadline: Deadline
-    ) -> Iterator[tuple[Address, Connection | PykafkaError]]:
+    def connect_all(self, addresses: Collection[Address], deadline: Deadline) -> Connecting:
         """
-        Yield the connection to each broker, or the error of opening it.
+        Return the connections to brokers, which are opened in the background if there are several.
         """
+        connecting = self.connecting()
         for address in addresses:
             self._claim_spare(address)
-        for address, result in self.connections.get_all(addresses, deadline):
-            yield (
-                address,
-                self._with_hint(result, address)
-                if isinstance(result, TRANSIENT_ERRORS)
-                else result,
-            )
+        connecting.start_all(addresses, deadline)
+        return connecting
+
+    def connecting(self) -> Connecting:
+        """
+        Return an empty set of connections to open in the background.
+        """
+        return Connecting(self.connections, self._with_hint)
 
     def any_connection(self, deadline: Deadline) -> Connection:
         """
@@ -256,7 +257,9 @@ class BrokerSelector:
         """
         Add to the error the origin of an address that is not a bootstrap server.
         """
-        if address in self.config.bootstrap or _ADVERTISED_LISTENERS in str(error):
+        if not isinstance(error, TRANSIENT_ERRORS) or address in self.config.bootstrap:
+            return error
+        if _ADVERTISED_LISTENERS in str(error):
             return error
         msg = (
             f"{error} The brokers themselves advertise {address}: their {_ADVERTISED_LISTENERS} "

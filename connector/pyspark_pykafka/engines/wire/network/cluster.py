@@ -19,10 +19,11 @@ from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings.wire_config import Address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable
     from typing import Unpack
     from uuid import UUID
 
+    from pyspark_pykafka.engines.wire.network.connecting import Connecting
     from pyspark_pykafka.engines.wire.network.connection import Connection
     from pyspark_pykafka.engines.wire.network.metadata_freshness import MetadataChecks
     from pyspark_pykafka.engines.wire.protocol.metadata import MetadataResponse
@@ -252,21 +253,25 @@ class Cluster:
         """
         return self._brokers.connection(self._address(node), deadline)
 
-    def connections(
-        self, nodes: Collection[int], deadline: Deadline
-    ) -> Iterator[tuple[int, Connection | PykafkaError]]:
+    def connect_all(self, addresses: Collection[Address], deadline: Deadline) -> Connecting:
         """
-        Yield the connection to each broker, or the error of opening it.
+        Return the connections to brokers, which are opened in the background if there are several.
+        """
+        return self._brokers.connect_all(addresses, deadline)
 
-        Missing connections are opened concurrently; open ones come first.
+    def broker_addresses(
+        self, nodes: Iterable[int]
+    ) -> tuple[dict[Address, int], dict[int, PykafkaError]]:
+        """
+        Return the brokers by address, and the errors of those that share another one's address.
         """
         by_address: dict[Address, int] = {}
+        errors: dict[int, PykafkaError] = {}
         for node in nodes:
             first_node = by_address.setdefault(self._address(node), node)
             if first_node != node:
-                yield node, _shared_address_error(self._address(node), first_node, node)
-        for address, result in self._brokers.connect_all(by_address, deadline):
-            yield by_address[address], result
+                errors[node] = _shared_address_error(self._address(node), first_node, node)
+        return by_address, errors
 
     def request(self, connection: Connection, request: Request[T], deadline: Deadline) -> T:
         """

@@ -194,6 +194,13 @@ class Connection:
             self._log_in(deadline)
         return self._channel.send(request, deadline)
 
+    def renew_login(self, deadline: Deadline) -> None:
+        """
+        Log in again once the broker's throttle time is over; nothing may be in flight.
+        """
+        self._throttle.wait(deadline)
+        self._log_in(deadline)
+
     def receive(self, api: ApiSpec[T], deadline: Deadline) -> T:
         """
         Return the decoded response to the oldest request in flight, which is one of ``api``.

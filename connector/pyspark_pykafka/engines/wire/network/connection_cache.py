@@ -7,22 +7,18 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from functools import partial
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.wire.network.connection import Connection
-from pyspark_pykafka.engines.wire.network.racing import TRANSIENT_ERRORS, ConcurrentAttempts
+from pyspark_pykafka.engines.wire.network.racing import TRANSIENT_ERRORS
 from pyspark_pykafka.engines.wire.network.reachability import REACHABILITY
-from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
+from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.retry import Deadline
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator
+    from collections.abc import Callable
 
     from pyspark_pykafka.settings.wire_config import Address, WireConfig
-
-# The most connections that are opened at the same time, each in its own thread.
-_MAX_OPENING = 128
 
 
 class ConnectionCache:
@@ -85,23 +81,13 @@ class ConnectionCache:
         REACHABILITY.record_success(address)
         return connection
 
-    def get_all(
-        self, addresses: Collection[Address], deadline: Deadline
-    ) -> Iterator[tuple[Address, Connection | PykafkaError]]:
+    def setup_limit(self) -> Deadline:
         """
-        Yield the connection to each broker, or the error of opening it, as soon as it is known.
+        Return the deadline of a connection that begins to be opened now.
 
-        Missing connections are opened concurrently; one that is late is kept once it is open.
+        Not the deadline of a caller: a slow broker's connection can still be used next time.
         """
-        missing = []
-        for address in addresses:
-            connection = self.get_open(address)
-            if connection is None:
-                missing.append(address)
-            else:
-                yield address, connection
-        for start in range(0, len(missing), _MAX_OPENING):
-            yield from self._open_all(missing[start : start + _MAX_OPENING], deadline)
+        return Deadline.after(self._config.setup_seconds, self._now)
 
     def open_in_background(self, address: Address, deadline: Deadline) -> None:
         """
@@ -125,6 +111,13 @@ class ConnectionCache:
             self._open[connection.address] = connection
         else:
             connection.close()
+
+    def keep(self, connection: Connection) -> Connection:
+        """
+        Cache a connection as :meth:`add` does, and return the one that is cached.
+        """
+        self.add(connection)
+        return self._open[connection.address]
 
     def detach(self, connection: Connection) -> None:
         """
@@ -183,43 +176,6 @@ class ConnectionCache:
             self.drop(connection)
         self._close_returned()
 
-    def _open_all(
-        self, addresses: Collection[Address], deadline: Deadline
-    ) -> Iterator[tuple[Address, Connection | PykafkaError]]:
-        if len(addresses) == 1:
-            (address,) = addresses
-            yield address, self._get_or_error(address, deadline)
-            return
-        attempts: ConcurrentAttempts[Connection] = ConcurrentAttempts(self.hand_back)
-        # Not the caller's deadline: a slow broker's connection can still be used next time.
-        limit = Deadline.after(self._config.setup_seconds, self._now)
-        order = list(addresses)
-        for address in order:
-            attempts.start(partial(self.open, address, limit))
-        pending = set(order)
-        try:
-            while pending and (result := attempts.next(deadline.remaining())) is not None:
-                address = order[result.attempt]
-                pending.discard(address)
-                if result.error is None:
-                    connection = result.unwrap()
-                    self._open[address] = connection
-                    yield address, connection
-                elif isinstance(result.error, PykafkaError):
-                    yield address, result.error
-                else:
-                    raise result.error
-        finally:
-            attempts.stop()
-        for address in pending:
-            yield address, _not_connected_error(address)
-
-    def _get_or_error(self, address: Address, deadline: Deadline) -> Connection | PykafkaError:
-        try:
-            return self.get(address, deadline)
-        except PykafkaError as error:
-            return error
-
     def _take_back(self) -> None:
         while (connection := _next(self._returned)) is not None:
             if connection.address in self._open or self._closed:
@@ -243,7 +199,3 @@ def _next(returned: queue.SimpleQueue[Connection]) -> Connection | None:
         return returned.get_nowait()
     except queue.Empty:
         return None
-
-
-def _not_connected_error(address: Address) -> PykafkaError:
-    return TimeoutExceededError(f"{address}: not connected yet; is the broker up and reachable?")

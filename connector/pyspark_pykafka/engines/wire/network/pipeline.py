@@ -5,22 +5,23 @@ Many requests to several brokers: pipelined on one connection each, all polled t
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from pyspark_pykafka.engines.wire.network.poll import readable
+from pyspark_pykafka.engines.wire.network.connecting import not_connected_error
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TimeoutExceededError
 
 K = TypeVar("K")
 R = TypeVar("R")
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
+    from pyspark_pykafka.engines.wire.network.connecting import Connecting
     from pyspark_pykafka.engines.wire.network.connection import Connection
     from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
     from pyspark_pykafka.retry import Deadline
@@ -33,8 +34,6 @@ logger = logging.getLogger("pyspark_pykafka")
 
 # The most requests in flight per broker.
 _MAX_IN_FLIGHT = 100
-# The most connections that are opened at the same time.
-_MAX_CONNECTING = 32
 
 # A longer wait is logged.
 _LOG_AFTER_SECONDS = 5.0
@@ -60,63 +59,22 @@ def request_pipelined(
     """
     Send each broker its requests, all brokers at the same time, and return the responses.
 
-    A broker that cannot be reached, or sends nothing for ``request_seconds`` or until the deadline,
-    does not delay the other brokers' responses.
+    A broker that cannot be reached, is silent during the login, or sends nothing for
+    ``request_seconds`` or until the deadline, does not delay the other brokers' responses.
     """
-    result: PipelineResult[K, R] = PipelineResult({}, {})
-    opened = connect_all(cluster, requests, deadline, result.errors)
-    pipelines = [
-        _BrokerPipeline(connection, requests[address], deadline, request_seconds, now)
-        for address, connection in opened.items()
-    ]
-    try:
-        while pipelines:
-            pipelines = _poll(cluster, pipelines, result)
-    except BaseException:
-        for pipeline in pipelines:
-            cluster.drop(pipeline.connection)
-        raise
-    return result
 
+    def new_pipeline(connection: Connection) -> _BrokerPipeline[K, R]:
+        to_send = requests[connection.address]
+        return _BrokerPipeline(connection, to_send, deadline, request_seconds, now)
 
-def connect_all(
-    cluster: Cluster,
-    addresses: Iterable[Address],
-    deadline: Deadline,
-    errors: dict[Address, PykafkaError],
-) -> dict[Address, Connection]:
-    """
-    Return the connections to these brokers, opened concurrently; ``errors`` receives the errors.
-    """
-    waiting, opened = deque(addresses), {}
-    unexpected: dict[Address, BaseException] = {}
-
-    def work() -> None:
-        while waiting:
-            try:
-                address = waiting.popleft()
-            except IndexError:
-                return
-            try:
-                opened[address] = cluster.connection_at(address, deadline)
-            except PykafkaError as error:
-                errors[address] = error
-            except BaseException as error:  # noqa: BLE001 (raised below, in the caller's thread)
-                unexpected[address] = error
-
-    threads = [
-        threading.Thread(target=work, daemon=True)
-        for _ in range(min(len(waiting), _MAX_CONNECTING))
-    ]
-    for thread in threads[1:]:
-        thread.start()
-    # This thread does the work of one, so that a single broker needs no other thread.
-    work()
-    for thread in threads[1:]:
-        thread.join()
-    for error in unexpected.values():
-        raise error
-    return opened
+    with cluster.connect_all(requests, deadline) as connecting:
+        pipelines = _Pipelines(cluster, connecting, new_pipeline, deadline)
+        try:
+            pipelines.run()
+        except BaseException:
+            pipelines.drop_all()
+            raise
+    return pipelines.result
 
 
 class _BrokerPipeline(Generic[K, R]):
@@ -140,6 +98,20 @@ class _BrokerPipeline(Generic[K, R]):
         self._now = now
         self._last_response_at = now()
         self._is_logged = False
+
+    def resume(self, connection: Connection) -> None:
+        """
+        Send the rest of the requests on a connection whose login was renewed.
+        """
+        self.connection = connection
+        self._last_response_at = self._now()
+
+    @property
+    def needs_login(self) -> bool:
+        """
+        Whether the login has to be renewed before anything else is sent.
+        """
+        return not self._in_flight and bool(self._waiting) and self.connection.is_login_due
 
     @property
     def is_done(self) -> bool:
@@ -167,10 +139,15 @@ class _BrokerPipeline(Generic[K, R]):
             if self.connection.throttled_until > self._now():
                 self._last_response_at = self._now()
                 return
+            if self.connection.is_login_due:
+                # Invariant R14 (re-authentication).
+                return
             key, make_request = self._waiting[0]
             request = make_request(self.connection)
             self.connection.send(request, self._limit())
             self._waiting.popleft()
+            if not self._in_flight:
+                self._last_response_at = self._now()
             self._in_flight.append((key, request.api))
 
     def receive(self) -> tuple[K, R]:
@@ -211,38 +188,101 @@ class _BrokerPipeline(Generic[K, R]):
         return self._deadline.within(self._request_seconds)
 
 
-def _poll(
-    cluster: Cluster, pipelines: list[_BrokerPipeline[K, R]], result: PipelineResult[K, R]
-) -> list[_BrokerPipeline[K, R]]:
+class _Pipelines(Generic[K, R]):
     """
-    Send and receive without blocking, and return the pipelines that are not done.
+    The pipelines to several brokers, of which each begins when its connection is open.
     """
-    for pipeline in pipelines:
-        _step(cluster, pipeline, pipeline.send, result)
-    active = [pipeline for pipeline in pipelines if _is_active(pipeline, result)]
-    by_connection = {pipeline.connection: pipeline for pipeline in active}
-    pause = min((pipeline.pause for pipeline in active), default=0.0)
-    for connection in readable(list(by_connection), pause) if active else ():
-        ready = by_connection[connection]
-        _step(cluster, ready, lambda: result.responses.__setitem__(*ready.receive()), result)  # noqa: B023
-    for pipeline in active:
-        if _is_active(pipeline, result):
-            _step(cluster, pipeline, pipeline.check, result)
-    return [pipeline for pipeline in active if _is_active(pipeline, result)]
 
+    def __init__(
+        self,
+        cluster: Cluster,
+        connecting: Connecting,
+        new_pipeline: Callable[[Connection], _BrokerPipeline[K, R]],
+        deadline: Deadline,
+    ) -> None:
+        self._cluster = cluster
+        self._connecting = connecting
+        self._new_pipeline = new_pipeline
+        self._deadline = deadline
+        # The pipelines whose connection is open.
+        self._active: dict[Address, _BrokerPipeline[K, R]] = {}
+        # The pipelines whose login is being renewed.
+        self._paused: dict[Address, _BrokerPipeline[K, R]] = {}
+        self.result: PipelineResult[K, R] = PipelineResult({}, {})
 
-def _is_active(pipeline: _BrokerPipeline[K, R], result: PipelineResult[K, R]) -> bool:
-    return not pipeline.is_done and pipeline.connection.address not in result.errors
+    def run(self) -> None:
+        """
+        Return once every broker has sent its responses or failed.
+        """
+        while True:
+            self._begin_connected()
+            if self._deadline.expired:
+                self._give_up_connecting()
+            if not self._active and not self._connecting.pending:
+                return
+            self._poll()
 
+    def drop_all(self) -> None:
+        """
+        Close the connections with requests in flight.
+        """
+        for pipeline in self._active.values():
+            self._cluster.drop(pipeline.connection)
 
-def _step(
-    cluster: Cluster,
-    pipeline: _BrokerPipeline[K, R],
-    step: Callable[[], None],
-    result: PipelineResult[K, R],
-) -> None:
-    try:
-        step()
-    except PykafkaError as error:
-        result.errors[pipeline.connection.address] = error
-        cluster.drop(pipeline.connection)
+    def _begin_connected(self) -> None:
+        for address, connection in self._connecting.take():
+            if isinstance(connection, PykafkaError):
+                self.result.errors[address] = connection
+                continue
+            pipeline = self._paused.pop(address, None) or self._new_pipeline(connection)
+            pipeline.resume(connection)
+            self._active[address] = pipeline
+
+    def _give_up_connecting(self) -> None:
+        for address in self._connecting.pending:
+            self.result.errors[address] = not_connected_error(address)
+        self._connecting.close()
+
+    def _poll(self) -> None:
+        """
+        Send and receive without blocking; wait for the first response or connection.
+        """
+        for address, pipeline in list(self._active.items()):
+            if pipeline.needs_login:
+                self._paused[address] = self._active.pop(address)
+                self._connecting.start(address)
+            else:
+                self._step(address, pipeline.send)
+        by_connection = {pipeline.connection: pipeline for pipeline in self._active.values()}
+        for connection in self._connecting.readable(list(by_connection), self._pause()):
+            self._step(connection.address, partial(self._receive, by_connection[connection]))
+        for address, pipeline in list(self._active.items()):
+            self._step(address, pipeline.check)
+
+    def _pause(self) -> float:
+        """
+        Return the seconds until the deadline of a response; 0 if a broker is done.
+        """
+        if not self._active and not self._connecting.pending:
+            return 0.0
+        pauses = [pipeline.pause for pipeline in self._active.values()]
+        return min(pauses, default=self._deadline.remaining(_LOG_AFTER_SECONDS))
+
+    def _receive(self, pipeline: _BrokerPipeline[K, R]) -> None:
+        key, response = pipeline.receive()
+        self.result.responses[key] = response
+
+    def _step(self, address: Address, step: Callable[[], None]) -> None:
+        """
+        Run one step of a pipeline, which ends if it is done or fails.
+        """
+        pipeline = self._active[address]
+        try:
+            step()
+        except PykafkaError as error:
+            self.result.errors[address] = error
+            self._cluster.drop(pipeline.connection)
+            del self._active[address]
+        else:
+            if pipeline.is_done:
+                del self._active[address]

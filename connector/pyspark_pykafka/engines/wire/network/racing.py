@@ -52,11 +52,17 @@ class ConcurrentAttempts(Generic[T]):
     Runs each attempt in its own thread and collects the results.
 
     ``on_late_result`` gets the values that :meth:`next` has not returned before :meth:`stop`, often
-    in an attempt's thread.
+    in an attempt's thread. ``on_result`` is called for each result that :meth:`next` can return,
+    in the attempt's thread and never after :meth:`stop`.
     """
 
-    def __init__(self, on_late_result: Callable[[T], None]) -> None:
+    def __init__(
+        self,
+        on_late_result: Callable[[T], None],
+        on_result: Callable[[], None] = lambda: None,
+    ) -> None:
         self._on_late_result = on_late_result
+        self._on_result = on_result
         self._results: queue.SimpleQueue[AttemptResult[T]] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._stopped = False
@@ -100,6 +106,7 @@ class ConcurrentAttempts(Generic[T]):
         with self._lock:
             if not self._stopped:
                 self._results.put(result)
+                self._on_result()
                 return
         self._hand_over(result)
 

@@ -5,20 +5,40 @@ Requests to several brokers at the same time, on connections that throttle or en
 from __future__ import annotations
 
 import threading
-from contextlib import ExitStack
+import time
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
+import pytest
+from tests.support.proxy import Proxy
+from tests.support.scripted_broker import (
+    GREETING,
+    ScriptedBroker,
+    authenticated,
+    handshake,
+    metadata,
+    responding,
+)
 from tests.support.stub_brokers import Behaviour, StubCluster
 
+from pyspark_pykafka.engines.wire.consumer.list_offsets import (
+    list_offsets_api,
+    request_from_leaders,
+)
+from pyspark_pykafka.engines.wire.network import connect
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.engines.wire.network.pipeline import request_pipelined
+from pyspark_pykafka.engines.wire.protocol.list_offsets import ListOffsetsPartition
 from pyspark_pykafka.engines.wire.protocol.metadata import METADATA, metadata_request
-from pyspark_pykafka.errors import BrokerUnavailableError
+from pyspark_pykafka.errors import BrokerUnavailableError, TimeoutExceededError
+from pyspark_pykafka.offsets import LATEST
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.settings.wire_config import wire_config
+from pyspark_pykafka.settings.wire_config import Address, wire_config
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
     from pyspark_pykafka.engines.wire.network.connection import Connection
     from pyspark_pykafka.engines.wire.protocol.metadata import MetadataResponse
     from pyspark_pykafka.engines.wire.protocol.request import Request
@@ -62,3 +82,111 @@ def test_a_connection_that_ends_while_it_is_throttled_is_an_error() -> None:
         closing.join()
 
     assert isinstance(result.errors[address], BrokerUnavailableError)
+
+
+# The deadline of requests to brokers of which one never answers: all others must answer before.
+SECONDS = 4.0
+
+
+@contextmanager
+def cluster_without_one(kind: str) -> Iterator[tuple[StubCluster, Cluster, Address]]:
+    """
+    Yield three brokers, a client of them, and the address at which node 1 cannot be used.
+    """
+    with Proxy(("127.0.0.1", 1)) as hole:
+        # Drops SYNs, or accepts connections and is silent.
+        getattr(hole, kind)()
+        host, port = hole.address.split(":")
+        with StubCluster(Moved(brokers=3, topics={"t": 3}, moved_to=int(port))) as stubs:
+            options = {
+                "bootstrap.servers": stubs.bootstrap,
+                "socket.connection.setup.timeout.ms": "600000",
+                "api.version.request.timeout.ms": "300000",
+            }
+            cluster = Cluster(wire_config(KafkaSettings.of(options)))
+            try:
+                yield stubs, cluster, Address(host, int(port))
+            finally:
+                cluster.close()
+
+
+class Moved(Behaviour):
+    """
+    Brokers of which node 1 advertises another port than its own.
+    """
+
+    moved_to = 0
+
+    def port(self, node: int) -> int:
+        return self.moved_to if node == 1 else super().port(node)
+
+
+@pytest.mark.parametrize("kind", ["drop_syns", "black_hole"])
+def test_unusable_broker_delays_no_requests_to_others(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    While one broker drops SYNs, or is silent during the login, the others get their requests.
+    """
+    monkeypatch.setattr(connect, "ADDRESS_TIMEOUT_SECONDS", 600.0)
+    with cluster_without_one(kind) as (_, cluster, unusable):
+        addresses = cluster.addresses(Deadline.after(60))
+        # The one that is tried first.
+        requested = {unusable: [(unusable, metadata_of_t)]}
+        requested |= {address: [(address, metadata_of_t)] for address in addresses}
+        result = request_pipelined(cluster, requested, Deadline.after(SECONDS), 600.0)
+
+    assert result.responses.keys() == {*addresses} - {unusable}
+    assert result.errors.keys() == {unusable}
+    assert isinstance(result.errors[unusable], TimeoutExceededError)
+
+
+@pytest.mark.parametrize("kind", ["drop_syns", "black_hole"])
+def test_unusable_leader_delays_no_offsets_of_others(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    While one leader drops SYNs, or is silent during the login, the others return their offsets.
+    """
+    monkeypatch.setattr(connect, "ADDRESS_TIMEOUT_SECONDS", 600.0)
+    with cluster_without_one(kind) as (_, cluster, unusable):
+        cluster.addresses(Deadline.after(60))
+        requested = {node: {"t": [ListOffsetsPartition(node, -1, LATEST)]} for node in (1, 0, 2)}
+        leaders = request_from_leaders(
+            cluster, requested, list_offsets_api(0), Deadline.after(SECONDS)
+        )
+
+    assert leaders.responses.keys() == {0, 2}
+    (error,) = leaders.errors
+    assert str(unusable) in str(error)
+
+
+def test_silent_renewal_of_a_login_delays_no_other_broker(
+    scripted: Callable[..., ScriptedBroker],
+) -> None:
+    """
+    A broker that is silent when its login is renewed (KIP-368) loses only its own requests.
+    """
+    login = [GREETING, handshake()]
+    stuck = scripted(*login, authenticated(lifetime=1000))
+    good = scripted(*login, authenticated(), responding(metadata(12), flexible=True))
+    options = {
+        "bootstrap.servers": f"{stuck.address}",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": "geheim",
+    }
+    cluster = Cluster(wire_config(KafkaSettings.of(options)))
+    connection = cluster.connection_at(stuck.address, Deadline.after(60))
+    cluster.connection_at(good.address, Deadline.after(60))
+    give_up = Deadline.after(60)
+    while not connection.is_login_due and not give_up.expired:
+        time.sleep(0.01)
+    addresses = [stuck.address, good.address]
+    requested = {address: [(address, metadata_of_t)] for address in addresses}
+    result = request_pipelined(cluster, requested, Deadline.after(SECONDS), 600.0)
+    cluster.close()
+
+    assert result.responses.keys() == {good.address}
+    assert result.errors.keys() == {stuck.address}
