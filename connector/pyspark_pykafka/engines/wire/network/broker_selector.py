@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_pykafka.engines.wire.network.broker_rotation import BrokerRotation
 from pyspark_pykafka.engines.wire.network.connecting import Connecting
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     #: Makes a request in a version that the broker of the connection supports.
     RequestFactory = Callable[[Connection], Request[MetadataResponse]]
 
+T = TypeVar("T")
+
 logger = logging.getLogger("pyspark_pykafka")
 
 # Invariant R19 (slow is not dead).
@@ -43,6 +46,9 @@ _MIN_SPARE_INTERVAL_SECONDS = 1.0
 _MIN_IN_ROTATION = 2
 # The most connections that are kept open for rotation alone.
 _MAX_SPARES = 2
+
+# How many known brokers are tried before each bootstrap server.
+_KNOWN_PER_BOOTSTRAP = 2
 
 _ADVERTISED_LISTENERS = "advertised.listeners"
 _MAX_SHOWN = 5
@@ -114,7 +120,10 @@ class BrokerSelector:
         if order[0] in idle:
             self._rotation.record_request(order[0])
             return idle[order[0]]
-        attempts = [partial(self.connections.open, address, deadline) for address in order]
+        attempts = [
+            self._attempt(address, partial(self.connections.open, address, deadline))
+            for address in order
+        ]
         connection = race(
             attempts,
             ATTEMPT_DELAY_SECONDS,
@@ -144,7 +153,10 @@ class BrokerSelector:
         if not order:
             msg = "no other broker is left to try"
             raise BrokerUnavailableError(msg)
-        attempts = [partial(self._request_on_new, address, request, deadline) for address in order]
+        attempts = [
+            self._attempt(address, partial(self._request_on_new, address, request, deadline))
+            for address in order
+        ]
         if excluded:
             attempts = [partial(_without_fatal_errors, attempt) for attempt in attempts]
         if order[0] in idle:
@@ -201,17 +213,30 @@ class BrokerSelector:
         self, idle: Mapping[Address, Connection], excluded: Collection[Address]
     ) -> list[Address]:
         """
-        Return the brokers to try: open connections, advertised brokers, then bootstrap servers.
+        Return the brokers to try: open connections, then other advertised brokers.
+
+        Bootstrap servers come in between, from the third place on: all known brokers may have been
+        replaced by others. One comes first if no known broker could be reached a moment ago.
         """
         now = self.now()
         # A request over a throttled connection would have to wait.
         ready = {
             address for address, connection in idle.items() if connection.throttled_until <= now
         }
-        order = self._rotation.ordered([*idle, *self._advertised], ready)
-        bootstrap = [address for address in self.config.bootstrap if address not in order]
-        order += self._rotation.ordered(bootstrap, ())
-        return [address for address in order if address not in excluded]
+        known = self._rotation.ordered([*idle, *self._advertised], ready)
+        unknown = [address for address in self.config.bootstrap if address not in known]
+        bootstrap = self._rotation.ordered(unknown, ())
+        known = [address for address in known if address not in excluded]
+        bootstrap = [address for address in bootstrap if address not in excluded]
+        is_lost = all(a not in ready and REACHABILITY.is_unreachable(a) for a in known[:1])
+        return _interleave(known, bootstrap, 0 if is_lost else _KNOWN_PER_BOOTSTRAP)
+
+    def _attempt(self, address: Address, attempt: Callable[[], T]) -> Callable[[], T]:
+        """
+        Return an attempt at a broker; a bootstrap server beside known brokers has no fatal errors.
+        """
+        is_known = address in self._advertised or not self._advertised
+        return attempt if is_known else partial(_without_fatal_errors, attempt)
 
     def _request_on_open(
         self, connection: Connection, request: RequestFactory, deadline: Deadline
@@ -268,9 +293,7 @@ class BrokerSelector:
         return type(error)(msg)
 
 
-def _without_fatal_errors(
-    attempt: Callable[[], tuple[Connection, MetadataResponse]],
-) -> tuple[Connection, MetadataResponse]:
+def _without_fatal_errors(attempt: Callable[[], T]) -> T:
     """
     Run an attempt; authentication and TLS errors are logged, and raised as transient errors.
     """
@@ -279,8 +302,21 @@ def _without_fatal_errors(
     except TRANSIENT_ERRORS:
         raise
     except PykafkaError as error:
-        logger.warning("cannot read one broker's metadata, using that of other brokers: %s", error)
+        logger.warning("one broker cannot be used, trying other brokers: %s", error)
         raise BrokerUnavailableError(str(error)) from error
+
+
+def _interleave(
+    known: Sequence[Address], bootstrap: Sequence[Address], first: int
+) -> list[Address]:
+    """
+    Return all brokers: ``first`` known ones, a bootstrap server, more known ones, and so on.
+    """
+    order, rest = list(known[:first]), deque(known[first:])
+    for address in bootstrap:
+        order.append(address)
+        order += [rest.popleft() for _ in range(min(_KNOWN_PER_BOOTSTRAP, len(rest)))]
+    return [*order, *rest]
 
 
 def _format(addresses: Sequence[Address]) -> str:

@@ -198,6 +198,43 @@ def test_a_silent_host_is_overtaken(stub: StubCluster) -> None:
     assert not deadline.expired
 
 
+class Replaced(Behaviour):
+    """
+    Brokers that can be replaced: then only node 0 answers, which advertises a port of its past.
+    """
+
+    are_gone = False
+    old_port = 0
+
+    def delay(self, node: int, api_key: int) -> float:  # noqa: ARG002
+        return TOO_LONG if node and self.are_gone else 0.0
+
+    def port(self, node: int) -> int:
+        return super().port(node) if node or self.are_gone else self.old_port
+
+
+def test_bootstrap_server_is_the_third_broker_that_is_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    If all of a large cluster's brokers were replaced, the bootstrap servers show the new ones soon.
+    """
+    monkeypatch.setattr(broker_selector, "ATTEMPT_DELAY_SECONDS", 0.5)
+    replaced = Replaced(brokers=40, old_port=free_port())
+    with StubCluster(replaced) as stubs:
+        cluster = cluster_of(stubs.bootstrap)
+        assert len(cluster.addresses(soon(60))) == 40
+        connection = cluster.any_connection(soon(60))
+        assert str(connection.address) == stubs.bootstrap
+        cluster.drop(connection)
+        stubs.set(are_gone=True)
+        # Less than the time in which half of the known brokers are tried.
+        addresses = cluster.addresses(soon(10))
+        cluster.close()
+
+    assert stubs.bootstrap in map(str, addresses)
+
+
 def test_bootstrap_hosts_are_tried_in_random_order() -> None:
     """
     Clients start with different hosts, so that not all tasks of a job connect to the first one.
