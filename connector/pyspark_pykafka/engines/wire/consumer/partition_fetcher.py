@@ -16,6 +16,7 @@ from pyspark_pykafka.engines.error_mapping import (
     map_read_error_code,
 )
 from pyspark_pykafka.engines.wire.consumer.truncation_check import LogCheck
+from pyspark_pykafka.engines.wire.network.racing import TRANSIENT_ERRORS
 from pyspark_pykafka.engines.wire.protocol.fetch_request import (
     FETCH,
     MAX_FETCH_VERSION,
@@ -30,7 +31,7 @@ from pyspark_pykafka.engines.wire.protocol.list_offsets import (
     ListOffsetsPartition,
     list_offsets_request,
 )
-from pyspark_pykafka.errors import BrokerUnavailableError
+from pyspark_pykafka.errors import BrokerUnavailableError, SlowResponseError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, NO_EPOCH
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.network.cluster import Cluster, Leader
     from pyspark_pykafka.engines.wire.network.connection import Connection
     from pyspark_pykafka.engines.wire.protocol.request import Request
+    from pyspark_pykafka.errors import PykafkaError
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.retry import Deadline
 
@@ -177,9 +179,12 @@ class PartitionFetcher:
         if not self._has_fresh_metadata:
             leader = self._fresh_leader(leader, deadline)
         self.log_check.run(self.cluster, leader, deadline)
-        uses_replica = self._replica != _NO_REPLICA and self.now() < self._replica_until
-        node = self._replica if uses_replica else leader.node
-        connection = self.cluster.connection(node, deadline)
+        node = self._replica if self._uses_replica() else leader.node
+        try:
+            connection = self.cluster.connection(node, self._limit(node, leader, deadline))
+        except TRANSIENT_ERRORS as error:
+            self._record_failure(node, leader, error)
+            raise
         throttled_seconds = connection.throttled_until - self.now()
         if throttled_seconds > 0:
             raise ThrottledError(node, throttled_seconds)
@@ -198,12 +203,51 @@ class PartitionFetcher:
         if fetch is None:
             msg = "no fetch is in flight"
             raise RuntimeError(msg)
-        response = read_fetch_response(fetch.connection.receive_frame(deadline))
+        limit = self._limit(fetch.node, fetch.leader, deadline)
+        try:
+            frame = fetch.connection.receive_frame(limit)
+        except TRANSIENT_ERRORS as error:
+            self._record_failure(fetch.node, fetch.leader, error)
+            raise
+        response = read_fetch_response(frame)
         self._in_flight = None
         if response.is_only_throttled:
             raise ThrottledError(fetch.node, response.throttle_time_ms / 1000)
         self._check_partition(response, fetch)
         return self._to_result(response, fetch)
+
+    def _uses_replica(self) -> bool:
+        if self._replica == _NO_REPLICA or self.now() >= self._replica_until:
+            return False
+        return self._check_replica(self._replica)
+
+    def _check_replica(self, node: int) -> bool:
+        """
+        Return whether a replica is usable; if it is not, use the leader until it is tried again.
+        """
+        near_replicas = self.cluster.near_replicas
+        if near_replicas.is_usable(node):
+            return True
+        self._stay_with_leader_until(
+            min(near_replicas.retry_at(node), self.now() + _LEADER_ONLY_SECONDS)
+        )
+        return False
+
+    def _stay_with_leader_until(self, until: float) -> None:
+        self._replica = _NO_REPLICA
+        self._leader_only_until = max(self._leader_only_until, until)
+
+    def _limit(self, node: int, leader: Leader, deadline: Deadline) -> Deadline:
+        """
+        Return the deadline of a request: after a replica has failed, the leader needs time, too.
+        """
+        return deadline if node == leader.node else deadline.within(deadline.remaining() / 2)
+
+    def _record_failure(self, node: int, leader: Leader, error: PykafkaError) -> None:
+        # A slow replica has answered.
+        if node != leader.node and not isinstance(error, SlowResponseError):
+            address = self.cluster.describe_address(node)
+            self.cluster.near_replicas.record_failure(node, address, error)
 
     def _check_partition(self, response: FetchResponse, fetch: _InFlightFetch) -> None:
         if response.partition_index in {self.tp.partition, _WHOLE_RESPONSE}:
@@ -241,8 +285,7 @@ class PartitionFetcher:
         """
         Use no replica for a while, since one lacked the requested records.
         """
-        self._replica = _NO_REPLICA
-        self._leader_only_until = self.now() + _LEADER_ONLY_SECONDS
+        self._stay_with_leader_until(self.now() + _LEADER_ONLY_SECONDS)
 
     def watermarks(self, deadline: Deadline) -> Watermarks:
         """
@@ -323,10 +366,14 @@ class PartitionFetcher:
         if fetch.to_leader:
             self.log_check.record_end(response.high_watermark, fetch.leader.epoch)
         if response.preferred_read_replica != _NO_REPLICA:
-            self._replica = response.preferred_read_replica
-            self._replica_until = self.now() + _REPLICA_SECONDS
-        elif not fetch.to_leader and not response.records:
-            self.stay_with_leader()
+            if self._check_replica(response.preferred_read_replica):
+                self._replica = response.preferred_read_replica
+                self._replica_until = self.now() + _REPLICA_SECONDS
+        elif not fetch.to_leader:
+            if response.records:
+                self.cluster.near_replicas.record_success(fetch.node)
+            else:
+                self.stay_with_leader()
         committed = self.isolation_level == "read_committed"
         return FetchResult(
             records=response.records,

@@ -14,6 +14,7 @@ from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import describe_permission, map_read_error_code
 from pyspark_pykafka.engines.wire.network.broker_selector import BrokerSelector
 from pyspark_pykafka.engines.wire.network.metadata_reader import MetadataReader
+from pyspark_pykafka.engines.wire.network.near_replicas import NearReplicas
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, UnknownTopicError
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings.wire_config import Address
@@ -67,6 +68,8 @@ class Cluster:
     jitter: Callable[[], float] = field(default=random.random, repr=False)
     now: Callable[[], float] = field(default=time.monotonic, repr=False)
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
+    #: The replicas near this client that failed.
+    near_replicas: NearReplicas = field(init=False)
     _addresses: dict[int, Address] = field(init=False, default_factory=dict)
     _brokers: BrokerSelector = field(init=False)
     _metadata: MetadataReader = field(init=False)
@@ -76,6 +79,9 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self._brokers = BrokerSelector(self.config, self.jitter, self.now)
+        self.near_replicas = NearReplicas(
+            self.now, self._is_connected, self._connect_in_background, self.jitter
+        )
         self._metadata = MetadataReader(self.config, self._brokers, self.creates_topics)
 
     def __repr__(self) -> str:
@@ -181,6 +187,12 @@ class Cluster:
         Return whether the last metadata has a broker with this node id.
         """
         return node in self._addresses
+
+    def describe_address(self, node: int) -> str:
+        """
+        Return a broker's address for a message.
+        """
+        return str(self._addresses.get(node, "an unknown address"))
 
     def connection_at(self, address: Address, deadline: Deadline) -> Connection:
         """
@@ -300,6 +312,16 @@ class Cluster:
         Close every connection.
         """
         self._brokers.connections.close()
+
+    def _is_connected(self, node: int) -> bool:
+        address = self._addresses.get(node)
+        return address is not None and self._brokers.connections.get_open(address) is not None
+
+    def _connect_in_background(self, node: int) -> None:
+        address = self._addresses.get(node)
+        if address is not None:
+            connections = self._brokers.connections
+            connections.open_in_background(address, connections.setup_limit())
 
     def _address(self, node: int) -> Address:
         if node not in self._addresses:
