@@ -37,7 +37,7 @@ from cryptography.x509 import (
 )
 from tests.support.metadata_backends import metadata_backend_of
 
-from pyspark_pykafka.engines.selection import check_topic
+from pyspark_pykafka.engines.selection import check_brokers, check_topic
 from pyspark_pykafka.engines.wire.network.connection import Connection
 from pyspark_pykafka.errors import (
     AuthenticationError,
@@ -585,3 +585,5 @@ def test_a_wrong_listener_is_named_soon(secured: Secured, case: str, engine: str
     assert not raised.value.retriable
     with pytest.raises(kind, match=text):
         check_topic(kafka, "t", engine)
+    with pytest.raises(kind, match=text):
+        check_brokers(kafka, engine)

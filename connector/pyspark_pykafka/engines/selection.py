@@ -100,6 +100,23 @@ def check_topic(kafka: KafkaSettings, topic: str, engine: str) -> None:
     check_by_librdkafka(kafka, topic)
 
 
+# Cached, as the check of a topic is.
+@lru_cache(maxsize=64)
+def check_brokers(kafka: KafkaSettings, engine: str) -> None:
+    """
+    Raise the error of brokers that cannot be reached or reject the login.
+
+    The driver calls this before a write whose rows name their topics. Raises :class:`OptionsError`
+    as :func:`produce` does.
+    """
+    if _writes_by_wire(kafka, engine):
+        _producing_engine().check_brokers(kafka)
+        return
+    from pyspark_pykafka.engines.librdkafka.producer import check_brokers as check_by_librdkafka
+
+    check_by_librdkafka(kafka)
+
+
 def _writes_by_wire(kafka: KafkaSettings, engine: str) -> bool:
     reason = None if engine == "librdkafka" else wire_write_unavailable(kafka)
     if reason is not None:

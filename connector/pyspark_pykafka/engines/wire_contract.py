@@ -70,6 +70,11 @@ class ProducingEngine(Protocol):
         Raise :class:`MissingTopicError` if the topic is still missing after some seconds.
         """
 
+    def check_brokers(self, kafka: KafkaSettings) -> None:
+        """
+        Raise the error of brokers that cannot be reached or reject the login.
+        """
+
     def write_prepared(
         self,
         batches: Iterable[pa.RecordBatch],

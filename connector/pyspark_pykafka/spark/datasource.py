@@ -131,7 +131,7 @@ class DefaultSource(DataSource):
         from pyspark_pykafka.spark.writers import (
             KafkaBatchWriter,
             check_append_mode,
-            check_topic_exists,
+            check_destination,
         )
 
         check_any_options(self.options)
@@ -139,7 +139,7 @@ class DefaultSource(DataSource):
         check_append_mode(overwrite=overwrite)
         options = parse_sink(self.options, streaming=False)
         writer = KafkaBatchWriter(options, schema)
-        check_topic_exists(options)
+        check_destination(options)
         return writer
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:  # noqa: ARG002
@@ -149,11 +149,11 @@ class DefaultSource(DataSource):
         Output mode ``complete`` appends each result, as in the JVM sink.
         """
         from pyspark_pykafka.options import parse_sink
-        from pyspark_pykafka.spark.writers import KafkaStreamWriter, check_topic_exists
+        from pyspark_pykafka.spark.writers import KafkaStreamWriter, check_destination
 
         options = parse_sink(self.options, streaming=True)
         writer = KafkaStreamWriter(options, schema)
-        check_topic_exists(options)
+        check_destination(options)
         return writer
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 from pyspark.sql import datasource as spark
 
-from pyspark_pykafka.engines.selection import check_topic
+from pyspark_pykafka.engines.selection import check_brokers, check_topic
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.schema import SINK_COLUMNS, check_sink_schema
 from pyspark_pykafka.sink.delivery import SinkTask, TaskCommitMessage, make_delivery
@@ -193,11 +193,14 @@ else:
             return super().write(rows_to_batches(iterator, self._schema, SINK_COLUMNS))
 
 
-def check_topic_exists(options: SinkOptions) -> None:
+def check_destination(options: SinkOptions) -> None:
     """
-    Raise an error, on the driver, if the option ``topic`` names a topic that cannot be found.
+    Raise an error, on the driver, if the brokers or the topic of the option ``topic`` cannot be
+    found.
     """
-    if options.topic is not None:
+    if options.topic is None:
+        check_brokers(options.kafka, options.engine)
+    else:
         check_topic(options.kafka, options.topic, options.engine)
 
 

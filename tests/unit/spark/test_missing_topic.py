@@ -66,15 +66,3 @@ def test_an_existing_topic_is_looked_up_once_in_a_process(cluster: StubCluster) 
         source.streamWriter(VALUE, overwrite=False)
 
     assert cluster.stats()["requests"] == before
-
-
-def test_topics_of_rows_are_not_looked_up(cluster: StubCluster) -> None:
-    """
-    Without the option topic no topic is looked up: the driver does not know the topics.
-    """
-    rows = StructType([*VALUE.fields, StructField("topic", StringType())])
-    before = cluster.stats()
-
-    sink(cluster, "wire").writer(rows, overwrite=False)
-
-    assert cluster.stats() == before

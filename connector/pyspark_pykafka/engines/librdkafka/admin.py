@@ -261,6 +261,13 @@ class RetryingAdmin:
                 self.client().poll(0)
 
 
+def describe_cluster(client: AdminClient, seconds: float) -> dict[str, Future[object]]:
+    """
+    Request the brokers' metadata without topics: a request of :meth:`RetryingAdmin.call`.
+    """
+    return {"cluster": client.describe_cluster(request_timeout=seconds)}
+
+
 class _MovedError(Exception):
     """
     The broker that got the request is no longer the coordinator or the controller.

@@ -11,7 +11,7 @@ from confluent_kafka import TopicPartition as Position
 from confluent_kafka.admin import OffsetSpec
 
 from pyspark_pykafka.engines.error_mapping import map_read_error, to_read_error, translating_errors
-from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
+from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin, describe_cluster
 from pyspark_pykafka.engines.metadata_contract import Topic
 from pyspark_pykafka.errors import BrokerUnavailableError, KafkaClientError
 from pyspark_pykafka.offsets import (
@@ -66,7 +66,7 @@ class AdminMetadata:
         Return the topics with these names, without creating any.
         """
         if not names:
-            self._admin.call(_describe_cluster, "connecting")
+            self._admin.call(describe_cluster, "connecting")
             return {}
         return {name: _topic(description) for name, description in self._describe(names).items()}
 
@@ -75,7 +75,7 @@ class AdminMetadata:
         Return the visible topics with matching names.
         """
         with translating_errors("listing topics", map_read_error):
-            self._admin.call(_describe_cluster, "connecting")
+            self._admin.call(describe_cluster, "connecting")
             listed = self._admin.client().list_topics(timeout=self._admin.timeout_seconds)
         return self.describe_topics([name for name in listed.topics if matches(name)])
 
@@ -191,7 +191,3 @@ def _spec(time: int) -> OffsetSpec:
     if time == EARLIEST:
         return OffsetSpec.earliest()
     return OffsetSpec.latest() if time == LATEST else OffsetSpec.for_timestamp(time)
-
-
-def _describe_cluster(client: AdminClient, seconds: float) -> dict[str, Future[object]]:
-    return {"cluster": client.describe_cluster(request_timeout=seconds)}

@@ -18,6 +18,7 @@ from pyspark_pykafka.engines.error_mapping import (
     map_read_error,
     translating_errors,
 )
+from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin, describe_cluster
 from pyspark_pykafka.engines.librdkafka.first_error import bootstrap_error
 from pyspark_pykafka.engines.librdkafka.rows import Row, rows_of
 from pyspark_pykafka.errors import MissingTopicError, RecordError, TimeoutExceededError
@@ -90,19 +91,42 @@ def check_topic(kafka: KafkaSettings, topic: str) -> None:
 
     The limit is ``kafka.max.block.ms``, or less until a broker has answered.
     """
-    error = bootstrap_error(kafka)
-    if error is not None and not error.retriable:
-        raise error
+    deadline = _begin_check(kafka)
     config = producer_config(kafka)
     key = frozenset(config.items())
-    block_ms = round(first_contact.block_seconds(kafka) * 1000)
-    limited = KafkaSettings.of({**dict(kafka.pairs), "max.block.ms": str(block_ms)})
+    limited = KafkaSettings.of({**dict(kafka.pairs), "max.block.ms": str(_block_ms(kafka))})
     with (
         _pool.borrow(key, lambda: _Client(config)) as client,
         translating_errors(f"looking up the topic '{topic}'"),
     ):
-        _Task(client, limited).partition_count(topic)
+        _Task(client, limited).partition_count(topic, deadline)
     first_contact.record_contact(kafka)
+
+
+def check_brokers(kafka: KafkaSettings) -> None:
+    """
+    Raise the error of brokers that cannot be reached or reject the login.
+
+    The limit is that of :func:`check_topic`.
+    """
+    deadline = _begin_check(kafka)
+    action = f"connecting within {_block_ms(kafka)} ms (kafka.max.block.ms)"
+    RetryingAdmin(kafka).call(describe_cluster, action, deadline)
+
+
+def _begin_check(kafka: KafkaSettings) -> Deadline:
+    """
+    Return the deadline of a check; raise the reason if the brokers reject this client.
+    """
+    deadline = Deadline.after(first_contact.block_seconds(kafka))
+    error = bootstrap_error(kafka)
+    if error is not None and not error.retriable:
+        raise error
+    return deadline
+
+
+def _block_ms(kafka: KafkaSettings) -> int:
+    return round(first_contact.block_seconds(kafka) * 1000)
 
 
 @dataclass(slots=True)
@@ -204,11 +228,13 @@ class _Task:
         if not 0 <= partition < count:
             raise row_errors.unknown_partition(row.description, count)
 
-    def partition_count(self, topic: str) -> int:
+    def partition_count(self, topic: str, deadline: Deadline | None = None) -> int:
         """
         Return the number of partitions of the topic, once it exists.
+
+        Without a deadline the limit is ``kafka.max.block.ms``.
         """
-        deadline = Deadline.after(max_block_ms(self.kafka) / 1000, self.now)
+        deadline = deadline or Deadline.after(max_block_ms(self.kafka) / 1000, self.now)
         while True:
             metadata = self._metadata(topic, deadline)
             if metadata is not None and metadata.error is None and metadata.partitions:

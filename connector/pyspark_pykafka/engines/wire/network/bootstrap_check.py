@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.settings import KafkaSettings
 
-_ATTEMPT_SECONDS = 3.0
+#: The time for all bootstrap servers together; a silent one takes an equal share of it.
+PROBE_SECONDS = 3.0
 
 
 def bootstrap_error(kafka: KafkaSettings) -> PykafkaError | None:
@@ -30,8 +31,9 @@ def bootstrap_error(kafka: KafkaSettings) -> PykafkaError | None:
         return None
     config = wire_config(kafka)
     error: PykafkaError | None = None
-    for address in config.bootstrap:
-        limit = Deadline.after(_ATTEMPT_SECONDS)
+    total = Deadline.after(PROBE_SECONDS)
+    for number, address in enumerate(config.bootstrap):
+        limit = total.within(total.remaining() / (len(config.bootstrap) - number))
         try:
             connection = Connection.open(address, config, limit)
             try:
@@ -56,7 +58,7 @@ def bootstrap_versions(kafka: KafkaSettings) -> Mapping[int, tuple[int, int]] | 
     config = wire_config(kafka)
     for address in config.bootstrap:
         try:
-            connection = Connection.open(address, config, Deadline.after(_ATTEMPT_SECONDS))
+            connection = Connection.open(address, config, Deadline.after(PROBE_SECONDS))
         except PykafkaError:
             continue
         try:

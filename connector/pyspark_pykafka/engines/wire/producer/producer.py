@@ -67,9 +67,26 @@ def check_topic(kafka: KafkaSettings, topic: str) -> None:
     """
     Raise :class:`MissingTopicError` if the topic is still missing after some seconds.
     """
+    with _producer_of_driver(kafka) as producer:
+        producer.partitions(topic)
+
+
+def check_brokers(kafka: KafkaSettings) -> None:
+    """
+    Raise the error of brokers that cannot be reached or reject the login.
+    """
+    with _producer_of_driver(kafka) as producer:
+        producer.contact_brokers()
+
+
+@contextmanager
+def _producer_of_driver(kafka: KafkaSettings) -> Iterator[_Producer]:
+    """
+    Lend a producer that waits for less time until a broker has responded, as the block shows.
+    """
     config = replace(_config(kafka), block_seconds=block_seconds(kafka))
     with _pool.borrow(config, lambda: _Producer(config)) as producer:
-        producer.partitions(topic)
+        yield producer
     record_contact(kafka)
 
 
@@ -263,6 +280,12 @@ class _Producer:
                 raise
 
         return self._retry(request, f"reading the partitions of topic '{topic}'")
+
+    def contact_brokers(self) -> None:
+        """
+        Request metadata without topics, from any broker.
+        """
+        self._retry(lambda deadline: self.cluster.metadata((), deadline), "connecting")
 
     def _retry(self, request: Callable[[Deadline], T], action: str) -> T:
         """
