@@ -9,6 +9,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, TypeVar
 
+from pyspark_pykafka.engines.pattern_topics import PatternTopics
 from pyspark_pykafka.errors import UnknownTopicError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, Assignment, LogEnds, Offsets, TopicPartition
 from pyspark_pykafka.options import Assign, Subscribe, SubscribePattern
@@ -48,6 +49,7 @@ class MetadataClient:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._backend = backend
+        self._pattern_topics = PatternTopics(backend)
         self._retry = retry
         self._now = now
         self._sleep = sleep
@@ -121,6 +123,14 @@ class MetadataClient:
         offsets = self._retrying(lambda: read(topics, self._topic_ids))
         return {tp: offset for tp, offset in offsets.items() if tp in partitions}
 
+    def all_partitions(self) -> list[TopicPartition]:
+        """
+        Return the partitions of all topics that the user may describe, in order, without those of
+        Kafka's internal topics.
+        """
+        topics = self._retrying(lambda: self._backend.describe_matching_topics(lambda _: True))
+        return _partitions({n: topic for n, topic in topics.items() if not topic.is_internal})
+
     def partitions_for(self, topics: Iterable[str]) -> list[TopicPartition]:
         """
         Return the partitions of the topics, in order, without topics that do not exist.
@@ -154,10 +164,9 @@ class MetadataClient:
             return replace(existing, partitions=tuple(tps))
         if isinstance(strategy, Subscribe):
             return self._require(set(strategy.topics))
-        # As in the JVM connector, the pattern may match anywhere in the name, and does not select
-        # internal topics.
+        # As in the JVM connector, the pattern may match anywhere in the name.
         matching = self._backend.describe_matching_topics(re.compile(strategy.pattern).search)
-        return _assignment({n: topic for n, topic in matching.items() if not topic.is_internal})
+        return _assignment(self._pattern_topics.select(matching))
 
     def _require(self, names: set[str]) -> Assignment:
         existing = _assignment(self._topics(names))

@@ -54,6 +54,15 @@ class MetadataBackend(Protocol):
         Return the topics with matching names among all that the user may describe.
         """
 
+    def topic_setting(self, topic: str, name: str) -> str:
+        """
+        Return the value of a topic's setting; empty if it has none.
+
+        Raises :class:`~pyspark_pykafka.errors.AuthorizationError` without the permission
+        DescribeConfigs on the topic, and :class:`~pyspark_pykafka.errors.UnknownTopicError` if a
+        broker does not know the topic (yet).
+        """
+
     def leader_addresses(self, names: Collection[str]) -> dict[TopicPartition, tuple[str, int]]:
         """
         Return the (host, port) of the leader of each partition of these topics that has one.

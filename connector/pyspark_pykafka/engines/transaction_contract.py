@@ -12,6 +12,9 @@ from pyspark_pykafka.offsets import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+#: How the topic of an exactly-once stream's ledger is named, after the transactional-id prefix.
+LEDGER_SUFFIX = "-ledger"
+
 
 class FallbackId(NamedTuple):
     """

@@ -51,7 +51,8 @@ SUBSCRIBE_PATTERN = Option(
     "subscribePattern",
     PATTERN,
     "Read every topic whose name contains a match of this expression; anchor it with `^` and "
-    "`$` to match whole names. Kafka's internal topics are excluded.",
+    "`$` to match whole names. Kafka's internal topics and ledgers of exactly-once streams are "
+    "excluded; `subscribe` can name them.",
     Scope.READ,
 )
 STARTING_TIMESTAMP = Option(

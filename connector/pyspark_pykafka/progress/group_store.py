@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, TypeVar
 from pyspark_pykafka.engines.first_contact import request_seconds
 from pyspark_pykafka.engines.selection import group_backend
 from pyspark_pykafka.errors import ProgressError
-from pyspark_pykafka.options import SubscribePattern
 from pyspark_pykafka.progress.group_member import INSTANCE, GroupMember
 from pyspark_pykafka.progress.group_offsets import GroupOffsets
 from pyspark_pykafka.progress.store import Claim, chunks, fenced, latest_owner, next_owner
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-_ALL = SubscribePattern("")
 
 _MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 1.0
 _RECHECK_SECONDS = 0.5
@@ -109,7 +107,7 @@ class GroupStore:
         Return the committed offsets of the group; brokers return them by partition only.
         """
         if topics is None:
-            return self._committed(self._metadata.assignment(_ALL).partitions)
+            return self._committed(self._metadata.all_partitions())
         return self._committed(self._metadata.partitions_for(topics))
 
     def has_writer(self) -> bool:

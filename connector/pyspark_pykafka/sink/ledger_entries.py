@@ -11,6 +11,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
+from pyspark_pykafka.engines.transaction_contract import LEDGER_SUFFIX
 from pyspark_pykafka.errors import ExactlyOnceError
 
 if TYPE_CHECKING:
@@ -230,7 +231,7 @@ def ledger_topic(prefix: str) -> str:
     """
     Return the ledger's topic for a transactional-id prefix.
     """
-    return f"{prefix}-ledger"
+    return f"{prefix}{LEDGER_SUFFIX}"
 
 
 def to_record(entry: Entry) -> tuple[bytes, bytes]:

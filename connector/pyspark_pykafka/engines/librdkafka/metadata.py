@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, TypeVar
 
 from confluent_kafka import IsolationLevel, TopicCollection
 from confluent_kafka import TopicPartition as Position
-from confluent_kafka.admin import OffsetSpec
+from confluent_kafka.admin import ConfigResource, OffsetSpec, ResourceType
 
 from pyspark_pykafka.engines.error_mapping import map_read_error, to_read_error, translating_errors
 from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin, describe_cluster
 from pyspark_pykafka.engines.metadata_contract import Topic
-from pyspark_pykafka.errors import BrokerUnavailableError, KafkaClientError
+from pyspark_pykafka.errors import BrokerUnavailableError, KafkaClientError, UnknownTopicError
 from pyspark_pykafka.offsets import (
     EARLIEST,
     LATEST,
@@ -78,6 +78,21 @@ class AdminMetadata:
             self._admin.call(describe_cluster, "connecting")
             listed = self._admin.client().list_topics(timeout=self._admin.timeout_seconds)
         return self.describe_topics([name for name in listed.topics if matches(name)])
+
+    def topic_setting(self, topic: str, name: str) -> str:
+        """
+        Return the value of a topic's setting; empty if it has none.
+        """
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        described = self._call(
+            lambda client, seconds: client.describe_configs([resource], request_timeout=seconds),
+            f"reading the setting {name} of {topic}",
+        )
+        if resource not in described:
+            msg = f"the brokers do not have the topic {topic}"
+            raise UnknownTopicError(msg)
+        entry = described[resource].get(name)
+        return "" if entry is None else str(entry.value or "")
 
     def leader_addresses(self, names: Collection[str]) -> dict[TopicPartition, tuple[str, int]]:
         """

@@ -20,9 +20,15 @@ from pyspark_pykafka.engines.wire.consumer.list_offsets import (
 )
 from pyspark_pykafka.engines.wire.consumer.topics import existing_topics, to_topic
 from pyspark_pykafka.engines.wire.network.api_timeout import retry_within_api_timeout
+from pyspark_pykafka.engines.wire.network.topic_configs import fetch_topic_setting
 from pyspark_pykafka.engines.wire.protocol.list_offsets import ISOLATION, ListOffsetsPartition
 from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import OffsetForLeaderPartition
-from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TimeoutExceededError
+from pyspark_pykafka.errors import (
+    BrokerUnavailableError,
+    PykafkaError,
+    TimeoutExceededError,
+    UnknownTopicError,
+)
 from pyspark_pykafka.offsets import LATEST, LogEnds, Offsets, TopicPartition
 
 if TYPE_CHECKING:
@@ -104,6 +110,23 @@ class WireMetadata:
         self._matched = frozenset(topics)
         self._leaders.update(topics)
         return {name: to_topic(topic) for name, topic in topics.items()}
+
+    def topic_setting(self, topic: str, name: str) -> str:
+        """
+        Return the value of a topic's setting; empty if it has none.
+        """
+
+        def request(cluster: Cluster, attempt: Attempt) -> str | PykafkaError:
+            try:
+                return fetch_topic_setting(cluster, topic, name, attempt.deadline)
+            except UnknownTopicError as error:
+                # Not retried: the topic may have been deleted.
+                return error
+
+        setting = self._retry(request)
+        if isinstance(setting, PykafkaError):
+            raise setting
+        return setting
 
     def leader_addresses(self, names: Collection[str]) -> dict[TopicPartition, tuple[str, int]]:
         """

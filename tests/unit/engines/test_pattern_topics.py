@@ -1,0 +1,122 @@
+"""
+A pattern does not select the ledgers of exactly-once streams; a name does.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.metadata_backends import metadata_backend_of
+from tests.support.stub_behaviour import DESCRIBE_CONFIGS
+from tests.support.stub_brokers import Behaviour, StubCluster
+
+from pyspark_pykafka.engines.metadata import MetadataClient
+from pyspark_pykafka.options import Subscribe, SubscribePattern
+from pyspark_pykafka.retry import RetryPolicy
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.sink.ledger_entries import ledger_topic
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ENGINES = ["wire", "librdkafka"]
+NOT_AUTHORIZED, UNKNOWN_TOPIC = 29, 3
+LEDGER = ledger_topic("prefix")
+EVERYTHING = SubscribePattern(".*")
+
+
+class Ledgers(Behaviour):
+    """
+    A broker whose topics are compacted if they are listed, and whose settings may be hidden.
+    """
+
+    compacted = (LEDGER, "wide-ledger", "compacted")
+    setting_error = 0
+
+    def cleanup_policy(self, node: int, topic: str) -> tuple[int, str]:  # noqa: ARG002
+        return self.setting_error, "compact" if topic in self.compacted else "delete"
+
+
+@pytest.fixture
+def stubs() -> Iterator[StubCluster]:
+    """
+    A ledger, and topics that have only some of its properties.
+    """
+    topics = {LEDGER: 1, "general-ledger": 1, "wide-ledger": 2, "compacted": 1}
+    with StubCluster(Ledgers(topics=topics)) as cluster:
+        yield cluster
+
+
+def client_of(stubs: StubCluster, engine: str) -> MetadataClient:
+    """
+    Return the driver's metadata client with the backend of an engine.
+    """
+    kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap})
+    return MetadataClient(metadata_backend_of(kafka, "read_committed", engine), RetryPolicy(1, 0.0))
+
+
+def topics_of(client: MetadataClient, strategy: Subscribe | SubscribePattern) -> set[str]:
+    """
+    Return the topics that a strategy selects.
+    """
+    return {tp.topic for tp in client.assignment(strategy).partitions}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_pattern_leaves_ledgers_out(stubs: StubCluster, engine: str) -> None:
+    """
+    A compacted topic of one partition whose name is that of a ledger is left out, and no other
+    topic; its setting is read once.
+    """
+    client = client_of(stubs, engine)
+
+    for _ in range(3):
+        assert topics_of(client, EVERYTHING) == {"general-ledger", "wide-ledger", "compacted"}
+
+    # One for each topic of one partition with such a name.
+    assert stubs.stats()["requests"][DESCRIBE_CONFIGS] == 2
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_ledger_can_be_named(stubs: StubCluster, engine: str) -> None:
+    """
+    The option subscribe reads a ledger, without a request for its settings.
+    """
+    assert topics_of(client_of(stubs, engine), Subscribe((LEDGER,))) == {LEDGER}
+    assert DESCRIBE_CONFIGS not in stubs.stats()["requests"]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_topics_with_hidden_settings_and_the_name_of_a_ledger(
+    stubs: StubCluster, engine: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    Without the permission to read a topic's settings, its name decides, and one warning says so.
+    """
+    stubs.set(setting_error=NOT_AUTHORIZED)
+    client = client_of(stubs, engine)
+
+    with caplog.at_level(logging.WARNING, "pyspark_pykafka"):
+        for _ in range(2):
+            assert topics_of(client, EVERYTHING) == {"wide-ledger", "compacted"}
+
+    (warning,) = (text for text in caplog.messages if "general-ledger" in text)
+    assert "subscribe" in warning
+    assert "DescribeConfigs" in warning
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_ledger_that_a_broker_does_not_know_yet(stubs: StubCluster, engine: str) -> None:
+    """
+    A topic whose settings a broker does not know yet is left out until they are known: a ledger
+    that a plan has selected once would be lost data in the next.
+    """
+    stubs.set(setting_error=UNKNOWN_TOPIC)
+    client = client_of(stubs, engine)
+    assert topics_of(client, EVERYTHING) == {"wide-ledger", "compacted"}
+
+    stubs.set(setting_error=0)
+
+    assert topics_of(client, EVERYTHING) == {"general-ledger", "wide-ledger", "compacted"}
