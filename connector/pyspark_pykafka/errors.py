@@ -39,7 +39,7 @@ exception, in one line that begins with the condition; those raised on the drive
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -62,10 +62,18 @@ class PykafkaError(Exception):
     condition: str = "PYKAFKA_ERROR"
     #: Whether the text begins with the condition, as it does in a report to Spark.
     shows_condition: bool = False
+    #: What the text ends with to say what to do; an error of several brokers says it once for all.
+    advice: str = ""
 
     def __str__(self) -> str:
         text = _shortened(self._text())
         return f"[{self.condition}] {text}" if self.shows_condition else text
+
+    def without_advice(self) -> str:
+        """
+        Return the text without the advice at its end.
+        """
+        return _shortened(self._text().removesuffix(f"; {self.advice}"))
 
     def _text(self) -> str:
         return super().__str__()
@@ -79,6 +87,18 @@ def _shortened(text: str) -> str:
         return text
     head, tail = text[: _MAX_TEXT_LENGTH - _TAIL_LENGTH], text[-_TAIL_LENGTH:]
     return f"{head} [... {len(text) - _MAX_TEXT_LENGTH} characters left out ...] {tail}"
+
+
+_E = TypeVar("_E", bound=PykafkaError)
+
+
+def with_advice(kind: type[_E], reason: str, advice: str) -> _E:
+    """
+    Return an error whose text is a reason and what to do about it.
+    """
+    error = kind(f"{reason}; {advice}")
+    error.advice = advice
+    return error
 
 
 class OptionsError(PykafkaError, ValueError):

@@ -28,23 +28,29 @@ def test_a_read_from_a_silent_address_ends_soon(spark: SparkSession) -> None:
     with listen() as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         options = {"kafka.bootstrap.servers": address, "subscribe": "t"}
-        with pytest.raises(Exception, match="no response") as raised:
+        with pytest.raises(Exception, match="no broker answers") as raised:
             spark.read.format("pykafka").options(**options).load().count()
 
     assert address in str(raised.value)
 
 
 @pytest.mark.timeout(SOON_SECONDS)
-def test_a_write_to_a_closed_port_ends_soon(spark: SparkSession) -> None:
+@pytest.mark.parametrize("topic", ["option", "column"])
+def test_a_write_to_a_closed_port_ends_soon(spark: SparkSession, topic: str) -> None:
     """
     A write to an address where nothing listens is reported within the same limit, and Spark does
-    not repeat it.
+    not repeat it, wherever the topic is named.
     """
     address = f"127.0.0.1:{free_ports(1)[0]}"
-    options = {"kafka.bootstrap.servers": address, "topic": "t"}
-    rows = spark.range(1).selectExpr("'a' AS value")
+    options = {"kafka.bootstrap.servers": address}
+    columns = ["'a' AS value"]
+    if topic == "option":
+        options["topic"] = "t"
+    else:
+        columns.append("'t' AS topic")
+    rows = spark.range(1).selectExpr(*columns)
 
-    with pytest.raises(Exception, match="no response") as raised:
+    with pytest.raises(Exception, match="no broker answers") as raised:
         rows.write.format("pykafka").options(**options).mode("append").save()
 
     assert address in str(raised.value)

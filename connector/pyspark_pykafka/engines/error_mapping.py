@@ -26,18 +26,22 @@ from pyspark_pykafka.errors import (
     TimeoutExceededError,
     TlsError,
     UnknownTopicError,
+    with_advice,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from confluent_kafka import KafkaError
 
+#: What to do if no broker answers.
+UNREACHABLE_ADVICE = (
+    "kafka.bootstrap.servers must name brokers that are up and that this machine can reach; start "
+    "them, or correct the addresses, and check with `pykafka doctor`"
+)
+
 _CLASSES: dict[ErrorClass, tuple[type[PykafkaError], str]] = {
-    ErrorClass.UNAVAILABLE: (
-        BrokerUnavailableError,
-        "are the brokers of kafka.bootstrap.servers up and reachable?",
-    ),
+    ErrorClass.UNAVAILABLE: (BrokerUnavailableError, UNREACHABLE_ADVICE),
     ErrorClass.TIMEOUT: (TimeoutExceededError, "are the brokers up, and not overloaded?"),
     ErrorClass.AUTHENTICATION: (
         AuthenticationError,
@@ -71,6 +75,21 @@ _FATAL_CLASSES = frozenset({ErrorClass.AUTHENTICATION, ErrorClass.AUTHORIZATION,
 
 # librdkafka looks up the coordinator of any group id, but reading assigned partitions needs none.
 _HARMLESS = frozenset({"GROUP_AUTHORIZATION_FAILED"})
+
+
+# How many addresses an error shows.
+_MAX_SHOWN = 5
+
+
+def no_answer_error(reasons: Sequence[str]) -> BrokerUnavailableError:
+    """
+    Return the error if no broker answers, with the reason for each address.
+    """
+    shown = list(reasons[:_MAX_SHOWN])
+    if len(reasons) > _MAX_SHOWN:
+        shown.append(f"and {len(reasons) - _MAX_SHOWN} more")
+    text = f"no broker answers: {', '.join(shown)}" if shown else "no broker answers"
+    return with_advice(BrokerUnavailableError, text, UNREACHABLE_ADVICE)
 
 
 def map_kafka_error(error: KafkaError, action: str) -> PykafkaError:

@@ -19,6 +19,7 @@ from pyspark_pykafka.engines import first_contact
 from pyspark_pykafka.engines.error_mapping import (
     FatalErrors,
     map_kafka_error,
+    no_answer_error,
     translating_errors,
 )
 from pyspark_pykafka.engines.librdkafka.first_error import bootstrap_error
@@ -181,9 +182,7 @@ class RetryingAdmin:
         if reason is not None and not reason.retriable:
             raise reason from error
         if deadline.expired:
-            if reason is None:
-                raise error
-            msg = f"{action}: no broker answered in time: {reason}"
+            msg = f"{action}: {reason or no_answer_error(())}"
             raise TimeoutExceededError(msg) from error
 
     def create_topic(

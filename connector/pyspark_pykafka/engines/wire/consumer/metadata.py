@@ -304,7 +304,7 @@ def _with_action(request: Callable[[], MetadataResponse], action: str) -> Metada
     try:
         return request()
     except (BrokerUnavailableError, TimeoutExceededError) as error:
-        msg = f"{action}: no broker answered in time: {error}"
+        msg = f"{action}: {error}"
         raise TimeoutExceededError(msg) from error
 
 

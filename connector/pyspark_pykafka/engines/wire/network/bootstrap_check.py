@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark_pykafka.engines.error_mapping import no_answer_error
 from pyspark_pykafka.engines.wire.network.connection import Connection
 from pyspark_pykafka.engines.wire.protocol.metadata import METADATA, metadata_request
 from pyspark_pykafka.errors import PykafkaError
@@ -30,7 +31,7 @@ def bootstrap_error(kafka: KafkaSettings) -> PykafkaError | None:
         # A probe without these settings would find different errors from librdkafka's.
         return None
     config = wire_config(kafka)
-    error: PykafkaError | None = None
+    reasons: list[str] = []
     total = Deadline.after(PROBE_SECONDS)
     for number, address in enumerate(config.bootstrap):
         limit = total.within(total.remaining() / (len(config.bootstrap) - number))
@@ -45,10 +46,10 @@ def bootstrap_error(kafka: KafkaSettings) -> PykafkaError | None:
         except PykafkaError as failure:
             if not failure.retriable:
                 return failure
-            error = error or failure
+            reasons.append(failure.without_advice())
         else:
             return None
-    return error
+    return no_answer_error(reasons)
 
 
 def bootstrap_versions(kafka: KafkaSettings) -> Mapping[int, tuple[int, int]] | None:

@@ -18,7 +18,7 @@ from pyspark_pykafka.engines.wire.network.poll import readable
 from pyspark_pykafka.engines.wire.network.racing import TRANSIENT_ERRORS, race
 from pyspark_pykafka.engines.wire.network.reachability import REACHABILITY
 from pyspark_pykafka.engines.wire.protocol.metadata import METADATA, MetadataResponse
-from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError
+from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, with_advice
 from pyspark_pykafka.retry import Deadline
 
 if TYPE_CHECKING:
@@ -130,6 +130,7 @@ class BrokerSelector:
             deadline,
             on_late_result=self.connections.hand_back,
             on_overtaken=lambda number: REACHABILITY.record_failure(order[number]),
+            names=list(map(str, order)),
             goal=f"a connection to {_format(order)}",
         )
         self._rotation.record_request(connection.address)
@@ -157,6 +158,7 @@ class BrokerSelector:
             self._attempt(address, partial(self._request_on_new, address, request, deadline))
             for address in order
         ]
+        names = list(map(str, order))
         if excluded:
             attempts = [partial(_without_fatal_errors, attempt) for attempt in attempts]
         if order[0] in idle:
@@ -168,6 +170,7 @@ class BrokerSelector:
                 # It may only be slow; a new connection to the same broker comes last.
                 late_attempt = partial(self._receive_metadata, idle[order[0]])
                 attempts = [late_attempt, *attempts[1:], attempts[0]]
+                names.append(names[0])
         connection, response = race(
             attempts,
             ATTEMPT_DELAY_SECONDS,
@@ -176,6 +179,7 @@ class BrokerSelector:
             # A second attempt at the first broker is beyond ``order``; but the last attempt is
             # never overtaken.
             on_overtaken=lambda number: REACHABILITY.record_failure(order[number]),
+            names=names,
             goal=f"a response from {_format(order)}",
         )
         self._rotation.record_request(connection.address)
@@ -286,11 +290,11 @@ class BrokerSelector:
             return error
         if _ADVERTISED_LISTENERS in str(error):
             return error
-        msg = (
-            f"{error} The brokers themselves advertise {address}: their {_ADVERTISED_LISTENERS} "
-            "must be addresses that clients can reach"
+        advice = (
+            f"the brokers themselves advertise this address: their {_ADVERTISED_LISTENERS} must be "
+            "addresses that clients can reach"
         )
-        return type(error)(msg)
+        return with_advice(type(error), error.without_advice(), advice)
 
 
 def _without_fatal_errors(attempt: Callable[[], T]) -> T:

@@ -17,7 +17,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.engines.wire.network.reachability import REACHABILITY
 from pyspark_pykafka.engines.wire.network.transport import Transport
-from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TimeoutExceededError
+from pyspark_pykafka.errors import (
+    BrokerUnavailableError,
+    PykafkaError,
+    TimeoutExceededError,
+    with_advice,
+)
 from pyspark_pykafka.retry import LONG_WAIT_SECONDS, Deadline
 
 if TYPE_CHECKING:
@@ -127,9 +132,8 @@ class _ConnectRace:
                 transport = self._finish(attempt)
                 if transport is not None:
                     return transport
-        raise self._last_error or BrokerUnavailableError(
-            f"{self._address}: the host name has no address; check the name"
-        )
+        reason = f"{self._address}: the host name has no address"
+        raise self._last_error or with_advice(BrokerUnavailableError, reason, "check the name")
 
     def _start(self, target: _Target) -> None:
         try:
@@ -268,11 +272,12 @@ def _await_lookup(
     try:
         result = _get_logged(results, address, deadline)
     except queue.Empty:
-        msg = f"{address}: the lookup of its host name timed out; is the DNS server up?"
-        raise TimeoutExceededError(msg) from None
+        reason = f"{address}: the lookup of its host name timed out"
+        raise with_advice(TimeoutExceededError, reason, "is the DNS server up?") from None
     if isinstance(result, Exception):
-        msg = f"{address}: the host name cannot be resolved ({result}); check it and the DNS server"
-        raise BrokerUnavailableError(msg) from result
+        reason = f"{address}: the host name cannot be resolved ({result})"
+        advice = "check it and the DNS server"
+        raise with_advice(BrokerUnavailableError, reason, advice) from result
     return result
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.wire.network.poll import Wakeup, readable
 from pyspark_pykafka.engines.wire.network.racing import ConcurrentAttempts
-from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
+from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError, with_advice
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -160,7 +160,8 @@ def not_connected_error(address: Address) -> PykafkaError:
     """
     Return the error for a connection that is not open at the caller's deadline.
     """
-    return TimeoutExceededError(f"{address}: not connected yet; is the broker up and reachable?")
+    reason = f"{address}: not connected yet"
+    return with_advice(TimeoutExceededError, reason, "is the broker up and reachable?")
 
 
 def _renew_login(connection: Connection, limit: Deadline) -> Connection:

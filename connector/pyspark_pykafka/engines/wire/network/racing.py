@@ -10,19 +10,18 @@ import threading
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from pyspark_pykafka.errors import BrokerUnavailableError, TimeoutExceededError
+from pyspark_pykafka.engines.error_mapping import no_answer_error
+from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.retry import LONG_WAIT_SECONDS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from pyspark_pykafka.retry import Deadline
 
 T = TypeVar("T")
 
 logger = logging.getLogger("pyspark_pykafka")
-
-_MAX_SHOWN = 5
 
 #: Errors of one attempt only; any other error ends the race.
 TRANSIENT_ERRORS = (BrokerUnavailableError, TimeoutExceededError)
@@ -122,6 +121,7 @@ def race(
     *,
     on_late_result: Callable[[T], None],
     on_overtaken: Callable[[int], None],
+    names: Sequence[str],
     goal: str,
 ) -> T:
     """
@@ -129,44 +129,40 @@ def race(
 
     The next attempt starts after ``delay_seconds``, or at once if all earlier ones have failed.
     ``on_late_result`` gets the results of attempts that succeed after the winner, ``on_overtaken``
-    the number of each unfinished attempt that started before the winner. Raises
-    :class:`BrokerUnavailableError` with all reasons if every attempt failed or the deadline has
-    passed, and at once any error that is not in :data:`TRANSIENT_ERRORS`.
+    the number of each unfinished attempt that started before the winner. ``names`` are the brokers
+    of the attempts. Raises :class:`BrokerUnavailableError` with all reasons if every attempt failed
+    or the deadline has passed, and at once any error that is not in :data:`TRANSIENT_ERRORS`.
     """
     running: ConcurrentAttempts[T] = ConcurrentAttempts(on_late_result)
-    failures: list[BaseException] = []
-    ended: set[int] = set()
+    failures: dict[int, PykafkaError] = {}
     try:
         for result in _results(running, attempts, delay_seconds, deadline, goal):
-            ended.add(result.attempt)
             if result.error is None:
                 for number in range(result.attempt):
-                    if number not in ended:
+                    if number not in failures:
                         on_overtaken(number)
                 return result.unwrap()
             if not isinstance(result.error, TRANSIENT_ERRORS):
                 raise result.error
-            failures.append(result.error)
+            failures[result.attempt] = result.error
     finally:
-        unanswered = running.running
         running.stop()
-    raise _no_answer_error(failures, unanswered, len(attempts), goal)
+    raise _no_answer_error(failures, names)
 
 
 def _no_answer_error(
-    failures: Sequence[BaseException], unanswered: int, attempts: int, goal: str
+    failures: Mapping[int, PykafkaError], names: Sequence[str]
 ) -> BrokerUnavailableError:
     """
     Return the error of a race that no attempt has won; its cause is the last failure.
     """
-    reasons = list(map(str, failures[:_MAX_SHOWN]))
-    if len(failures) > _MAX_SHOWN:
-        reasons.append(f"and {len(failures) - _MAX_SHOWN} more")
-    if unanswered or not reasons:
-        count = f"{max(unanswered, 1)} of {attempts}"
-        reasons.append(f"no response in time from {count}, waiting for {goal}")
-    error = BrokerUnavailableError(f"no broker answers: {'; '.join(reasons)}")
-    error.__cause__ = failures[-1] if failures else None
+    reasons = (
+        failures[number].without_advice() if number in failures else f"{name}: no response in time"
+        for number, name in enumerate(names)
+    )
+    # A slow broker may have got a second attempt.
+    error = no_answer_error(list(dict.fromkeys(reasons)))
+    error.__cause__ = next(reversed(list(failures.values())), None)
     return error
 
 

@@ -13,7 +13,12 @@ from contextlib import contextmanager
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TimeoutExceededError
+from pyspark_pykafka.errors import (
+    BrokerUnavailableError,
+    PykafkaError,
+    TimeoutExceededError,
+    with_advice,
+)
 from pyspark_pykafka.retry import LONG_WAIT_SECONDS
 
 if TYPE_CHECKING:
@@ -160,10 +165,9 @@ class Transport:
 
     def _failure(self, cause: Exception, action: str) -> PykafkaError:
         if isinstance(cause, TimeoutError) or getattr(cause, "errno", None) == errno.ETIMEDOUT:
-            return TimeoutExceededError(
-                f"{self._address}: {action} timed out; "
-                "is the broker up, reachable, and not overloaded?"
-            )
+            reason = f"{self._address}: {action} timed out"
+            advice = "is the broker up, reachable, and not overloaded?"
+            return with_advice(TimeoutExceededError, reason, advice)
         if isinstance(cause, _DISCONNECTS):
             return self._disconnected(action)
         if self._secured:
@@ -175,10 +179,8 @@ class Transport:
             failure = tls_failure(cause, self._address)
             if failure is not None:
                 return failure
-        reason = getattr(cause, "strerror", None) or cause
-        return BrokerUnavailableError(
-            f"{self._address}: {action} failed: {reason}; is the broker up and reachable?"
-        )
+        reason = f"{self._address}: {action} failed: {getattr(cause, 'strerror', None) or cause}"
+        return with_advice(BrokerUnavailableError, reason, "is the broker up and reachable?")
 
     def _disconnected(self, action: str) -> BrokerUnavailableError:
         msg = f"{self._address}: the connection ended during {action}{self.hint}"

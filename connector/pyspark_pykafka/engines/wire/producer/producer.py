@@ -293,7 +293,7 @@ class _Producer:
         """
         initial_backoff = self.config.wire.retry_backoff_seconds
         return retry_within_max_block(
-            *(request, self.config, initial_backoff, f"{action}: no response"),
+            *(request, self.config, initial_backoff, f"{action}: not done"),
             now=self.cluster.now,
             sleep=self.cluster.sleep,
         )

@@ -37,7 +37,7 @@ def request_producer_id(cluster: Cluster, config: ProducerConfig) -> ProducerIdA
         return _init_producer_id(cluster, deadline)
 
     return retry_within_max_block(
-        *(request, config, config.wire.retry_backoff_seconds, f"{_ACTION}: no response"),
+        *(request, config, config.wire.retry_backoff_seconds, f"{_ACTION}: not done"),
         now=cluster.now,
         sleep=cluster.sleep,
     )
