@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import argparse
+import heapq
 import json
 import threading
 from datetime import UTC, datetime
@@ -31,13 +32,12 @@ from pyspark_pykafka.cli.decoded_records import (
     json_values,
 )
 from pyspark_pykafka.cli.output import bytes_to_json, printable
-from pyspark_pykafka.cli.record_counts import first_records, last_records
+from pyspark_pykafka.cli.record_counts import first_records, last_records, ranges_between
 from pyspark_pykafka.engines.first_contact import one_api_timeout
 from pyspark_pykafka.engines.metadata import MetadataClient
-from pyspark_pykafka.engines.selection import fetch, metadata_backend
+from pyspark_pykafka.engines.selection import fetch_many, metadata_backend
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.record_decoder import decode_records
-from pyspark_pykafka.offsets import OffsetRange
 from pyspark_pykafka.options import Subscribe, parse_stream_source
 from pyspark_pykafka.options.positions import EPOCH, first_millisecond
 from pyspark_pykafka.schema import SOURCE_TYPES, TIMESTAMP_MS
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.contract import FetchSettings
     from pyspark_pykafka.formats.record_format import RecordFormat
-    from pyspark_pykafka.offsets import Offsets, TopicPartition
+    from pyspark_pykafka.offsets import OffsetRange, Offsets, TopicPartition
     from pyspark_pykafka.options import SourceOptions
 
     Record = dict[str, Any]
@@ -74,27 +74,25 @@ class _Topic(NamedTuple):
     format: RecordFormat | None
     json_columns: tuple[str, ...]
 
-    def read(self, starts: Offsets, ends: Offsets) -> Iterator[Record]:
+    def read(
+        self, ranges: list[OffsetRange], max_records: int | None = None
+    ) -> Iterator[tuple[OffsetRange, Record]]:
         """
-        Yield the records between two offsets of each partition.
+        Yield the first records of each range, or all of them; the ranges are interleaved.
         """
-        for tp in self.tps:
-            start, end = starts.get(tp, 0), ends.get(tp, 0)
-            if start < end:
-                yield from self.read_range(tp, start, end)
+        for offset_range, fetched in fetch_many(ranges, self.settings, max_records):
+            for batch in self._decoded(offset_range.tp, fetched):
+                for record in self._records(batch):
+                    yield offset_range, record
 
-    def read_range(self, tp: TopicPartition, start: int, end: int) -> Iterator[Record]:
-        """
-        Yield the records of a range that is not empty.
-        """
-        for batch in self._batches(OffsetRange(tp, start, end)):
-            names = batch.schema.names
-            columns = [
-                json_values(column) if name in {"key", "value"} else column.to_pylist()
-                for name, column in zip(names, batch.columns, strict=True)
-            ]
-            for row in zip(*columns, strict=True):
-                yield self._with_documents(dict(zip(names, row, strict=True)))
+    def _records(self, batch: pa.RecordBatch) -> Iterator[Record]:
+        names = batch.schema.names
+        columns = [
+            json_values(column) if name in {"key", "value"} else column.to_pylist()
+            for name, column in zip(names, batch.columns, strict=True)
+        ]
+        for row in zip(*columns, strict=True):
+            yield self._with_documents(dict(zip(names, row, strict=True)))
 
     def _with_documents(self, record: Record) -> Record:
         """
@@ -110,11 +108,10 @@ class _Topic(NamedTuple):
                 notes.append(f"{name} is not JSON: {error}")
         return {**record, "_error": "; ".join(notes) or None}
 
-    def _batches(self, offset_range: OffsetRange) -> Iterator[pa.RecordBatch]:
-        batches = fetch(offset_range, self.settings)
+    def _decoded(self, tp: TopicPartition, fetched: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         if self.format is None:
-            return batches
-        return decode_records(batches, offset_range.tp, self.format, self.settings)
+            return iter((fetched,))
+        return decode_records(iter((fetched,)), tp, self.format, self.settings)
 
 
 def _options(arguments: argparse.Namespace) -> SourceOptions:
@@ -196,18 +193,13 @@ def _sample(
     Return the first records of all partitions, or the last ones of each, ordered by timestamp.
     """
     if arguments.last is None:
-        select, count = first_records, arguments.max or _MAX_RECORDS
-    else:
-        select, count = last_records, arguments.last
-    records = [
-        record
-        for tp in topic.tps
-        for record in select(partial(topic.read_range, tp), starts[tp], ends[tp], count)
-    ]
-    records.sort(key=_time_and_position)
-    if arguments.last is None:
-        return records[:count]
-    return records if arguments.max is None or arguments.follow else records[-arguments.max :]
+        count = arguments.max or _MAX_RECORDS
+        found = (record for _, record in first_records(topic.read, starts, ends, count))
+        return heapq.nsmallest(count, found, _time_and_position)
+    found = (record for _, record in last_records(topic.read, starts, ends, arguments.last))
+    if arguments.max is None or arguments.follow:
+        return sorted(found, key=_time_and_position)
+    return heapq.nlargest(arguments.max, found, _time_and_position)[::-1]
 
 
 def _limits(topic: _Topic, arguments: argparse.Namespace) -> tuple[Offsets, Offsets]:
@@ -245,7 +237,7 @@ def _follow(
     """
     stop = stop or threading.Event()
     while True:
-        for record in topic.read(starts, ends):
+        for _, record in topic.read(ranges_between(starts, ends)):
             show(record)
         starts = {tp: max(offset, ends.get(tp, offset)) for tp, offset in starts.items()}
         if stop.wait(_POLL_SECONDS):

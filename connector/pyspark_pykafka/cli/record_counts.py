@@ -1,5 +1,5 @@
 """
-Reads a number of records of a partition: offsets without a record do not count.
+Reads a number of records of each partition: offsets without a record do not count.
 
 Compaction, aborted transactions and transaction markers leave offsets without a record.
 """
@@ -7,46 +7,69 @@ Compaction, aborted transactions and transaction markers leave offsets without a
 from __future__ import annotations
 
 from collections import deque
-from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
+from pyspark_pykafka.offsets import OffsetRange
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from pyspark_pykafka.offsets import TopicPartition
+
+    #: Returns the first records of each range, all of them without a number, with their ranges.
+    ReadRanges = Callable[[list[OffsetRange], int | None], Iterable[tuple[OffsetRange, "T"]]]
 
 T = TypeVar("T")
 
 
 def first_records(
-    read: Callable[[int, int], Iterable[T]], start: int, end: int, count: int
-) -> Iterator[T]:
+    read: ReadRanges[T],
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    count: int,
+) -> Iterator[tuple[TopicPartition, T]]:
     """
-    Yield the first ``count`` records between two offsets; ``read`` returns those of a range.
-
-    The ranges double in size, so that a few records cost little and a large gap few requests.
+    Yield the first ``count`` records between two offsets of each partition.
     """
-    missing, size = count, count
-    while missing and start < end:
-        limit = min(start + size, end)
-        for record in islice(read(start, limit), missing):
-            missing -= 1
-            yield record
-        start, size = limit, size * 2
+    for offset_range, record in read(ranges_between(starts, ends), count):
+        yield offset_range.tp, record
 
 
 def last_records(
-    read: Callable[[int, int], Iterable[T]], start: int, end: int, count: int
-) -> Iterator[T]:
+    read: ReadRanges[T],
+    starts: Mapping[TopicPartition, int],
+    ends: Mapping[TopicPartition, int],
+    count: int,
+) -> Iterator[tuple[TopicPartition, T]]:
     """
-    Yield the last ``count`` records between two offsets, as :func:`first_records` does.
+    Yield the last ``count`` records between two offsets of each partition.
 
-    The ranges come in reverse order; the records of each are in offset order.
+    The ranges that are read come in reverse order; the records of each are in offset order. The
+    ranges double in size, so that a few records cost little and a large gap few requests.
     """
-    missing, size = count, count
-    while missing and start < end:
-        limit = max(end - size, start)
-        records = read(limit, end)
-        # The first range has at most as many records as are missing, so it is not collected.
-        for record in records if size == count else deque(records, maxlen=missing):
-            missing -= 1
-            yield record
-        end, size = limit, size * 2
+    ends, missing, size = dict(ends), dict.fromkeys(starts, count), count
+    while missing:
+        limits = {tp: max(ends[tp] - size, starts[tp]) for tp in missing}
+        found: dict[TopicPartition, deque[T]] = {
+            tp: deque(maxlen=number) for tp, number in missing.items()
+        }
+        for offset_range, record in read(ranges_between(limits, ends), None):
+            found[offset_range.tp].append(record)
+        for tp, records in found.items():
+            yield from ((tp, record) for record in records)
+            missing[tp] -= len(records)
+        ends, size = limits, size * 2
+        missing = {tp: n for tp, n in missing.items() if n > 0 and starts[tp] < ends[tp]}
+
+
+def ranges_between(
+    starts: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]
+) -> list[OffsetRange]:
+    """
+    Return the ranges that are not empty; a partition without an end has been deleted.
+    """
+    return [
+        OffsetRange(tp, start, ends[tp])
+        for tp, start in starts.items()
+        if start < ends.get(tp, start)
+    ]

@@ -23,10 +23,9 @@ from pyspark_pykafka.cli.output import print_json, printable
 from pyspark_pykafka.cli.record_counts import first_records, last_records
 from pyspark_pykafka.engines.first_contact import one_api_timeout
 from pyspark_pykafka.engines.metadata import MetadataClient
-from pyspark_pykafka.engines.selection import fetch, metadata_backend
+from pyspark_pykafka.engines.selection import fetch_many, metadata_backend
 from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.formats.json_inference import InvalidJsonError, JsonSample
-from pyspark_pykafka.offsets import OffsetRange
 from pyspark_pykafka.options import Subscribe, parse_stream_source
 from pyspark_pykafka.schema import SOURCE_TYPES
 from pyspark_pykafka.source.factory import fetch_settings
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.contract import FetchSettings
     from pyspark_pykafka.formats.json_inference import InferredField
-    from pyspark_pykafka.offsets import TopicPartition
+    from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 
 _MAX_RECORDS = 1000
 # The zero byte and the schema's id, which registry serializers write before the text.
@@ -107,21 +106,21 @@ def _records(arguments: argparse.Namespace) -> Iterator[tuple[TopicPartition, in
     columns = pa.schema([(name, SOURCE_TYPES[name]) for name in (arguments.column, "offset")])
     settings = fetch_settings(options, columns)
     share = -(-arguments.max // max(len(tps), 1))
-    for tp in tps:
-        read = partial(_read, tp, arguments.column, settings)
-        for offset, text in select(read, starts[tp], ends[tp], share):
-            yield tp, offset, text
+    read = partial(_read, arguments.column, settings)
+    for tp, (offset, text) in select(read, starts, ends, share):
+        yield tp, offset, text
 
 
 def _read(
-    tp: TopicPartition, column: str, settings: FetchSettings, start: int, end: int
-) -> Iterator[tuple[int, bytes | None]]:
+    column: str, settings: FetchSettings, ranges: list[OffsetRange], count: int | None
+) -> Iterator[tuple[OffsetRange, tuple[int, bytes | None]]]:
     """
-    Yield the offsets and texts of a range.
+    Yield the offsets and texts of ranges.
     """
-    for batch in fetch(OffsetRange(tp, start, end), settings):
+    for offset_range, batch in fetch_many(ranges, settings, count):
         offsets, texts = batch.column("offset").to_pylist(), batch.column(column).to_pylist()
-        yield from zip(offsets, texts, strict=True)
+        for record in zip(offsets, texts, strict=True):
+            yield offset_range, record
 
 
 def _as_json(inference: _Inference) -> dict[str, Any]:

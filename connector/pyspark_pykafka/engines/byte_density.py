@@ -16,6 +16,9 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyspark_pykafka.errors import PykafkaError
+    from pyspark_pykafka.offsets import TopicPartition
+
 #: The acceptable uncertainty, as a fraction of the limit.
 _TOLERANCE = 0.05
 #: The bytes that one sample fetches (more if a batch is larger). If no more than this is pending,
@@ -24,6 +27,16 @@ SAMPLE_BYTES = 32 * 1024
 #: If two samples estimate all pending bytes at no more than this fraction of the limit, no more
 #: samples are taken: everything fits.
 _CERTAIN_FRACTION = 0.5
+
+
+class SizeSamples(NamedTuple):
+    """
+    The bytes per offset at the positions that have records, and the errors of partitions that could
+    not be sampled.
+    """
+
+    densities: dict[TopicPartition, float]
+    errors: dict[TopicPartition, PykafkaError]
 
 
 class _Sample(NamedTuple):

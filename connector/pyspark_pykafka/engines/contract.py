@@ -16,7 +16,7 @@ from pyspark_pykafka.errors import DataLossError, OffsetsError, RecordError, Unk
 from pyspark_pykafka.offsets import EARLIEST, LATEST, NO_EPOCH, OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
     import pyarrow as pa
 
@@ -41,6 +41,9 @@ _BATCH_SHARE = 8
 # 8 MiB took 1/8 more CPU time and those of 2 MiB 1/20 more; with values of 100 B there was no
 # difference.
 _MAX_BATCH_BYTES = 512 * 1024
+
+# The first part of a range that is read for a few records, and the growth of the following parts.
+_MIN_PART_OFFSETS, _PART_GROWTH = 10, 4
 
 
 class Watermarks(NamedTuple):
@@ -102,6 +105,45 @@ class FetchSettings:
         The maximum bytes of an Arrow batch, except for a single larger record.
         """
         return min(self.memory_bytes // _BATCH_SHARE, _MAX_BATCH_BYTES)
+
+
+def limit_records(
+    batches: Iterable[pa.RecordBatch], max_records: int | None
+) -> Iterator[pa.RecordBatch]:
+    """
+    Yield batches with ``max_records`` records in all, or all of them if it is None.
+    """
+    missing = max_records
+    for batch in batches:
+        yield batch if missing is None else batch.slice(0, missing)
+        if missing is not None:
+            missing -= batch.num_rows
+            if missing <= 0:
+                return
+
+
+def first_records(
+    fetch_one: Callable[[OffsetRange], Iterator[pa.RecordBatch]],
+    requested: OffsetRange,
+    max_records: int | None,
+) -> Iterator[pa.RecordBatch]:
+    """
+    Yield the first ``max_records`` records of a range, or all of them if it is None.
+
+    The parts that ``fetch_one`` reads grow, so that a few records cost little and a large gap few
+    requests.
+    """
+    if max_records is None or not requested.resolved:
+        yield from limit_records(fetch_one(requested), max_records)
+        return
+    start, size, missing = requested.start, max(max_records, _MIN_PART_OFFSETS), max_records
+    while missing > 0 and start < requested.end:
+        end = min(start + size, requested.end)
+        part = replace(requested, start=start, end=end)
+        for batch in limit_records(fetch_one(part), missing):
+            missing -= batch.num_rows
+            yield batch
+        start, size = end, size * _PART_GROWTH
 
 
 def with_uncommitted_end(

@@ -5,12 +5,13 @@ Chooses the engine: wire where it is installed and supports the settings, librdk
 from __future__ import annotations
 
 import logging
-from functools import lru_cache
+from functools import lru_cache, partial
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, cast
 
 from pyspark_pykafka.engines.client_rack import with_client_rack
+from pyspark_pykafka.engines.contract import first_records
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.settings.librdkafka_config import transaction_timeout_ms
 from pyspark_pykafka.settings.wire_support import (
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from pyspark_pykafka.engines.byte_density import SizeSamples
     from pyspark_pykafka.engines.contract import FetchSettings
     from pyspark_pykafka.engines.group_contract import GroupBackend
     from pyspark_pykafka.engines.metadata_contract import MetadataBackend
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
     from pyspark_pykafka.engines.wire_contract import (
         FetchingEngine,
+        ManyRangesEngine,
         ProducingEngine,
         SamplingEngine,
     )
@@ -64,6 +67,29 @@ def fetch(requested: OffsetRange, settings: FetchSettings) -> Iterator[pa.Record
         raise _wire_unavailable_error(reason)
     _log_fallback_once("reading", reason)
     return _fetch_by_librdkafka(requested, settings)
+
+
+def fetch_many(
+    ranges: Iterable[OffsetRange], settings: FetchSettings, max_records: int | None = None
+) -> Iterator[tuple[OffsetRange, pa.RecordBatch]]:
+    """
+    Yield the records of several ranges, each batch with its range: the first ``max_records`` of
+    each range, or all of them if it is None.
+
+    The records of one range come in offset order; the ranges are interleaved. The wire engine sends
+    one request to each leader for many partitions, and reads from leaders, not from replicas in the
+    client's rack; librdkafka reads one range after the other. Raises as :func:`fetch` does.
+    """
+    requested = list(ranges)
+    fetch_one = partial(fetch, settings=settings)
+    is_wire = settings.engine != "librdkafka" and wire_read_unavailable(settings.kafka) is None
+    if is_wire and (len(requested) > 1 or max_records is not None):
+        reader = cast("ManyRangesEngine", import_module(f"{_WIRE}.consumer.ranges_reader"))
+        yield from reader.fetch_many(requested, settings, max_records, fetch_one)
+        return
+    for offset_range in requested:
+        for batch in first_records(fetch_one, offset_range, max_records):
+            yield offset_range, batch
 
 
 def produce(
@@ -177,6 +203,18 @@ def bytes_per_offset(positions: Offsets, settings: FetchSettings) -> dict[TopicP
     """
     Return the approximate bytes per offset in the log, at each position that has records.
 
+    Raises as :func:`sample_record_sizes` does, and the error of a partition that is not sampled.
+    """
+    samples = sample_record_sizes(positions, settings)
+    for error in samples.errors.values():
+        raise error
+    return samples.densities
+
+
+def sample_record_sizes(positions: Offsets, settings: FetchSettings) -> SizeSamples:
+    """
+    Return the approximate bytes per offset in the log, and the retriable errors of partitions.
+
     Raises :class:`OptionsError` where the wire engine cannot be used: librdkafka hides the sizes.
     """
     reason = wire_read_unavailable(settings.kafka)
@@ -189,7 +227,7 @@ def bytes_per_offset(positions: Offsets, settings: FetchSettings) -> dict[TopicP
         )
         raise OptionsError((msg,))
     sampling = cast("SamplingEngine", import_module(f"{_WIRE}.consumer.record_size"))
-    return sampling.bytes_per_offset(positions, settings)
+    return sampling.sample_record_sizes(positions, settings)
 
 
 def metadata_backend(kafka: KafkaSettings, isolation_level: str, engine: str) -> MetadataBackend:

@@ -9,17 +9,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
 
+    from pyspark_pykafka.engines.byte_density import SizeSamples
     from pyspark_pykafka.engines.contract import FetchSettings
     from pyspark_pykafka.engines.transaction_contract import OpenTransaction, Transaction
-    from pyspark_pykafka.engines.wire.consumer import range_reader, record_size
+    from pyspark_pykafka.engines.wire.consumer import range_reader, ranges_reader, record_size
     from pyspark_pykafka.engines.wire.producer import producer
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
-    from pyspark_pykafka.offsets import OffsetRange, Offsets, TopicPartition
+    from pyspark_pykafka.offsets import OffsetRange, Offsets
     from pyspark_pykafka.settings import KafkaSettings
 
 
@@ -40,14 +41,29 @@ class FetchingEngine(Protocol):
         """
 
 
+class ManyRangesEngine(Protocol):
+    """
+    The module of the wire engine that reads several ranges at once.
+    """
+
+    def fetch_many(
+        self,
+        ranges: Sequence[OffsetRange],
+        settings: FetchSettings,
+        max_records: int | None,
+        fetch_one: Callable[[OffsetRange], Iterator[pa.RecordBatch]],
+    ) -> Iterator[tuple[OffsetRange, pa.RecordBatch]]:
+        """
+        Yield the records of the ranges, each batch with its range.
+        """
+
+
 class SamplingEngine(Protocol):
     """
     The module of the wire engine that samples record sizes.
     """
 
-    def bytes_per_offset(
-        self, positions: Offsets, settings: FetchSettings
-    ) -> dict[TopicPartition, float]:
+    def sample_record_sizes(self, positions: Offsets, settings: FetchSettings) -> SizeSamples:
         """
         Return the approximate bytes per offset at each position that has records.
         """
@@ -95,5 +111,6 @@ class ProducingEngine(Protocol):
 if TYPE_CHECKING:
     # The modules implement the protocols.
     _FETCHING: FetchingEngine = range_reader
+    _MANY_RANGES: ManyRangesEngine = ranges_reader
     _SAMPLING: SamplingEngine = record_size
     _PRODUCING: ProducingEngine = producer

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark_pykafka.metrics.query_metrics import QueryMetrics, QueryPartition
+    from pyspark_pykafka.metrics.unread_records import FirstRecord
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -83,16 +84,19 @@ class BrokerOffsets:
             for partition, position in self._metrics.undated(ends).items()
             if position < ends[partition]
         }
+        first = self._unread.first(set(unread.values())) if unread else {}
         self._metrics.date(
-            {partition: self._arrival(offsets) for partition, offsets in unread.items()}
+            {
+                partition: self._arrival(offset_range, first.get(offset_range))
+                for partition, offset_range in unread.items()
+            }
         )
 
-    def _arrival(self, unread: OffsetRange) -> tuple[int, float]:
+    def _arrival(self, unread: OffsetRange, first: FirstRecord | None) -> tuple[int, float]:
         """
         Return the offset and the time of the first record of a range; the start and the present if
         there is none any more, or if it has no timestamp.
         """
-        first = self._unread.first(unread)
         if first is None or first.seconds is None:
             return unread.start, self._now()
         return first.offset, first.seconds

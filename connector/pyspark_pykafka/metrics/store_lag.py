@@ -16,11 +16,10 @@ from pyspark_pykafka.offsets import OffsetRange
 from pyspark_pykafka.progress.store import position_in_log
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from pyspark_pykafka.metrics.unread_records import FirstRecord
     from pyspark_pykafka.offsets import Assignment, Offsets, TopicPartition
-    from pyspark_pykafka.progress.record import Record
     from pyspark_pykafka.progress.store import Records
 
 logger = logging.getLogger("pyspark_pykafka")
@@ -66,12 +65,12 @@ class LogLookup(Protocol):
 
 class RecordReader(Protocol):
     """
-    Reads the first record of a range: :class:`UnreadRecords`.
+    Reads the first records of ranges: :class:`UnreadRecords`.
     """
 
-    def first(self, unread: OffsetRange) -> FirstRecord | None:
+    def first(self, unread: Collection[OffsetRange]) -> Mapping[OffsetRange, FirstRecord]:
         """
-        Return the record; None if there is none.
+        Return the first record of each range that has one.
         """
 
 
@@ -88,6 +87,20 @@ class _Log:
     position: int | None = None
     first: FirstRecord | None = None
     history: EndOffsetHistory = field(default_factory=EndOffsetHistory)
+    #: Whether the arrival of the first unread record is derived from the history.
+    uses_history: bool = False
+
+    def observe(self, unread: OffsetRange, now: float) -> bool:
+        """
+        Record what is unread now; return whether the first unread record must be read.
+        """
+        self.history.observe(unread.end, now)
+        self.history.forget_before(unread.start)
+        has_moved = self.position not in {None, unread.start}
+        self.position = unread.start
+        self.uses_history = has_moved and not self.history.needs_date(unread.start)
+        is_known = self.first is not None and self.first.offset >= unread.start
+        return unread.size > 0 and not self.uses_history and not is_known
 
 
 class LagReader:
@@ -123,8 +136,23 @@ class LagReader:
         self._logs = {
             tp: self._log(tp, existing.topic_ids.get(tp.topic), ends[tp]) for tp in log_starts
         }
+        positions = {
+            tp: position_in_log(records[tp], log.topic_id, log_starts[tp])
+            for tp, log in self._logs.items()
+        }
+        unread = {
+            tp: OffsetRange(tp, max(position, log_starts[tp]), ends[tp])
+            for tp, position in positions.items()
+        }
+        self._read_first({tp: r for tp, r in unread.items() if self._logs[tp].observe(r, now)})
         return [
-            self._lag(tp, end, records.get(tp), log_starts.get(tp), now)
+            PartitionLag(
+                *tp,
+                records[tp].offset if tp in records else None,
+                end,
+                lag_in_offsets(positions[tp], end) if tp in positions else None,
+                self._seconds(self._logs[tp], unread[tp], now) if tp in unread else None,
+            )
             for tp, end in sorted(ends.items())
         ]
 
@@ -135,47 +163,30 @@ class LagReader:
         log.end = end
         return log
 
-    def _lag(
-        self,
-        tp: TopicPartition,
-        end: int,
-        record: Record | None,
-        log_start: int | None,
-        now: float,
-    ) -> PartitionLag:
-        if record is None or log_start is None:
-            return PartitionLag(*tp, None if record is None else record.offset, end, None, None)
-        log = self._logs[tp]
-        position = position_in_log(record, log.topic_id, log_start)
-        unread = OffsetRange(tp, max(position, log_start), end)
-        lag = lag_in_offsets(position, end)
-        return PartitionLag(*tp, record.offset, end, lag, self._seconds(log, unread, now))
+    def _read_first(self, unread: Mapping[TopicPartition, OffsetRange]) -> None:
+        """
+        Read the first unread records of these partitions, all of them at once.
+        """
+        if self._unread is None or not unread:
+            return
+        try:
+            first = self._unread.first(unread.values())
+        except AuthorizationError as error:
+            logger.warning("The lag is shown without seconds: %s", error)
+            self._unread = None
+            return
+        for tp, offset_range in unread.items():
+            self._logs[tp].first = first.get(offset_range)
 
     def _seconds(self, log: _Log, unread: OffsetRange, now: float) -> float | None:
-        log.history.observe(unread.end, now)
-        log.history.forget_before(unread.start)
-        has_moved = log.position not in {None, unread.start}
-        log.position = unread.start
         if unread.size <= 0:
             return 0.0
-        if has_moved and not log.history.needs_date(unread.start):
+        if log.uses_history:
             arrival = log.history.arrival(unread.start)
             return None if arrival is None else max(now - arrival, 0.0)
-        if log.first is None or log.first.offset < unread.start:
-            log.first = self._first(unread)
         if self._unread is None:
             return None
         if log.first is None:
             # Only gaps are left: control records, or records that compaction has removed.
             return 0.0
         return None if log.first.seconds is None else max(now - log.first.seconds, 0.0)
-
-    def _first(self, unread: OffsetRange) -> FirstRecord | None:
-        if self._unread is None:
-            return None
-        try:
-            return self._unread.first(unread)
-        except AuthorizationError as error:
-            logger.warning("The lag is shown without seconds: %s", error)
-            self._unread = None
-            return None

@@ -1,5 +1,5 @@
 """
-Reads the timestamp of the first record that a query has not read.
+Reads the timestamps of the first records that a query has not read.
 """
 
 from __future__ import annotations
@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
-from pyspark_pykafka.engines.selection import fetch
+from pyspark_pykafka.engines.selection import fetch_many
 from pyspark_pykafka.schema import SOURCE_TYPES, TIMESTAMP_MS
 from pyspark_pykafka.source.factory import fetch_settings
 from pyspark_pykafka.timestamps import NO_TIMESTAMP
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from pyspark_pykafka.offsets import OffsetRange
     from pyspark_pykafka.options import SourceOptions
 
@@ -45,14 +47,20 @@ class UnreadRecords:
             fail_on_data_loss=False,
         )
 
-    def first(self, unread: OffsetRange) -> FirstRecord | None:
+    def first(self, unread: Collection[OffsetRange]) -> dict[OffsetRange, FirstRecord]:
         """
-        Return the first record of a range; None if it has no record: only control records, or gaps
-        that compaction or retention left.
+        Return the first record of each range that has one: others have only control records, or
+        gaps that compaction or retention left.
+
+        Sends one request to each leader for many partitions.
         """
-        for batch in fetch(unread, self._settings):
-            if batch.num_rows:
-                offset, milliseconds = (column[0].as_py() for column in batch.columns)
-                has_time = milliseconds != NO_TIMESTAMP
-                return FirstRecord(offset, milliseconds / 1000 if has_time else None)
-        return None
+        return {
+            offset_range: _first_of(batch)
+            for offset_range, batch in fetch_many(unread, self._settings, max_records=1)
+            if batch.num_rows
+        }
+
+
+def _first_of(batch: pa.RecordBatch) -> FirstRecord:
+    offset, milliseconds = (column[0].as_py() for column in batch.columns)
+    return FirstRecord(offset, None if milliseconds == NO_TIMESTAMP else milliseconds / 1000)

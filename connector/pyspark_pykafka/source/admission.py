@@ -13,8 +13,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.engines.byte_density import fraction_within
-from pyspark_pykafka.errors import PykafkaError
+from pyspark_pykafka.engines.byte_density import SizeSamples, fraction_within
+from pyspark_pykafka.offsets import format_partitions
 from pyspark_pykafka.retry import Deadline
 
 if TYPE_CHECKING:
@@ -25,17 +25,16 @@ logger = logging.getLogger("pyspark_pykafka")
 #: Returns the estimated bytes per offset at each position, without entries for empty positions.
 BytesPerOffset = Callable[["Offsets"], Mapping["TopicPartition", float]]
 
-# The partitions with the largest backlogs are sampled for their record sizes, several times each; a
-# sample costs one request. Many partitions are sampled less often: their differences even out.
+# The partitions with the largest backlogs are sampled for their record sizes, several times each.
+# Many partitions are sampled less often: their differences even out.
 _MAX_SAMPLED_PARTITIONS = 64
 _MIN_SAMPLES, _FEW_SAMPLES, _MANY_SAMPLES = 2, 8, 32
 # Bytes per offset if no partition has a record to sample: the typical size of a Kafka record.
 _DEFAULT_BYTES_PER_OFFSET = 1024.0
 
 # A sample that fails has waited for its timeout. So its partition is not sampled again for some
-# time, and after some failures no other partition is sampled at this point of the log.
+# time.
 _SAMPLE_PAUSE_SECONDS = 30.0
-_MAX_FAILED_SAMPLES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +120,11 @@ class PatientSampling:
     """
 
     def __init__(
-        self, bytes_per_offset: BytesPerOffset, now: Callable[[], float] = time.monotonic
+        self,
+        sample: Callable[[Offsets], SizeSamples],
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._bytes_per_offset = bytes_per_offset
+        self._sample = sample
         self._now = now
         self._pauses: dict[TopicPartition, Deadline] = {}
         self._last: dict[TopicPartition, float] = {}
@@ -132,30 +133,16 @@ class PatientSampling:
         """
         Return the bytes per offset at each position that has records and could be read.
         """
-        densities: dict[TopicPartition, float] = {}
-        failures = 0
-        for tp, position in positions.items():
-            sample = None
-            if failures < _MAX_FAILED_SAMPLES and not self._is_paused(tp):
-                sample = self._sample(tp, position)
-                failures += sample is None
-            if sample is not None:
-                densities.update(sample)
-            elif tp in self._last:
-                densities[tp] = self._last[tp]
-        return densities
-
-    def _sample(self, tp: TopicPartition, position: int) -> Mapping[TopicPartition, float] | None:
-        try:
-            sample = self._bytes_per_offset({tp: position})
-        except PykafkaError as error:
-            if not error.retriable:
-                raise
+        due = {tp: position for tp, position in positions.items() if not self._is_paused(tp)}
+        densities, errors = self._sample(due) if due else SizeSamples({}, {})
+        for tp in errors:
             self._pauses[tp] = Deadline.after(_SAMPLE_PAUSE_SECONDS, self._now)
-            logger.warning("the record sizes of %s are not sampled: %s", tp, error)
-            return None
-        self._last.update(sample)
-        return sample
+        for error in list(errors.values())[:1]:
+            names = format_partitions(errors)
+            logger.warning("the record sizes of %s are not sampled: %s", names, error)
+        self._last.update(densities)
+        without_sample = [tp for tp in positions if tp not in due or tp in errors]
+        return {**densities, **{tp: self._last[tp] for tp in without_sample if tp in self._last}}
 
     def _is_paused(self, tp: TopicPartition) -> bool:
         return tp in self._pauses and not self._pauses[tp].expired

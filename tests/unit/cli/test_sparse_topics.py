@@ -15,6 +15,7 @@ from tests.support.stub_brokers import Behaviour, StubCluster, record_batch
 
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.cli.record_counts import first_records, last_records
+from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,14 +85,33 @@ def test_schema_of_a_number_of_records(
     assert sorted(field["path"] for field in document["fields"]) == sorted(names)
 
 
-@given(st.sets(st.integers(0, 99)), st.integers(0, 99), st.integers(0, 100), st.integers(1, 30))
-def test_any_offsets_without_records(offsets: set[int], start: int, end: int, count: int) -> None:
+@given(
+    st.sets(st.tuples(st.integers(0, 2), st.integers(0, 99))),
+    st.tuples(*[st.integers(0, 99)] * 3),
+    st.tuples(*[st.integers(0, 100)] * 3),
+    st.integers(1, 30),
+)
+def test_any_offsets_without_records(
+    existing: set[tuple[int, int]], starts: tuple[int, ...], ends: tuple[int, ...], count: int
+) -> None:
     """
-    The first and the last records of a range are returned, each of them once.
+    The first and the last records of each partition are returned, each of them once.
     """
+    tps = [TopicPartition("t", number) for number in range(3)]
 
-    def read(lower: int, upper: int) -> list[int]:
-        return sorted(offset for offset in offsets if lower <= offset < upper)
+    def in_range(r: OffsetRange) -> list[int]:
+        return sorted(o for n, o in existing if n == r.tp.partition and r.start <= o < r.end)
 
-    assert list(first_records(read, start, end, count)) == read(start, end)[:count]
-    assert sorted(last_records(read, start, end, count)) == read(start, end)[-count:]
+    def read(
+        ranges: list[OffsetRange], max_records: int | None
+    ) -> Iterator[tuple[OffsetRange, int]]:
+        for offset_range in ranges:
+            for offset in in_range(offset_range)[:max_records]:
+                yield offset_range, offset
+
+    limits = (dict(zip(tps, starts, strict=True)), dict(zip(tps, ends, strict=True)))
+    first, last = ([*select(read, *limits, count)] for select in (first_records, last_records))
+    for tp in tps:
+        records = in_range(OffsetRange(tp, limits[0][tp], limits[1][tp]))
+        assert [offset for found, offset in first if found == tp] == records[:count]
+        assert sorted(offset for found, offset in last if found == tp) == records[-count:]

@@ -26,7 +26,7 @@ from pyspark_pykafka.progress.record import Record
 from pyspark_pykafka.timestamps import NO_TIMESTAMP
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Collection, Iterable, Iterator
 
 TP = TopicPartition("t", 0)
 OPTIONS = parse_stream_source({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
@@ -42,11 +42,15 @@ def unread(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     """
     values = {"offset": [7], "timestamp": [request.param]}
 
-    def fetch(_: object, settings: Any) -> Iterator[pa.RecordBatch]:
+    def fetch_many(
+        ranges: Collection[OffsetRange], settings: Any, max_records: int
+    ) -> Iterator[tuple[OffsetRange, pa.RecordBatch]]:
+        assert max_records == 1
         columns = [pa.array(values[field.name], field.type) for field in settings.schema]
-        yield pa.record_batch(columns, schema=settings.schema)
+        for offset_range in ranges:
+            yield offset_range, pa.record_batch(columns, schema=settings.schema)
 
-    monkeypatch.setattr(unread_records, "fetch", fetch)
+    monkeypatch.setattr(unread_records, "fetch_many", fetch_many)
 
 
 @pytest.mark.usefixtures("unread")
@@ -54,9 +58,9 @@ def test_unread_record_with_a_timestamp_that_is_no_date() -> None:
     """
     The first unread record may have any timestamp.
     """
-    first = UnreadRecords(OPTIONS).first(OffsetRange(TP, 5, 9))
+    unread = OffsetRange(TP, 5, 9)
 
-    assert first == FirstRecord(7, NO_DATE_MS / 1000)
+    assert UnreadRecords(OPTIONS).first([unread]) == {unread: FirstRecord(7, NO_DATE_MS / 1000)}
 
 
 @pytest.mark.usefixtures("unread")
@@ -65,7 +69,9 @@ def test_unread_record_without_a_timestamp() -> None:
     """
     Its age is unknown.
     """
-    assert UnreadRecords(OPTIONS).first(OffsetRange(TP, 5, 9)) == FirstRecord(7, None)
+    unread = OffsetRange(TP, 5, 9)
+
+    assert UnreadRecords(OPTIONS).first([unread]) == {unread: FirstRecord(7, None)}
 
 
 @pytest.mark.usefixtures("unread")
@@ -99,9 +105,9 @@ class DatedLog:
     def __init__(self) -> None:
         self.read: list[OffsetRange] = []
 
-    def first(self, unread: OffsetRange) -> FirstRecord:
-        self.read.append(unread)
-        return FirstRecord(unread.start, float(unread.start))
+    def first(self, unread: Collection[OffsetRange]) -> dict[OffsetRange, FirstRecord]:
+        self.read += unread
+        return {r: FirstRecord(r.start, float(r.start)) for r in unread}
 
 
 def running(**queries: dict[str, Any]) -> QueryMetrics:

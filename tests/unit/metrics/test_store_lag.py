@@ -5,6 +5,7 @@ The lag by a progress store, read repeatedly on a cluster in memory.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.clock import Clock
@@ -15,6 +16,9 @@ from pyspark_pykafka.metrics.store_lag import LagReader, PartitionLag
 from pyspark_pykafka.metrics.unread_records import FirstRecord
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.progress.record import Record
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 TP = TopicPartition("t", 0)
 
@@ -30,12 +34,16 @@ class Log:
     error: Exception | None = None
     read: list[int] = field(default_factory=list)
 
-    def first(self, unread: OffsetRange) -> FirstRecord | None:
-        self.read.append(unread.start)
+    def first(self, unread: Collection[OffsetRange]) -> dict[OffsetRange, FirstRecord]:
+        self.read += [offset_range.start for offset_range in unread]
         if self.error is not None:
             raise self.error
-        offsets = (o for o in range(unread.start, unread.end) if o not in self.without_records)
-        return next((FirstRecord(offset, float(offset)) for offset in offsets), None)
+        first = {}
+        for offset_range in unread:
+            offsets = {*range(offset_range.start, offset_range.end)} - self.without_records
+            if offsets:
+                first[offset_range] = FirstRecord(min(offsets), float(min(offsets)))
+        return first
 
 
 @dataclass

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.clock import Clock
 
+from pyspark_pykafka.engines.byte_density import SizeSamples
 from pyspark_pykafka.errors import AuthorizationError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.offsets import Offsets, TopicPartition
 from pyspark_pykafka.source.admission import Admission, AdmissionPolicy, PatientSampling
@@ -210,11 +211,12 @@ class Sizes:
         self.error: PykafkaError = TimeoutExceededError("no response")
         self.requested: list[TopicPartition] = []
 
-    def __call__(self, positions: Offsets) -> dict[TopicPartition, float]:
+    def __call__(self, positions: Offsets) -> SizeSamples:
         self.requested += positions
-        if self.failing & set(positions):
+        if not self.error.retriable and self.failing & set(positions):
             raise self.error
-        return dict.fromkeys(positions, 100.0)
+        densities = dict.fromkeys(positions.keys() - self.failing, 100.0)
+        return SizeSamples(densities, dict.fromkeys(self.failing & positions.keys(), self.error))
 
 
 def test_byte_limit_without_a_response_counts_the_partition_as_average() -> None:
@@ -246,15 +248,18 @@ def test_failed_sample_is_tried_again_after_a_pause() -> None:
     assert sampling({P0: 0, P1: 0}) == {P0: 100.0, P1: 100.0}
 
 
-def test_outage_costs_a_few_samples() -> None:
+def test_many_partitions_are_sampled_together() -> None:
     """
-    After three failures no other partition is sampled at that point of the log.
+    All partitions are sampled at once, so that each leader gets one request; a warning names those
+    that failed, and they are not sampled again for a while.
     """
     partitions = [TopicPartition("t", n) for n in range(60)]
-    sizes = Sizes(*partitions)
+    sizes = Sizes(*partitions[:30])
+    sampling = PatientSampling(sizes, Clock().now)
 
-    assert PatientSampling(sizes)(dict.fromkeys(partitions, 0)) == {}
-    assert len(sizes.requested) == 3
+    for _ in range(2):
+        assert sampling(dict.fromkeys(partitions, 0)) == dict.fromkeys(partitions[30:], 100.0)
+    assert sizes.requested == [*partitions, *partitions[30:]]
 
 
 def test_error_that_stays_ends_the_sampling() -> None:

@@ -12,12 +12,13 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.engines.wire.protocol.list_offsets import ListOffsetsPartition
     from pyspark_pykafka.engines.wire.protocol.metadata import PartitionMetadata, TopicMetadata
+    from pyspark_pykafka.engines.wire.protocol.multi_fetch import FetchPartition
     from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import (
         OffsetForLeaderPartition,
     )
     from pyspark_pykafka.offsets import TopicPartition
 
-P = TypeVar("P", bound="ListOffsetsPartition | OffsetForLeaderPartition")
+P = TypeVar("P", bound="ListOffsetsPartition | OffsetForLeaderPartition | FetchPartition")
 
 
 class ByLeader(NamedTuple, Generic[P]):
@@ -62,7 +63,8 @@ class PartitionLeaders:
         """
         Return the requested partitions, each with its time or epoch, by leader.
 
-        ``partition_type`` is called with a partition, its leader epoch, and the time or epoch.
+        ``partition_type`` is called with a partition, its leader epoch, and the time, epoch or
+        offset.
         """
         by_leader: ByLeader[P] = ByLeader({}, [], [])
         for tp, time_or_epoch in requested.items():

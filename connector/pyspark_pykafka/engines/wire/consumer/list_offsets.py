@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import map_read_error_code
 from pyspark_pykafka.engines.wire.network.connecting import not_connected_error
+from pyspark_pykafka.engines.wire.protocol.api_versions import MAX_VERSION
 from pyspark_pykafka.engines.wire.protocol.list_offsets import (
     LIST_OFFSETS,
     ListOffsetsPartition,
@@ -29,7 +30,8 @@ from pyspark_pykafka.errors import (
 from pyspark_pykafka.offsets import NO_EPOCH, LogEnds, TopicPartition, format_partitions
 from pyspark_pykafka.retry import Deadline
 
-P = TypeVar("P", bound="ListOffsetsPartition | OffsetForLeaderPartition")
+P = TypeVar("P", bound="ListOffsetsPartition | OffsetForLeaderPartition | FetchPartition")
+R = TypeVar("R")
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.network.connecting import Connecting
     from pyspark_pykafka.engines.wire.network.connection import Connection
     from pyspark_pykafka.engines.wire.protocol.list_offsets import ListOffsetsResponse
+    from pyspark_pykafka.engines.wire.protocol.multi_fetch import FetchPartition
     from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import (
         OffsetForLeaderEpochResponse,
         OffsetForLeaderPartition,
@@ -62,19 +65,20 @@ class LeaderResponses(NamedTuple):
     errors: list[PykafkaError]
 
 
-class LeaderApi(NamedTuple, Generic[P]):
+class LeaderApi(NamedTuple, Generic[P, R]):
     """
     An API that partition leaders answer; ``request`` takes a version and the partitions.
 
     If the API is ``optional``, brokers that do not support it are skipped.
     """
 
-    api: ApiSpec[LeaderResponse]
-    request: Callable[[int, RequestedPartitions[P]], Request[LeaderResponse]]
+    api: ApiSpec[R]
+    request: Callable[[int, RequestedPartitions[P]], Request[R]]
     optional: bool = False
+    max_version: int = MAX_VERSION
 
 
-def list_offsets_api(isolation: int) -> LeaderApi[ListOffsetsPartition]:
+def list_offsets_api(isolation: int) -> LeaderApi[ListOffsetsPartition, LeaderResponse]:
     """
     Return the API that lists offsets by timestamp, and log start and end offsets.
     """
@@ -82,7 +86,7 @@ def list_offsets_api(isolation: int) -> LeaderApi[ListOffsetsPartition]:
 
 
 #: The API that returns the end offsets of leader epochs.
-LEADER_EPOCH_API: LeaderApi[OffsetForLeaderPartition] = LeaderApi(
+LEADER_EPOCH_API: LeaderApi[OffsetForLeaderPartition, LeaderResponse] = LeaderApi(
     OFFSET_FOR_LEADER_EPOCH, offset_for_leader_epoch_request, optional=True
 )
 
@@ -90,7 +94,7 @@ LEADER_EPOCH_API: LeaderApi[OffsetForLeaderPartition] = LeaderApi(
 def request_from_leaders(
     cluster: Cluster,
     requested: Mapping[int, RequestedPartitions[P]],
-    leader_api: LeaderApi[P],
+    leader_api: LeaderApi[P, LeaderResponse],
     deadline: Deadline,
 ) -> LeaderResponses:
     """
@@ -99,34 +103,50 @@ def request_from_leaders(
     A leader that cannot be reached, or is silent during the login, delays no other one. A
     connection without a response in time is kept. Raises errors that are not retriable.
     """
+    errors: list[PykafkaError] = []
+    responses = dict(receive_from_leaders(cluster, requested, leader_api, deadline, errors))
+    return LeaderResponses(responses, errors)
+
+
+def receive_from_leaders(
+    cluster: Cluster,
+    requested: Mapping[int, RequestedPartitions[P]],
+    leader_api: LeaderApi[P, R],
+    deadline: Deadline,
+    errors: list[PykafkaError],
+) -> Iterator[tuple[int, R]]:
+    """
+    Yield each leader's response as it arrives, with the broker id; ``errors`` receives the errors
+    of the other brokers.
+
+    Sends and raises as :func:`request_from_leaders` does.
+    """
     by_address, shared = cluster.broker_addresses(requested)
-    result = LeaderResponses({}, [])
     with cluster.connect_all(by_address, deadline) as connecting:
-        requests = _LeaderRequests(cluster, requested, by_address, leader_api, connecting, result)
+        requests = _LeaderRequests(cluster, requested, by_address, leader_api, connecting, errors)
         try:
             for node, error in shared.items():
                 requests.on_error(node, error)
-            requests.run(deadline)
+            yield from requests.run(deadline)
         finally:
             requests.drain()
-    return result
 
 
 @dataclass(slots=True)
-class _LeaderRequests(Generic[P]):
+class _LeaderRequests(Generic[P, R]):
     cluster: Cluster
     requested: Mapping[int, RequestedPartitions[P]]
     by_address: Mapping[Address, int]
-    leader_api: LeaderApi[P]
+    leader_api: LeaderApi[P, R]
     connecting: Connecting
-    result: LeaderResponses
+    errors: list[PykafkaError]
     pending: dict[Connection, int] = field(init=False, default_factory=dict)
     # The connections that wait for the end of the broker's throttle time.
     throttled: dict[Connection, int] = field(init=False, default_factory=dict)
 
-    def run(self, deadline: Deadline) -> None:
+    def run(self, deadline: Deadline) -> Iterator[tuple[int, R]]:
         """
-        Send each request when its connection is open, and receive the responses until the deadline.
+        Send each request when its connection is open, and yield the responses until the deadline.
         """
         while True:
             for address, connection_or_error in self.connecting.take():
@@ -137,12 +157,12 @@ class _LeaderRequests(Generic[P]):
                 return
             pause = min(map(self._throttle_seconds, self.throttled), default=deadline.remaining())
             for connection in self.connecting.readable(list(self.pending), pause):
-                self._receive(connection, deadline)
+                yield from self._receive(connection, deadline)
 
     def on_error(self, node: int, error: PykafkaError) -> None:
         if not error.retriable:
             raise error
-        self.result.errors.append(_with_partitions(error, self.requested[node]))
+        self.errors.append(_with_partitions(error, self.requested[node]))
 
     def _send(self, node: int, opened: Connection | PykafkaError, deadline: Deadline) -> None:
         if isinstance(opened, PykafkaError):
@@ -161,7 +181,7 @@ class _LeaderRequests(Generic[P]):
         try:
             if api.optional and not opened.supports(api.api):
                 return
-            version = opened.version(api.api)
+            version = opened.version(api.api, api.max_version)
             opened.send(api.request(version, self.requested[node]), deadline)
         except PykafkaError as error:
             self.on_error(node, error)
@@ -171,26 +191,28 @@ class _LeaderRequests(Generic[P]):
     def _throttle_seconds(self, connection: Connection) -> float:
         return connection.throttled_until - self.cluster.now()
 
-    def _receive(self, connection: Connection, deadline: Deadline) -> None:
+    def _receive(self, connection: Connection, deadline: Deadline) -> Iterator[tuple[int, R]]:
         node = self.pending.pop(connection)
         # A response that is arriving is read, even shortly before the deadline.
         rest = Deadline.after(max(deadline.remaining(), _REST_SECONDS), deadline.now)
         try:
-            self.result.responses[node] = connection.receive(self.leader_api.api, rest)
+            response = connection.receive(self.leader_api.api, rest)
         except PykafkaError as error:
             self.cluster.drop(connection)
             self.on_error(node, error)
+        else:
+            yield node, response
 
     def drain(self) -> None:
         for connection, node in self.pending.items():
             self.cluster.drain(connection)
             msg = f"{connection.address}: no response yet; is the broker up, and not overloaded?"
             error = TimeoutExceededError(msg)
-            self.result.errors.append(_with_partitions(error, self.requested[node]))
+            self.errors.append(_with_partitions(error, self.requested[node]))
         for address in self.connecting.pending:
             node = self.by_address[address]
             late_error = not_connected_error(address)
-            self.result.errors.append(_with_partitions(late_error, self.requested[node]))
+            self.errors.append(_with_partitions(late_error, self.requested[node]))
 
 
 def read_offsets(response: LeaderResponse, requested: RequestedPartitions[P]) -> LogEnds:

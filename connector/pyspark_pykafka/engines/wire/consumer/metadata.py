@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.metadata_contract import Topic
     from pyspark_pykafka.engines.wire.consumer.leaders import ByLeader
-    from pyspark_pykafka.engines.wire.consumer.list_offsets import LeaderApi
+    from pyspark_pykafka.engines.wire.consumer.list_offsets import LeaderApi, LeaderResponse
     from pyspark_pykafka.engines.wire.network.api_timeout import Attempt
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.engines.wire.protocol.metadata import MetadataResponse, TopicMetadata
@@ -178,7 +178,7 @@ class WireMetadata:
         self,
         requested: Mapping[TopicPartition, int],
         partition_type: Callable[[int, int, int], P],
-        leader_api: LeaderApi[P],
+        leader_api: LeaderApi[P, LeaderResponse],
     ) -> LogEnds:
         progress = _Progress(dict(requested), LogEnds({}, {}))
 
@@ -270,7 +270,7 @@ class WireMetadata:
 def _request_missing(
     cluster: Cluster,
     by_leader: ByLeader[P],
-    leader_api: LeaderApi[P],
+    leader_api: LeaderApi[P, LeaderResponse],
     progress: _Progress,
     deadline: Deadline,
 ) -> None:

@@ -5,21 +5,22 @@ Samples the number of bytes per offset in the log, from the records at a positio
 from __future__ import annotations
 
 import struct
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.engines.byte_density import SAMPLE_BYTES
+from pyspark_pykafka.engines.byte_density import SAMPLE_BYTES, SizeSamples
+from pyspark_pykafka.engines.wire.consumer.leader_fetches import LeaderFetches
 from pyspark_pykafka.engines.wire.consumer.partition_fetcher import (
     OutOfRangeError,
     PartitionFetcher,
 )
 from pyspark_pykafka.engines.wire.consumer.retrying_fetcher import RetryingFetcher
 from pyspark_pykafka.engines.wire.network.cluster_pool import borrowed_cluster
+from pyspark_pykafka.errors import PykafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
     from pyspark_pykafka.engines.contract import FetchSettings
-    from pyspark_pykafka.engines.wire.network.cluster import Cluster
+    from pyspark_pykafka.engines.wire.protocol.fetch_response import FetchResponse
     from pyspark_pykafka.offsets import Offsets, TopicPartition
 
 # The start of a record batch: base offset, length, magic and, at byte 23, the last offset delta. In
@@ -31,28 +32,72 @@ _RECORD_BATCH_MAGIC = 2
 # The leader, the replica that it names, and the leader again if the replica has no records.
 _MAX_FETCHES = 3
 
+_MAX_FAILED_SAMPLES = 3
 
-def bytes_per_offset(positions: Offsets, settings: FetchSettings) -> dict[TopicPartition, float]:
+
+def sample_record_sizes(positions: Offsets, settings: FetchSettings) -> SizeSamples:
     """
-    Return the bytes per offset from each position on, as the log stores them (compressed).
+    Return the bytes per offset from each position on, as the log stores them (compressed), and the
+    retriable errors of partitions.
 
-    Sends one request per partition. Partitions without records there are left out.
+    Sends one request to each leader for many partitions. A partition without a usable response is
+    sampled individually. Partitions without records there are left out.
     """
-    with borrowed_cluster(settings.kafka) as cluster:
-        return dict(_samples(cluster, positions, settings))
+    return _Sampling(dict(positions), settings).samples()
 
 
-def _samples(
-    cluster: Cluster, positions: Offsets, settings: FetchSettings
-) -> Iterable[tuple[TopicPartition, float]]:
-    for tp, position in positions.items():
-        partition = PartitionFetcher(cluster, tp, settings.isolation_level)
-        fetcher = RetryingFetcher(
-            partition, settings.poll_timeout_ms, settings.max_throttle_seconds
-        )
-        size_bytes, offsets = _sample(fetcher, position)
+@dataclass(slots=True)
+class _Sampling:
+    pending: Offsets
+    settings: FetchSettings
+    densities: dict[TopicPartition, float] = field(init=False, default_factory=dict)
+    errors: dict[TopicPartition, PykafkaError] = field(init=False, default_factory=dict)
+
+    def samples(self) -> SizeSamples:
+        fetches = LeaderFetches(self.settings, SAMPLE_BYTES)
+        while len(self.pending) > 1:
+            responses = [(tp, *self._measure(tp, r)) for tp, r in fetches.fetch(self.pending)]
+            for tp, size_bytes, offsets in responses:
+                self._add(tp, size_bytes, offsets)
+            if not responses:
+                break
+            # A single sample waits for a leader that is being elected; then the others follow.
+            for tp in sorted(fetches.failed)[:1]:
+                self._sample_one(tp)
+        for tp in list(self.pending):
+            self._sample_one(tp)
+        return SizeSamples(self.densities, self.errors)
+
+    def _measure(self, tp: TopicPartition, response: FetchResponse) -> tuple[int, int]:
+        return measure_batches(response.records, self.pending[tp])
+
+    def _add(self, tp: TopicPartition, size_bytes: int, offsets: int) -> None:
+        del self.pending[tp]
         if offsets > 0:
-            yield tp, size_bytes / offsets
+            self.densities[tp] = size_bytes / offsets
+
+    def _sample_one(self, tp: TopicPartition) -> None:
+        """
+        Add the sample of one partition, or its error: each failed sample has waited for a timeout,
+        so after some of them no other partition is sampled.
+        """
+        if len(self.errors) >= _MAX_FAILED_SAMPLES:
+            self.errors[tp] = next(reversed(self.errors.values()))
+            del self.pending[tp]
+            return
+        with borrowed_cluster(self.settings.kafka) as cluster:
+            partition = PartitionFetcher(cluster, tp, self.settings.isolation_level)
+            fetcher = RetryingFetcher(
+                partition, self.settings.poll_timeout_ms, self.settings.max_throttle_seconds
+            )
+            try:
+                size_bytes, offsets = _sample(fetcher, self.pending[tp])
+            except PykafkaError as error:
+                if not error.retriable:
+                    raise
+                self.errors[tp] = error
+                size_bytes = offsets = 0
+        self._add(tp, size_bytes, offsets)
 
 
 def _sample(fetcher: RetryingFetcher, position: int) -> tuple[int, int]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark_pykafka.engines.wire.protocol.fetch_response import (
     FLEXIBLE_FETCH_VERSION,
     MIN_FETCH_VERSION,
+    TOPIC_IDS,
     read_fetch_body,
 )
 from pyspark_pykafka.engines.wire.protocol.primitives import INT32, INT64
@@ -31,7 +32,6 @@ _SESSIONS = 7
 _LEADER_EPOCHS = 9
 _RACKS = 11
 _LAST_FETCHED_EPOCH = 12
-_TOPIC_IDS = 13
 _WITHOUT_REPLICA_ID = 15
 
 _CONSUMER_REPLICA_ID = -1
@@ -73,16 +73,20 @@ def fetch_request(version: int, fields: FetchRequest) -> Request[FetchResponse]:
     Return a Fetch request.
     """
     encoding = FETCH.encoding(version)
-    uses_topic_ids = version >= _TOPIC_IDS
+    uses_topic_ids = version >= TOPIC_IDS
     has_session = version >= _SESSIONS
     pieces = (
-        b"" if version >= _WITHOUT_REPLICA_ID else INT32.pack(_CONSUMER_REPLICA_ID),
-        _LIMITS.pack(fields.max_wait_ms, _MIN_BYTES, fields.max_bytes, fields.isolation_level),
-        _NO_SESSION if has_session else b"",
+        request_limits(version, fields.max_wait_ms, fields.max_bytes, fields.isolation_level),
         encoding.count(1),
         encoding.uuid(fields.topic_id) if uses_topic_ids else encoding.string(fields.tp.topic),
         encoding.count(1),
-        _partition(version, fields),
+        partition_fields(
+            version,
+            fields.tp.partition,
+            fields.current_leader_epoch,
+            fields.fetch_offset,
+            fields.max_bytes,
+        ),
         # The tagged fields of the partition, and of the topic.
         2 * encoding.tags,
         # No forgotten topics, as there is no session.
@@ -93,14 +97,28 @@ def fetch_request(version: int, fields: FetchRequest) -> Request[FetchResponse]:
     return Request(FETCH, version, b"".join(pieces))
 
 
-def _partition(version: int, fields: FetchRequest) -> bytes:
+def request_limits(version: int, max_wait_ms: int, max_bytes: int, isolation_level: int) -> bytes:
+    """
+    Return the fields before the topics.
+    """
+    replica_id = b"" if version >= _WITHOUT_REPLICA_ID else INT32.pack(_CONSUMER_REPLICA_ID)
+    limits = _LIMITS.pack(max_wait_ms, _MIN_BYTES, max_bytes, isolation_level)
+    return replica_id + limits + (_NO_SESSION if version >= _SESSIONS else b"")
+
+
+def partition_fields(
+    version: int, partition: int, leader_epoch: int, fetch_offset: int, max_bytes: int
+) -> bytes:
+    """
+    Return the fields of a partition, without tagged fields.
+    """
     return b"".join(
         (
-            INT32.pack(fields.tp.partition),
-            INT32.pack(fields.current_leader_epoch) if version >= _LEADER_EPOCHS else b"",
-            INT64.pack(fields.fetch_offset),
+            INT32.pack(partition),
+            INT32.pack(leader_epoch) if version >= _LEADER_EPOCHS else b"",
+            INT64.pack(fetch_offset),
             _NO_LAST_FETCHED_EPOCH if version >= _LAST_FETCHED_EPOCH else b"",
             _NO_LOG_START if version >= _LOG_START else b"",
-            INT32.pack(fields.max_bytes),
+            INT32.pack(max_bytes),
         )
     )

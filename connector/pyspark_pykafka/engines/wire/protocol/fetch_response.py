@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 _LOG_START = 5
 _SESSIONS = 7
 _PREFERRED_REPLICA = 11
-_TOPIC_IDS = 13
+#: The first version with topic ids instead of topic names (KIP-516).
+TOPIC_IDS = 13
 
 #: Older versions have neither transactions nor record batches (KIP-98).
 MIN_FETCH_VERSION = 4
@@ -75,30 +76,35 @@ def read_fetch_body(body: memoryview, version: int) -> FetchResponse:
     """
     Return the decoded body of a response; raises the errors of :class:`Reader`.
     """
-    return _Reader(body, version).response()
+    return _SingleReader(body, version).response()
 
 
-class _Reader(Reader):
+class PartitionReader(Reader):
+    """
+    Reads the parts of a Fetch response; records are views of its body.
+    """
+
     __slots__ = ("_body",)
 
     def __init__(self, body: memoryview, version: int) -> None:
         super().__init__(body, version, FLEXIBLE_FETCH_VERSION)
         self._body = body
 
-    def response(self) -> FetchResponse:
+    def front(self) -> tuple[int, int]:
+        """
+        Return the throttle time, and the error code of the whole response.
+        """
         throttle = self.int32()
-        if self._version >= _SESSIONS:
-            error = self.int16()
-            self.int32()
-        else:
-            error = 0
-        # A response that failed as a whole, or is throttled, need not name a partition.
-        topics = 0 if error else self.count()
-        if error or (throttle > 0 and topics == 0):
-            return FetchResponse(throttle, error, -1, -1, (), -1, self._body[:0])
-        self.check_single("topics", topics)
-        self.skip(_UUID_BYTES if self._version >= _TOPIC_IDS else self.string_size())
-        self.expect_single("partitions")
+        if self._version < _SESSIONS:
+            return throttle, 0
+        error = self.int16()
+        self.int32()
+        return throttle, error
+
+    def partition(self, throttle: int) -> FetchResponse:
+        """
+        Return the response for one partition.
+        """
         partition = self.int32()
         error = self.int16()
         high_watermark, last_stable = self.int64(), self.int64()
@@ -127,3 +133,18 @@ class _Reader(Reader):
         start = self._position
         self.skip(size)
         return self._body[start : start + size]
+
+
+class _SingleReader(PartitionReader):
+    __slots__ = ()
+
+    def response(self) -> FetchResponse:
+        throttle, error = self.front()
+        # A response that failed as a whole, or is throttled, need not name a partition.
+        topics = 0 if error else self.count()
+        if error or (throttle > 0 and topics == 0):
+            return FetchResponse(throttle, error, -1, -1, (), -1, self._body[:0])
+        self.check_single("topics", topics)
+        self.skip(_UUID_BYTES if self._version >= TOPIC_IDS else self.string_size())
+        self.expect_single("partitions")
+        return self.partition(throttle)

@@ -1,0 +1,174 @@
+"""
+Fetches from many partitions: one request to each leader, all sent before a response is awaited.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import TYPE_CHECKING
+
+from pyspark_pykafka.engines.wire.consumer.leaders import PartitionLeaders
+from pyspark_pykafka.engines.wire.consumer.list_offsets import LeaderApi, receive_from_leaders
+from pyspark_pykafka.engines.wire.consumer.topics import existing_topics
+from pyspark_pykafka.engines.wire.network.cluster_pool import borrowed_cluster
+from pyspark_pykafka.engines.wire.protocol.api_versions import MAX_VERSION
+from pyspark_pykafka.engines.wire.protocol.fetch_request import MAX_FETCH_VERSION_BY_NAME
+from pyspark_pykafka.engines.wire.protocol.list_offsets import ISOLATION
+from pyspark_pykafka.engines.wire.protocol.multi_fetch import (
+    MULTI_FETCH,
+    FetchLimits,
+    FetchPartition,
+    multi_fetch_request,
+)
+from pyspark_pykafka.errors import PykafkaError
+from pyspark_pykafka.offsets import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from uuid import UUID
+
+    from pyspark_pykafka.engines.contract import FetchSettings
+    from pyspark_pykafka.engines.wire.consumer.leaders import ByLeader
+    from pyspark_pykafka.engines.wire.network.cluster import Cluster
+    from pyspark_pykafka.engines.wire.protocol.fetch_response import FetchResponse
+    from pyspark_pykafka.engines.wire.protocol.multi_fetch import MultiFetchResponse
+    from pyspark_pykafka.engines.wire.protocol.request import Request
+    from pyspark_pykafka.retry import Deadline
+
+    Partitions = Mapping[str, Sequence[FetchPartition]]
+
+# The maximum bytes of a response: one at a time is decoded, and each connection keeps the memory of
+# its last one.
+_RESPONSE_BYTES = 1024 * 1024
+# The response names each requested partition, also those for which no bytes are left.
+_MAX_PARTITIONS = 500
+# If larger record batches keep a response from being filled, the next one may have larger ones.
+_GROWTH = 4
+
+
+@dataclass(slots=True)
+class LeaderFetches:
+    """
+    Fetches from the partitions' leaders. No retries: the caller reads a partition in ``failed``
+    individually, or requests it again.
+
+    ``partition_bytes`` limits the records of one partition in a response. With ``fills_response``
+    they are more if few partitions are requested. Partitions requested first are served first.
+    """
+
+    settings: FetchSettings
+    partition_bytes: int
+    fills_response: bool = False
+    #: The partitions without a usable response to the last request.
+    failed: set[TopicPartition] = field(init=False, default_factory=set)
+    _leaders: PartitionLeaders = field(init=False, default_factory=PartitionLeaders)
+    _topic_ids: dict[str, UUID | None] = field(init=False, default_factory=dict)
+
+    def fetch(
+        self, positions: Mapping[TopicPartition, int]
+    ) -> Iterator[tuple[TopicPartition, FetchResponse]]:
+        """
+        Send one request to each leader, and yield the responses that have records.
+
+        Of the other partitions, those that are not in ``failed`` had no place in the response.
+        Raises errors that are not retriable, except for errors of single partitions.
+        """
+        self.failed = set()
+        with borrowed_cluster(self.settings.kafka) as cluster:
+            deadline = cluster.new_deadline(self.settings.poll_timeout_ms / 1000)
+            try:
+                by_leader = self._by_leader(cluster, positions, deadline)
+            except PykafkaError as error:
+                if not error.retriable:
+                    raise
+                self.failed = set(positions)
+                return
+            yield from self._request(cluster, by_leader, deadline)
+        if self.failed:
+            self._leaders.clear()
+
+    def _by_leader(
+        self, cluster: Cluster, positions: Mapping[TopicPartition, int], deadline: Deadline
+    ) -> ByLeader[FetchPartition]:
+        by_leader = self._leaders.group(cluster, positions, FetchPartition)
+        if by_leader.leaderless or by_leader.unknown:
+            names = {tp.topic for tp in positions}
+            metadata = cluster.metadata(names, deadline)
+            topics = existing_topics(metadata, "reading the leaders of partitions")
+            self._leaders.update(topics)
+            self._topic_ids = {name: topic.topic_id for name, topic in topics.items()}
+            by_leader = self._leaders.group(cluster, positions, FetchPartition)
+        self.failed.update(by_leader.leaderless, by_leader.unknown)
+        return by_leader
+
+    def _request(
+        self, cluster: Cluster, by_leader: ByLeader[FetchPartition], deadline: Deadline
+    ) -> Iterator[tuple[TopicPartition, FetchResponse]]:
+        requested = {node: _first(topics) for node, topics in by_leader.requests.items()}
+        by_name = None in self._topic_ids.values()
+        api = LeaderApi(
+            MULTI_FETCH,
+            self._make_request,
+            max_version=MAX_FETCH_VERSION_BY_NAME if by_name else MAX_VERSION,
+        )
+        unanswered = set(requested)
+        for node, response in receive_from_leaders(cluster, requested, api, deadline, []):
+            unanswered.discard(node)
+            yield from self._with_records(response, requested[node])
+        for node in unanswered:
+            self.failed.update(_partitions(requested[node]))
+
+    def _make_request(self, version: int, partitions: Partitions) -> Request[MultiFetchResponse]:
+        max_bytes = self._response_bytes
+        share = max_bytes // sum(map(len, partitions.values())) if self.fills_response else 0
+        partition_bytes = max(share, min(self.partition_bytes, max_bytes))
+        isolation = ISOLATION[self.settings.isolation_level]
+        limits = FetchLimits(max_bytes, partition_bytes, isolation)
+        return multi_fetch_request(version, partitions, self._topic_ids, limits)
+
+    @property
+    def _response_bytes(self) -> int:
+        return min(_RESPONSE_BYTES, self.settings.fetch_bytes)
+
+    def _with_records(
+        self, response: MultiFetchResponse, requested: Partitions
+    ) -> Iterator[tuple[TopicPartition, FetchResponse]]:
+        names = {topic_id: name for name, topic_id in self._topic_ids.items()}
+        without_records = set(_partitions(requested))
+        size_bytes = 0
+        for topic, partitions in response.topics:
+            name = topic if isinstance(topic, str) else names.get(topic, "")
+            for partition in partitions:
+                tp = TopicPartition(name, partition.partition_index)
+                if partition.error_code:
+                    self.failed.add(tp)
+                elif partition.records and tp in without_records:
+                    size_bytes += len(partition.records)
+                    without_records.discard(tp)
+                    yield tp, partition
+        without_records -= self.failed
+        if not size_bytes:
+            self.failed |= without_records
+        elif without_records and size_bytes < self._response_bytes // 2:
+            self.partition_bytes = min(self.partition_bytes * _GROWTH, self._response_bytes)
+
+
+def _first(topics: Partitions) -> dict[str, Sequence[FetchPartition]]:
+    """
+    Return as many partitions as one request may have.
+    """
+    first: dict[str, Sequence[FetchPartition]] = {}
+    left = _MAX_PARTITIONS
+    for topic, partitions in topics.items():
+        if left > 0:
+            first[topic] = list(islice(partitions, left))
+            left -= len(first[topic])
+    return first
+
+
+def _partitions(requested: Partitions) -> Iterator[TopicPartition]:
+    return chain.from_iterable(
+        (TopicPartition(topic, partition.partition_index) for partition in partitions)
+        for topic, partitions in requested.items()
+    )

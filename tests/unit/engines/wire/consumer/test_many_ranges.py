@@ -1,0 +1,235 @@
+"""
+Many ranges are read with one request to each leader, within limits of bytes.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import pytest
+from tests.support import fetching
+from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster, record_batch
+
+from pyspark_pykafka.engines.selection import fetch_many, sample_record_sizes
+from pyspark_pykafka.errors import AuthorizationError, DataLossError, TimeoutExceededError
+from pyspark_pykafka.offsets import OffsetRange, TopicPartition
+from pyspark_pykafka.settings import KafkaSettings
+
+FETCH, METADATA = 1, 3
+NOT_LEADER, AUTHORIZATION = 6, 29
+MIB = 1024 * 1024
+
+
+class Limited(Behaviour):
+    """
+    Brokers that fill a response partition by partition, as Kafka does (KIP-74): the first batch is
+    sent whole, later ones only if they fit both limits.
+    """
+
+    largest_response = 0
+    largest_count = 0
+
+    def _on_1(self, node: int, request: Any) -> Any:
+        response = super()._on_1(node, request)
+        left, is_first, count = request.max_bytes, True, 0
+        for topic, asked in zip(response.responses, request.topics, strict=True):
+            for answer, limits in zip(topic.partitions, asked.partitions, strict=True):
+                records = bytes(answer.records or b"")
+                allowed = min(left, limits.partition_max_bytes)
+                if len(records) > allowed:
+                    size = 12 + int.from_bytes(records[8:12], "big")
+                    records = records[: max(allowed, size)] if size <= allowed or is_first else b""
+                answer.records = records
+                is_first = is_first and not records
+                left = max(left - len(records), 0)
+                count += 1
+        self.largest_response = max(self.largest_response, request.max_bytes - left)
+        self.largest_count = max(self.largest_count, count)
+        return response
+
+
+def ranges(count: int, end: int) -> list[OffsetRange]:
+    return [OffsetRange(TopicPartition("t", number), 0, end) for number in range(count)]
+
+
+def settings(stubs: StubCluster, **changes: Any) -> Any:
+    kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap, "log_level": "0"})
+    changes = {"kafka": kafka, "schema": fetching.VALUES, **changes}
+    return fetching.settings(stubs.bootstrap, "wire", **changes)
+
+
+def read(
+    stubs: StubCluster, requested: list[OffsetRange], max_records: int | None = None, **changes: Any
+) -> dict[int, list[int]]:
+    """
+    Return the offsets that were read, by partition.
+    """
+    offsets: dict[int, list[int]] = defaultdict(list)
+    for offset_range, batch in fetch_many(requested, settings(stubs, **changes), max_records):
+        offsets[offset_range.tp.partition] += batch.column("offset").to_pylist()
+    return offsets
+
+
+def test_first_records_of_many_partitions_cost_a_request_per_leader() -> None:
+    """
+    The first record of each of 2,000 partitions on 100 brokers takes 100 Fetch requests.
+    """
+    behaviour = Limited(brokers=100, topics={"t": 2000}, high_watermark=5)
+    with StubCluster(behaviour) as stubs:
+        offsets = read(stubs, ranges(2000, 5), max_records=1)
+        requests = stubs.stats()["requests"]
+
+    assert offsets == {number: [0] for number in range(2000)}
+    assert requests[FETCH] == 100
+    assert requests[METADATA] < 5
+
+
+def test_record_sizes_of_many_partitions_cost_a_request_per_leader() -> None:
+    """
+    The record sizes of 2,000 partitions on 100 brokers take 100 Fetch requests.
+    """
+    behaviour = Limited(brokers=100, topics={"t": 2000}, high_watermark=5)
+    with StubCluster(behaviour) as stubs:
+        positions = {r.tp: 0 for r in ranges(2000, 5)}
+        densities, errors = sample_record_sizes(positions, settings(stubs))
+        requests = stubs.stats()["requests"]
+
+    assert densities.keys() == positions.keys()
+    assert not errors
+    assert requests[FETCH] == 100
+
+
+def test_a_response_has_bounded_bytes_and_partitions() -> None:
+    """
+    However many partitions one leader has, a request names at most 500 of them and takes 1 MiB; no
+    partition starves, and the requests are about as many as the bytes need.
+    """
+    batch = record_batch(0, [b"x" * 20_000])
+    logs = {("t", number): [batch] for number in range(600)}
+    with StubCluster(Limited(topics={"t": 600}, logs=logs)) as stubs:
+        offsets = read(stubs, ranges(600, 1))
+        requests = stubs.stats()["requests"]
+        largest, count = stubs.get("largest_response"), stubs.get("largest_count")
+
+    assert offsets == {number: [0] for number in range(600)}
+    assert largest <= MIB
+    assert count <= 500
+    assert requests[FETCH] < 20
+
+
+def test_large_batches_are_read() -> None:
+    """
+    Record batches that exceed the limit of a partition, or of a response, are read, too.
+    """
+    sizes = [200_000, 40_000, 2_000_000, 100, 300_000, 1_500_000]
+    logs = {("t", number): [record_batch(0, [b"x" * size])] for number, size in enumerate(sizes)}
+    with StubCluster(Limited(topics={"t": 6}, logs=logs)) as stubs:
+        offsets = read(stubs, ranges(6, 1))
+
+    assert offsets == {number: [0] for number in range(6)}
+
+
+@pytest.mark.parametrize("max_records", [None, 7, 250])
+def test_each_range_is_read_in_order(max_records: int | None) -> None:
+    """
+    Each range has its first records, or all of them, in offset order, over several responses; two
+    ranges of one partition are both read.
+    """
+    tps = [TopicPartition("t", number) for number in range(4)]
+    requested = [OffsetRange(tp, 100 * n, 900) for n, tp in enumerate(tps)]
+    with StubCluster(Limited(brokers=2, topics={"t": 4})) as stubs:
+        offsets = read(stubs, [*requested, OffsetRange(tps[0], 950, 955)], max_records)
+
+    first = [*[*range(900)][:max_records], *range(950, 955)]
+    assert sorted(offsets.pop(0)) == first
+    assert offsets == {n: [*range(100 * n, 900)][:max_records] for n in range(1, 4)}
+
+
+class Moving(Limited):
+    """
+    Leaders that reject the first requests: the metadata is old.
+    """
+
+    rejections = 3
+
+    def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
+        if partition % 2 and self.rejections:
+            self.rejections -= 1
+            return FetchAnswer(NOT_LEADER, -1)
+        return super().fetch(node, topic, partition, offset)
+
+
+def test_rejected_partitions_are_requested_again() -> None:
+    """
+    After a leader has moved, one partition is read individually and the others together again.
+    """
+    with StubCluster(Moving(brokers=2, topics={"t": 40}, high_watermark=5)) as stubs:
+        offsets = read(stubs, ranges(40, 5))
+        requests = stubs.stats()["requests"]
+
+    assert offsets == {number: [*range(5)] for number in range(40)}
+    assert requests[FETCH] < 12
+
+
+class Unusable(Limited):
+    """
+    One partition is unusable.
+    """
+
+    error = 0
+    log_start = 0
+
+    def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
+        if partition == 3:
+            return FetchAnswer(self.error, -1)
+        return super().fetch(node, topic, partition, offset)
+
+    def offsets(self, node: int, topic: str, partition: int, timestamp: int) -> tuple[int, int]:
+        if partition == 3 and timestamp == -2:
+            return 0, self.log_start
+        return super().offsets(node, topic, partition, timestamp)
+
+
+@pytest.mark.parametrize(
+    ("attributes", "error"),
+    [
+        ({"error": AUTHORIZATION}, AuthorizationError),
+        ({"error": 1, "log_start": 4}, DataLossError),
+        ({"error": NOT_LEADER}, TimeoutExceededError),
+    ],
+)
+def test_a_partition_that_cannot_be_read_is_an_error(
+    attributes: dict[str, int], error: type[Exception]
+) -> None:
+    """
+    A partition that stays unusable raises the error of a read of that partition alone.
+    """
+    behaviour = Unusable(brokers=2, topics={"t": 8}, high_watermark=5, **attributes)
+    with StubCluster(behaviour) as stubs, pytest.raises(error, match="t-3|topic t"):
+        read(stubs, ranges(8, 5), poll_timeout_ms=1_000)
+
+
+class Silent(Limited):
+    """
+    Broker 1 does not answer.
+    """
+
+    def delay(self, node: int, api_key: int) -> float:
+        return 60.0 if node == 1 and api_key == FETCH else 0.0
+
+
+def test_a_silent_broker_leaves_its_partitions_without_a_sample() -> None:
+    """
+    The partitions of other brokers have a sample; after three timeouts no other partition of the
+    silent one is tried.
+    """
+    with StubCluster(Silent(brokers=2, topics={"t": 20}, high_watermark=5)) as stubs:
+        positions = {r.tp: 0 for r in ranges(20, 5)}
+        densities, errors = sample_record_sizes(positions, settings(stubs, poll_timeout_ms=300))
+        requests = stubs.stats()["requests"]
+
+    assert {tp.partition % 2 for tp in densities} == {0}
+    assert {tp.partition % 2 for tp in errors} == {1}
+    assert len(densities) == len(errors) == 10
+    assert requests[FETCH] < 30
