@@ -8,11 +8,9 @@ import argparse
 import contextlib
 import io
 import logging
-import os
 import signal
 import sys
 from importlib.metadata import version
-from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from pyspark_pykafka.cli.checkpoint import PLAIN_CHECKPOINT
@@ -24,7 +22,7 @@ from pyspark_pykafka.cli.doctor import DOCTOR
 from pyspark_pykafka.cli.exit_codes import ExitCode, exit_code
 from pyspark_pykafka.cli.lag import LAG
 from pyspark_pykafka.cli.options import OPTIONS_COMMAND
-from pyspark_pykafka.cli.output import escaped
+from pyspark_pykafka.cli.output import discard_output, escaped
 from pyspark_pykafka.cli.peek import PEEK
 from pyspark_pykafka.cli.produce import PRODUCE
 from pyspark_pykafka.cli.progress import PROGRESS
@@ -35,6 +33,7 @@ from pyspark_pykafka.cli.transactions import TRANSACTIONS
 from pyspark_pykafka.cli.ui import UI
 from pyspark_pykafka.cli.verify import VERIFY
 from pyspark_pykafka.errors import OptionsError, PykafkaError
+from pyspark_pykafka.signal_handlers import replaceable_handlers, restore_handlers
 from pyspark_pykafka.testing import FetchError, JavaNotFoundError, ServerError
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
-        _discard_output()
+        discard_output()
         return ExitCode.OUTPUT_CLOSED
     except OptionsError as error:
         # The mistakes may be in arguments, not in Spark's options.
@@ -96,7 +95,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         # A full disk, or a file that cannot be written.
         _report(command, str(error))
-        _discard_output()
+        discard_output()
         return ExitCode.FAILED
 
 
@@ -126,16 +125,6 @@ def _flush_output() -> None:
         sys.stdout.flush()
 
 
-def _discard_output() -> None:
-    """
-    Keep Python from writing the rest of the output when it exits, which would fail again.
-    """
-    if sys.stdout is None:
-        return
-    with Path(os.devnull).open("w") as null_device:
-        os.dup2(null_device.fileno(), sys.stdout.fileno())
-
-
 @contextlib.contextmanager
 def _signals_as_interrupt() -> Iterator[None]:
     """
@@ -147,14 +136,11 @@ def _signals_as_interrupt() -> Iterator[None]:
     def interrupt(*_: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    # Windows has no SIGHUP.
-    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    previous = {number: signal.getsignal(number) for number in numbers}
+    previous = replaceable_handlers("SIGTERM", "SIGHUP")
     for number, handler in previous.items():
         if handler is not signal.SIG_IGN:
             signal.signal(number, interrupt)
     try:
         yield
     finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+        restore_handlers(previous)

@@ -6,6 +6,9 @@ from __future__ import annotations
 
 import base64
 import json
+import os
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -56,3 +59,13 @@ def escaped(text: str, keep: str = "") -> str:
     return "".join(
         char if char.isprintable() or char in keep else ascii(char)[1:-1] for char in text
     )
+
+
+def discard_output() -> None:
+    """
+    Keep Python from writing the rest of the output when it exits, which would fail again.
+    """
+    if sys.stdout is None:
+        return
+    with Path(os.devnull).open("w") as null_device:
+        os.dup2(null_device.fileno(), sys.stdout.fileno())

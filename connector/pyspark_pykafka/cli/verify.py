@@ -23,6 +23,7 @@ from pyspark_pykafka.cli.arguments import (
 )
 from pyspark_pykafka.cli.client_config import file_settings
 from pyspark_pykafka.cli.command import Command
+from pyspark_pykafka.cli.output import discard_output
 from pyspark_pykafka.errors import OptionsError, PykafkaError, error_text
 from pyspark_pykafka.testing import FetchError, JavaNotFoundError, KafkaCluster, ServerError
 
@@ -45,22 +46,38 @@ def _verify(arguments: argparse.Namespace) -> int:
         return _report_void(text, arguments)
     except BrokenPipeError:
         raise
+    except OSError as error:
+        # Such as a full disk, which the checkpoint or Spark's files need.
+        return _report_void(error_text(error), arguments)
     except Exception as error:  # noqa: BLE001 (Python's exit code, 1, would mean an anomaly)
         traceback.print_exc()
         return _report_void(
             f"unexpected error: {type(error).__name__}: {error_text(error)}", arguments
         )
-    if arguments.json:
-        print(json.dumps(report.to_json(), indent=2))
-    else:
-        print("\n".join(report.lines()))
-    return report.exit_code
+    text = json.dumps(report.to_json(), indent=2) if arguments.json else "\n".join(report.lines())
+    return _print(text, report.exit_code)
+
+
+def _print(text: str, code: int) -> int:
+    """
+    Print the report and return the exit code: an anomaly remains one, but a clean run whose report
+    cannot be written, as on a full disk, is void.
+    """
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        discard_output()
+        print(f"pykafka verify: the report cannot be written: {error}", file=sys.stderr)
+        return code or CANNOT_RUN
+    return code
 
 
 def _report_void(reason: str, arguments: argparse.Namespace) -> int:
     print(f"pykafka verify: {reason}", file=sys.stderr)
     if arguments.json:
-        print(json.dumps({"verdict": "void", "error": reason}, indent=2))
+        return _print(json.dumps({"verdict": "void", "error": reason}, indent=2), CANNOT_RUN)
     return CANNOT_RUN
 
 

@@ -15,6 +15,7 @@ from pyspark_pykafka import errors
 from pyspark_pykafka.errors import check_values
 from pyspark_pykafka.failures.spark_errors import connector_errors
 from pyspark_pykafka.retry import Backoff
+from pyspark_pykafka.signal_handlers import replaceable_handlers, restore_handlers
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -208,12 +209,10 @@ def _stopping_on_signals() -> Iterator[threading.Event]:
     if threading.current_thread() is not threading.main_thread():
         yield stopped
         return
-    numbers = (signal.SIGINT, signal.SIGTERM)
-    before = {number: signal.getsignal(number) for number in numbers}
-    for number in numbers:
+    before = replaceable_handlers("SIGINT", "SIGTERM")
+    for number in before:
         signal.signal(number, lambda *_: stopped.set())
     try:
         yield stopped
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        restore_handlers(before)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark_pykafka.errors import error_text
 from pyspark_pykafka.failures.restarts import Attempt, RestartPolicy, supervise
 from pyspark_pykafka.offsets import offset_document
+from pyspark_pykafka.signal_handlers import replaceable_handlers, restore_handlers
 from pyspark_pykafka.verify.errors import CannotRunError
 
 if TYPE_CHECKING:
@@ -101,17 +102,10 @@ def interrupts_deferred() -> Iterator[None]:
         yield
         return
     deferred: list[int] = []
-    # Windows has no SIGHUP.
-    names = [name for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    numbers = [getattr(signal, name) for name in names]
-    handlers = {number: signal.getsignal(number) for number in numbers}
-
-    def restore() -> None:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+    handlers = replaceable_handlers("SIGINT", "SIGTERM", "SIGHUP")
 
     def defer(number: int, _: object) -> None:
-        restore()
+        restore_handlers(handlers)
         deferred.append(number)
 
     for number in handlers:
@@ -119,7 +113,7 @@ def interrupts_deferred() -> Iterator[None]:
     try:
         yield
     finally:
-        restore()
+        restore_handlers(handlers)
         for signal_number in deferred:
             signal.raise_signal(signal_number)
 

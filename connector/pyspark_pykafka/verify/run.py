@@ -7,7 +7,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +31,7 @@ from pyspark_pykafka.verify.report import Report
 from pyspark_pykafka.verify.writer import Writer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark_pykafka.failures.restarts import Attempt
     from pyspark_pykafka.settings import KafkaSettings
@@ -79,36 +79,80 @@ def verify(plan: Plan, on_event: Callable[[str], None], nemesis: Nemesis | None 
     """
     names = topics.Names.of(plan.topic_prefix)
     topics.check_reachable(plan.kafka)
-    with ExitStack() as stack:
-        cleanup = _Cleanup(stack, on_event)
+    servers = plan.options["kafka.bootstrap.servers"]
+    with _cleaning_up(on_event) as cleanup:
         if not plan.keep:
-            cleanup.add("delete the topics", lambda: topics.delete_topics(plan.kafka, names))
+            # The brokers of a nemesis end with the run, and their topics with them.
+            cleanup.add(
+                "delete the topics",
+                lambda: topics.delete_topics(plan.kafka, names),
+                leaves=None if nemesis else _topics_left(names, servers),
+            )
         topics.create_topics(plan.kafka, names, plan.partitions, plan.replication_factor)
         checkpoint = tempfile.mkdtemp(prefix="pykafka-verify-")
-        cleanup.add("delete the checkpoint", lambda: shutil.rmtree(checkpoint))
+        cleanup.add(
+            "delete the checkpoint",
+            lambda: shutil.rmtree(checkpoint),
+            leaves=f"the folder {checkpoint}; delete it",
+        )
         on_event(f"writing to {names.source} for {plan.seconds:g} s, copying to {names.output}")
         parts = _parts(plan, names, checkpoint, on_event, cleanup)
         run = _Run(plan, names, on_event, nemesis, parts)
         return run.make(cleanup)
 
 
+def _topics_left(names: topics.Names, servers: str) -> str:
+    commands = "".join(
+        f"\n  pykafka topic delete --bootstrap-server {servers} {topic} --execute"
+        for topic in names.topics
+    )
+    return f"topics, as far as they exist; delete them with{commands}"
+
+
+@contextmanager
+def _cleaning_up(on_event: Callable[[str], None]) -> Iterator[_Cleanup]:
+    """
+    Run the steps of a cleanup at the end of the block; report what an interrupt leaves behind.
+    """
+    left: dict[str, str] = {}
+    try:
+        with ExitStack() as stack:
+            yield _Cleanup(stack, on_event, left)
+    finally:
+        for resources in left.values():
+            on_event(f"the cleanup was interrupted and leaves {resources}")
+
+
 @dataclass
 class _Cleanup:
     """
     Steps that run at the end, in reverse order. A failed step is reported; the others still run.
+
+    After an interrupt, steps that remove something outside of this process are skipped, and what
+    they leave remains in ``left``. Steps that stop a part of this process still run.
     """
 
     stack: ExitStack
     on_event: Callable[[str], None]
+    left: dict[str, str] = field(default_factory=dict)
+    is_interrupted: bool = False
 
-    def add(self, action: str, step: Callable[[], object]) -> None:
+    def add(self, action: str, step: Callable[[], object], *, leaves: str | None = None) -> None:
         self.stack.callback(self._attempt, action, step)
+        if leaves is not None:
+            self.left[action] = leaves
 
     def _attempt(self, action: str, step: Callable[[], object]) -> None:
+        if self.is_interrupted and action in self.left:
+            return
         try:
             step()
         except Exception as error:  # noqa: BLE001 (whatever it is, the verdict holds)
             self.on_event(f"could not {action}: {summary(error)}")
+        except KeyboardInterrupt:
+            self.is_interrupted = True
+            raise
+        self.left.pop(action, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +188,11 @@ def _parts(
     }
     if plan.guarantee == EXACTLY_ONCE:
         sink["transactionalIdPrefix"] = names.transactional_id_prefix
-        cleanup.add("abort open transactions", lambda: topics.abort_open(kafka, names))
+        cleanup.add(
+            "abort open transactions",
+            lambda: topics.abort_open(kafka, names),
+            leaves="open transactions; the brokers abort them after kafka.transaction.timeout.ms",
+        )
 
     def report_failure(attempt: Attempt) -> None:
         on_event(f"the query failed ({attempt.number} in a row): {summary(attempt.error)}")

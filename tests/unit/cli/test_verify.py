@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -155,3 +156,62 @@ def test_wrong_arguments(arguments: list[str]) -> None:
         main(arguments)
 
     assert caught.value.code == 2
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+@pytest.mark.parametrize(
+    ("verdict", "code"), [(Verdict(), 2), (Verdict({"duplicate": [("t", 0, 1)]}), 1)]
+)
+def test_a_report_on_a_full_disk(
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    verdict: Verdict,
+    code: int,
+    arguments: list[str],
+) -> None:
+    """
+    A report that cannot be written is an error without a traceback. A clean run is void then, not
+    an anomaly; an anomaly remains one.
+    """
+    stub(monkeypatch, verdict)
+    with Path("/dev/full").open("w") as full_disk:
+        monkeypatch.setattr("sys.stdout", full_disk)
+
+        assert main([*COMMAND, *arguments]) == code
+
+    error = capsys.readouterr().err
+    assert "the report cannot be written: [Errno 28]" in error
+    assert "Traceback" not in error
+
+
+def test_a_run_on_a_full_disk_is_void(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    A run that cannot write its files is void, with the reason instead of a traceback.
+    """
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(run, "verify", fail)
+
+    assert main(COMMAND) == 2
+    error = capsys.readouterr().err
+    assert "No space left on device" in error
+    assert "Traceback" not in error
+
+
+def test_an_interrupted_run_has_the_exit_code_of_an_interrupt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    Ctrl-C, also during the cleanup, ends with 130.
+    """
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(run, "verify", interrupt)
+
+    assert main(COMMAND) == 130

@@ -14,7 +14,7 @@ import pytest
 from pyspark_pykafka.verify import run
 from pyspark_pykafka.verify.checker import COMMITTED
 from pyspark_pykafka.verify.records import ReadRow, Written, decode, encode
-from pyspark_pykafka.verify.run import _Cleanup, _Parts, _Run
+from pyspark_pykafka.verify.run import _cleaning_up, _Cleanup, _Parts, _Run, _topics_left
 from pyspark_pykafka.verify.topics import Names
 
 if TYPE_CHECKING:
@@ -224,3 +224,52 @@ def test_longest_pause_is_that_of_any_partition(monkeypatch: pytest.MonkeyPatch)
 
     assert report.longest_pause == pytest.approx(SECONDS + DEADLINE, abs=1)
     assert report.max_lag == 2
+
+
+def test_an_interrupted_cleanup_says_what_it_leaves() -> None:
+    """
+    After a second Ctrl-C the rest of the cleanup is skipped, except for steps that stop a part of
+    this process; what is left is reported together with the way to remove it.
+    """
+    events: list[str] = []
+    bootstrap = "broker:9092"
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    def clean_up() -> None:
+        with _cleaning_up(events.append) as cleanup:
+            cleanup.add(
+                "delete the topics",
+                lambda: events.append("deleted"),
+                leaves=_topics_left(NAMES, bootstrap),
+            )
+            cleanup.add("stop Spark", lambda: events.append("stopped"))
+            cleanup.add("abort open transactions", interrupt, leaves="open transactions")
+            cleanup.add("delete the checkpoint", lambda: events.append("gone"), leaves="a folder")
+
+    with pytest.raises(KeyboardInterrupt):
+        clean_up()
+
+    assert events[:2] == ["gone", "stopped"]
+    assert len(events) == 4
+    assert events[3] == "the cleanup was interrupted and leaves open transactions"
+    for topic in NAMES.topics:
+        command = f"pykafka topic delete --bootstrap-server {bootstrap} {topic} --execute"
+        assert command in events[2]
+
+
+def test_a_complete_cleanup_leaves_nothing() -> None:
+    """
+    Without an interrupt nothing is reported as left, and a step that fails is reported once.
+    """
+    events: list[str] = []
+
+    def fail() -> None:
+        raise OSError(28, "no space")
+
+    with _cleaning_up(events.append) as cleanup:
+        cleanup.add("delete the topics", fail, leaves="topics")
+        cleanup.add("delete the checkpoint", lambda: None, leaves="a folder")
+
+    assert events == ["could not delete the topics: [Errno 28] no space"]
