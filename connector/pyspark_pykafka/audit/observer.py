@@ -192,6 +192,8 @@ class AuditListener(StreamingQueryListener):
         self._runs: dict[str, str] = {}
         #: By running query, whether a batch had the auditor's metrics; absent before the first one.
         self._is_audited: dict[str, bool] = {}
+        #: The queries that were reported as not observed at the source.
+        self._without_source: set[str] = set()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """
@@ -260,7 +262,25 @@ class AuditListener(StreamingQueryListener):
             sources = parse_sources(progress.json)
             return tally.report(name, batch_id, sources, tuple(observed.values()))
         entered = observed.pop("source", None)
-        return None if entered is None else report(name, batch_id, entered, observed.values())
+        if entered is not None:
+            return report(name, batch_id, entered, observed.values())
+        if any(checksums[WHOLE_BATCH].count for checksums in observed.values()):
+            self._warn_without_source(str(progress.id), batch_id)
+        return None
+
+    def _warn_without_source(self, query: str, batch_id: int) -> None:
+        """
+        Log, once for each query, that its batches cannot be audited.
+        """
+        if query in self._without_source:
+            return
+        self._without_source.add(query)
+        logger.error(
+            "audit %s: micro-batch %d cannot be audited, nor can others of the query %s: records "
+            "were observed where they leave, but not at the source. Pass the frame of readStream "
+            "through the auditor's source(), or give the auditor the options of the readStream",
+            *(self._auditor.name, batch_id, query),
+        )
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """

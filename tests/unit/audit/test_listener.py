@@ -88,6 +88,28 @@ def test_metrics_of_an_auditor_with_a_longer_name_are_ignored() -> None:
     assert report.whole_batch.verdict is Verdict.COMPLETE
 
 
+def test_a_query_without_an_observed_source_is_reported_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """
+    Records that leave a query whose source is not observed cannot be audited: an error says so
+    once, with the remedy. A batch without records is no sign of that.
+    """
+    reports: list[AuditReport] = []
+    listener = AuditListener(Auditor("flights"), reports.append)
+
+    listener.onQueryProgress(progressed("q", "flights.sink", count=0))
+    assert not caplog.records
+    for _ in range(2):
+        listener.onQueryProgress(progressed("q", "flights.sink"))
+
+    (record,) = caplog.records
+    assert record.levelname == "ERROR"
+    assert "audit flights" in record.getMessage()
+    assert "source()" in record.getMessage()
+    assert not reports
+
+
 def test_all_points_of_the_auditor_are_compared() -> None:
     """
     Records leave at the sink and at every filter.
