@@ -28,6 +28,8 @@ class KafkaAccess(ABC):
     """
 
     client_config: Mapping[str, Any]
+    #: Whether topics outlive the tests, since the cluster does.
+    keeps_topics = False
 
     @property
     @abstractmethod
@@ -62,6 +64,18 @@ class KafkaAccess(ABC):
         for address in self.running_addresses():
             self._wait_for_topic(address, topic)
         return name
+
+    def delete_topic(self, name: str) -> None:
+        """
+        Delete a topic; one that does not exist is not an error.
+        """
+        admin = self.admin()
+        future = admin.delete_topics([name], request_timeout=SECONDS)[name]
+        try:
+            future.result(timeout=2 * SECONDS)
+        except KafkaException as error:
+            if not readiness.is_missing(error):
+                raise
 
     def running_addresses(self) -> list[str]:
         """

@@ -4,6 +4,7 @@ A test broker in Docker, through testcontainers (PYKAFKA_BROKER=docker).
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 from pathlib import Path
@@ -15,17 +16,22 @@ from .processes import ServerError
 from .properties import Node, Setting, server_settings
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
 
 START_SECONDS = 120.0
 CONTROLLER_PORT = 29093
 LOG_TAIL = 4000
+LOOPBACK = "127.0.0.1"
 
 
 class DockerCluster(ExternalCluster):
     """
     One broker in a container of Apache Kafka's image; it can be stopped but not killed.
+
+    Its port is published on the loopback address only.
     """
+
+    keeps_topics = False
 
     def __init__(
         self, brokers: int, version: str, config: Mapping[str, Setting] | None = None
@@ -44,17 +50,21 @@ class DockerCluster(ExternalCluster):
         Start the container and return once the broker is ready.
         """
         container = _new_container(self._image)
-        container.with_bind_ports(self._node.port, self._node.port)
+        # Without an address Docker publishes a port on all interfaces of this machine.
+        container.with_bind_ports(self._node.port, (LOOPBACK, self._node.port))
         for name, value in container_environment(self._node, self._config).items():
             container.with_env(name, value)
         self._container = container
         try:
-            container.start()
+            with _docker_errors(f"starting a container of {self._image}"):
+                container.start()
             self._wait_ready(START_SECONDS)
-        except ServerError as error:
-            out, err = container.get_logs()
-            tail = (out + err)[-LOG_TAIL:].decode(errors="replace")
-            self.stop()
+        except BaseException as error:
+            tail = _log_tail(container) if isinstance(error, ServerError) else ""
+            with contextlib.suppress(ServerError):
+                self.stop()
+            if not tail:
+                raise
             msg = f"{error} The end of the container's log:\n{tail}"
             raise ServerError(msg) from error
         return self
@@ -67,7 +77,8 @@ class DockerCluster(ExternalCluster):
             self._refuse("stop", node)
         container, self._container = self._container, None
         if container is not None:
-            container.stop()
+            with _docker_errors(f"removing a container of {self._image}"):
+                container.stop()
 
 
 def container_environment(node: Node, config: Mapping[str, Setting]) -> dict[str, str]:
@@ -95,13 +106,38 @@ def _new_container(image: str) -> Any:
             "pip install 'pyspark-pykafka[docker]'"
         )
         raise ServerError(msg)
-    errors = importlib.import_module("docker.errors")
     core = importlib.import_module("testcontainers.core.container")
-    try:
+    with _docker_errors("connecting"):
         return core.DockerContainer(image)
-    except errors.DockerException as error:
+
+
+def _log_tail(container: Any) -> str:
+    """
+    Return the end of a container's log; nothing if it has none.
+    """
+    try:
+        with _docker_errors("reading the log"):
+            out, err = container.get_logs()
+    except ServerError:
+        return ""
+    return str((out + err)[-LOG_TAIL:].decode(errors="replace"))
+
+
+@contextlib.contextmanager
+def _docker_errors(action: str) -> Iterator[None]:
+    """
+    Turn the errors of Docker, of its client and of testcontainers into :class:`ServerError`.
+    """
+    docker = importlib.import_module("docker.errors")
+    try:
+        yield
+    # Those of testcontainers are RuntimeErrors, and those of Docker's HTTP client OSErrors.
+    except (docker.DockerException, OSError, RuntimeError) as error:
+        if isinstance(error, ServerError):
+            raise
         msg = (
-            f"PYKAFKA_BROKER is 'docker', but no Docker engine is reachable ({error}). Start "
-            "one, or unset PYKAFKA_BROKER to test with a broker started from Kafka's jars."
+            f"PYKAFKA_BROKER is 'docker', but {action} failed ({error}). Is a Docker engine "
+            "running, and may you use it? Unset PYKAFKA_BROKER to test with a broker started from "
+            "Kafka's jars."
         )
         raise ServerError(msg) from error

@@ -25,6 +25,8 @@ class ExternalCluster(Startable, KafkaAccess):
     Tests can create, write and read topics, but not stop, kill, restart or pause nodes.
     """
 
+    keeps_topics = True
+
     def __init__(self, bootstrap: str, client_config: Mapping[str, Any] | None = None) -> None:
         self._bootstrap = bootstrap
         self.client_config = dict(client_config or {})

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import re
 import uuid
+import warnings
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
@@ -16,6 +17,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from .client import KafkaAccess
     from .select_cluster import AnyCluster
     from .zookeeper import ZooKeeper
 
@@ -86,18 +88,53 @@ def zookeeper(request: pytest.FixtureRequest) -> Iterator[ZooKeeper]:
 
 
 @pytest.fixture
-def topic(kafka_cluster: AnyCluster, request: pytest.FixtureRequest) -> TopicFactory:
+def topic(kafka_cluster: AnyCluster, request: pytest.FixtureRequest) -> Iterator[TopicFactory]:
     """
     Create topics with unique names: `topic(partitions=2, cleanup_policy="compact")`.
 
-    Settings are those of the topic, with underscores instead of dots.
+    Settings are those of the topic, with underscores instead of dots. After the test the topics are
+    deleted, if the cluster is not one that the tests have started.
+    """
+    topics = CreatedTopics(kafka_cluster, request.node.name)
+    yield topics
+    topics.delete()
+
+
+class CreatedTopics:
+    """
+    Creates the topics of one test; a :class:`TopicFactory`.
     """
 
-    def make(partitions: int = 1, **config: object) -> str:
-        settings = {name.replace("_", "."): value for name, value in config.items()}
-        return kafka_cluster.create_topic(unique_name(request.node.name), partitions, settings)
+    def __init__(self, cluster: KafkaAccess, test: str) -> None:
+        self._cluster = cluster
+        self._test = test
+        self._names: list[str] = []
 
-    return make
+    def __call__(self, partitions: int = 1, **config: object) -> str:
+        """
+        Create a topic and return its name.
+        """
+        settings = {name.replace("_", "."): value for name, value in config.items()}
+        name = unique_name(self._test)
+        # Before the request: a topic can exist although its creation has failed.
+        self._names.append(name)
+        return self._cluster.create_topic(name, partitions, settings)
+
+    def delete(self) -> None:
+        """
+        Delete the topics from a cluster that outlives the tests; warn of those that remain.
+        """
+        names, self._names = self._names, []
+        for name in names if self._cluster.keeps_topics else []:
+            try:
+                self._cluster.delete_topic(name)
+            except Exception as error:  # noqa: BLE001 (the test's own result holds)
+                text = (
+                    f"the topic {name} could not be deleted from {self._cluster.bootstrap}: "
+                    f"{error}; delete it with: pykafka topic delete "
+                    f"--bootstrap-server {self._cluster.bootstrap} {name} --execute"
+                )
+                warnings.warn(text, stacklevel=2)
 
 
 def unique_name(test: str) -> str:

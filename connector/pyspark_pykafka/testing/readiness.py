@@ -95,6 +95,13 @@ def already_exists(error: KafkaException) -> bool:
     return bool(error.args[0].code() == KafkaError.TOPIC_ALREADY_EXISTS)
 
 
+def is_missing(error: KafkaException) -> bool:
+    """
+    Return whether a topic could not be deleted because it does not exist.
+    """
+    return bool(error.args[0].code() == KafkaError.UNKNOWN_TOPIC_OR_PART)
+
+
 def _missing_partition(
     metadata: ClusterMetadata, topics: Iterable[str], expected: set[int]
 ) -> str | None:
