@@ -23,7 +23,7 @@ from pyspark_pykafka.cli.progress_store import (
     store_options,
 )
 from pyspark_pykafka.engines.first_contact import one_api_timeout
-from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.errors import OptionsError, ProgressError
 from pyspark_pykafka.offsets import (
     Assignment,
     Offsets,
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from pyspark_pykafka.options import SourceOptions
+    from pyspark_pykafka.progress.store import Records
 
 _POSITION = re.compile(r"(?P<topic>[A-Za-z0-9._-]+)(:(?P<partition>[0-9]+))?=(?P<position>.+)")
 _FORMS = "TOPIC:PARTITION=OFFSET or TOPIC=OFFSET"
@@ -153,6 +154,8 @@ def _reset(arguments: argparse.Namespace) -> int:
         stored = store.read()
         if not stored:
             raise no_store_error(options)
+        if not arguments.force:
+            _check_written_by_queries(stored)
         rows = [(*tp, stored[tp].offset) for tp in sorted(stored)]
         if not arguments.json:
             print_table(("TOPIC", "PARTITION", "OFFSET"), rows)
@@ -161,6 +164,21 @@ def _reset(arguments: argparse.Namespace) -> int:
     partitions = [dict(zip(("topic", "partition", "offset"), row, strict=True)) for row in rows]
     _report(arguments, partitions, "Deleted.", "delete these records")
     return 0
+
+
+def _check_written_by_queries(stored: Records) -> None:
+    """
+    Raise :class:`ProgressError` if another program has written a record: the group or the node may
+    be that of other consumers.
+    """
+    foreign = [tp for tp, record in stored.items() if record.owner is None]
+    if foreign:
+        msg = (
+            f"the offsets of {format_partitions(foreign)} were not recorded by a query with this "
+            "connector, but by another program, which would start again from its own default; "
+            "correct the name, or delete them all the same with --force"
+        )
+        raise ProgressError("PROGRESS_OWNED", msg)
 
 
 def _parse_positions(options: SourceOptions, positions: Sequence[str]) -> Offsets:
@@ -210,6 +228,14 @@ def _add_positions(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_force(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--force",
+        action="store_true",
+        help="delete also offsets that another program has recorded",
+    )
+
+
 def _add_file(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("file", help="the output of export; - is standard input")
 
@@ -217,7 +243,7 @@ def _add_file(parser: argparse.ArgumentParser) -> None:
 _ACTIONS = (
     Action("show", "Show the recorded offset of each partition.", _show),
     Action("set", "Set the recorded offsets of partitions.", _set, (_add_positions, add_execute)),
-    Action("reset", "Delete all records of a store.", _reset, (add_execute,)),
+    Action("reset", "Delete all records of a store.", _reset, (add_execute, _add_force)),
     Action("export", "Print all offsets in the form of startingOffsets.", _export),
     Action("import", "Set the offsets that export has printed.", _import, (_add_file, add_execute)),
 )
