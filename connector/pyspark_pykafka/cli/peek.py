@@ -7,6 +7,7 @@ from __future__ import annotations
 import argparse
 import heapq
 import json
+import sys
 import threading
 from datetime import UTC, datetime
 from functools import partial
@@ -31,12 +32,13 @@ from pyspark_pykafka.cli.decoded_records import (
     json_document,
     json_values,
 )
+from pyspark_pykafka.cli.followed_topic import FollowedTopic
 from pyspark_pykafka.cli.output import bytes_to_json, printable
 from pyspark_pykafka.cli.record_counts import first_records, last_records, ranges_between
 from pyspark_pykafka.engines.first_contact import one_api_timeout
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import fetch_many, metadata_backend
-from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.errors import DataLossError, OffsetsError, OptionsError, UnknownTopicError
 from pyspark_pykafka.formats.record_decoder import decode_records
 from pyspark_pykafka.options import Subscribe, parse_stream_source
 from pyspark_pykafka.options.positions import EPOCH, first_millisecond
@@ -70,6 +72,7 @@ class _Topic(NamedTuple):
 
     client: MetadataClient
     settings: FetchSettings
+    topic_id: str | None
     tps: tuple[TopicPartition, ...]
     format: RecordFormat | None
     json_columns: tuple[str, ...]
@@ -128,7 +131,8 @@ def _options(arguments: argparse.Namespace) -> SourceOptions:
 def _open(arguments: argparse.Namespace, options: SourceOptions) -> _Topic:
     backend = metadata_backend(options.kafka, options.isolation_level, options.engine)
     client = MetadataClient(backend, options.fetch_offset_retry)
-    tps = client.assignment(Subscribe((arguments.topic,))).partitions
+    assignment = client.assignment(Subscribe((arguments.topic,)))
+    tps, topic_id = assignment.partitions, assignment.topic_ids.get(arguments.topic)
     partitions = tuple(tp for tp in tps if arguments.partition in (None, tp.partition))
     if not partitions:
         msg = f"--partition is {arguments.partition}; it must be: less than {len(tps)}"
@@ -136,7 +140,8 @@ def _open(arguments: argparse.Namespace, options: SourceOptions) -> _Topic:
     format_ = decoded_format(options)
     schema = _SCHEMA if format_ is None else format_.record_schema
     json_columns = tuple(name for name, kind in _formats(arguments).items() if kind == JSON)
-    return _Topic(client, fetch_settings(options, schema), partitions, format_, json_columns)
+    settings = fetch_settings(options, schema)
+    return _Topic(client, settings, topic_id, partitions, format_, json_columns)
 
 
 def _formats(arguments: argparse.Namespace) -> dict[str, str]:
@@ -182,8 +187,21 @@ def _peek(arguments: argparse.Namespace) -> int:
         for record in _sample(topic, starts, ends, arguments):
             show(record)
     if arguments.follow:
-        _follow(topic, starts if arguments.last is None else ends, ends, show)
+        positions = starts if arguments.last is None else ends
+        followed = FollowedTopic(
+            topic.client,
+            arguments.topic,
+            topic.topic_id,
+            positions,
+            partition=arguments.partition,
+            on_event=_print_event,
+        )
+        _follow(topic, followed, ends, show)
     return 0
+
+
+def _print_event(line: str) -> None:
+    print(f"pykafka peek: {line}", file=sys.stderr, flush=True)
 
 
 def _sample(
@@ -226,7 +244,7 @@ def _limits(topic: _Topic, arguments: argparse.Namespace) -> tuple[Offsets, Offs
 
 def _follow(
     topic: _Topic,
-    starts: Offsets,
+    followed: FollowedTopic,
     ends: Offsets,
     show: Callable[[Record], None],
     *,
@@ -237,12 +255,19 @@ def _follow(
     """
     stop = stop or threading.Event()
     while True:
-        for _, record in topic.read(ranges_between(starts, ends)):
-            show(record)
-        starts = {tp: max(offset, ends.get(tp, offset)) for tp, offset in starts.items()}
+        try:
+            for _, record in topic.read(ranges_between(followed.positions, ends)):
+                show(record)
+        except (DataLossError, OffsetsError, UnknownTopicError):
+            # The topic may have been deleted meanwhile.
+            if not followed.refresh():
+                raise
+        else:
+            followed.advance(ends)
         if stop.wait(_POLL_SECONDS):
             return
-        ends = topic.client.end_offsets(topic.tps)
+        followed.refresh()
+        ends = followed.ends()
 
 
 def _time_and_position(record: Record) -> tuple[int, int, int]:
