@@ -62,6 +62,7 @@ class LeaderFetches:
     fills_response: bool = False
     #: The partitions without a usable response to the last request.
     failed: set[TopicPartition] = field(init=False, default_factory=set)
+    _response_bytes: int = field(init=False, default=_RESPONSE_BYTES)
     _leaders: PartitionLeaders = field(init=False, default_factory=PartitionLeaders)
     _topic_ids: dict[str, UUID | None] = field(init=False, default_factory=dict)
 
@@ -77,6 +78,7 @@ class LeaderFetches:
         self.failed = set()
         with borrowed_cluster(self.settings.kafka) as cluster:
             deadline = cluster.new_deadline(self.settings.poll_timeout_ms / 1000)
+            self._response_bytes = min(_RESPONSE_BYTES, cluster.config.max_fetch_bytes)
             try:
                 by_leader = self._by_leader(cluster, positions, deadline)
             except PykafkaError as error:
@@ -126,10 +128,6 @@ class LeaderFetches:
         isolation = ISOLATION[self.settings.isolation_level]
         limits = FetchLimits(max_bytes, partition_bytes, isolation)
         return multi_fetch_request(version, partitions, self._topic_ids, limits)
-
-    @property
-    def _response_bytes(self) -> int:
-        return min(_RESPONSE_BYTES, self.settings.fetch_bytes)
 
     def _with_records(
         self, response: MultiFetchResponse, requested: Partitions

@@ -233,3 +233,24 @@ def test_a_silent_broker_leaves_its_partitions_without_a_sample() -> None:
     assert {tp.partition % 2 for tp in errors} == {1}
     assert len(densities) == len(errors) == 10
     assert requests[FETCH] < 30
+
+
+@pytest.mark.parametrize(("kafka", "requests"), [({}, 1), ({"fetch.max.bytes": "100000"}, 8)])
+def test_the_size_of_a_response_for_many_partitions(kafka: dict[str, str], requests: int) -> None:
+    """
+    A response for many partitions has up to 1 MiB, also if a read of one range takes less memory,
+    but no more than ``kafka.fetch.max.bytes``.
+    """
+    logs = {("t", number): [record_batch(0, [b"x" * 16_000])] for number in range(40)}
+    with StubCluster(Limited(topics={"t": 40}, logs=logs)) as stubs:
+        servers = {"bootstrap.servers": stubs.bootstrap, "log_level": "0"}
+        limited = settings(
+            stubs, kafka=KafkaSettings.of({**servers, **kafka}), memory_bytes=1 << 20
+        )
+        found = {r.tp for r, _ in fetch_many(ranges(40, 1), limited, 1)}
+        largest, sent = stubs.get("largest_response"), stubs.stats()["requests"][FETCH]
+
+    assert len(found) == 40
+    assert largest <= int(kafka.get("fetch.max.bytes", MIB))
+    # The last partition of a limited response may be one that does not fit.
+    assert sent <= requests
