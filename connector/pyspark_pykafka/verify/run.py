@@ -128,14 +128,13 @@ class _Cleanup:
     """
     Steps that run at the end, in reverse order. A failed step is reported; the others still run.
 
-    After an interrupt, steps that remove something outside of this process are skipped, and what
-    they leave remains in ``left``. Steps that stop a part of this process still run.
+    An interrupt ends the step that is running, and what that leaves remains in ``left``. The others
+    still run: a terminal that is closed may send two signals at once.
     """
 
     stack: ExitStack
     on_event: Callable[[str], None]
     left: dict[str, str] = field(default_factory=dict)
-    is_interrupted: bool = False
 
     def add(self, action: str, step: Callable[[], object], *, leaves: str | None = None) -> None:
         self.stack.callback(self._attempt, action, step)
@@ -143,15 +142,10 @@ class _Cleanup:
             self.left[action] = leaves
 
     def _attempt(self, action: str, step: Callable[[], object]) -> None:
-        if self.is_interrupted and action in self.left:
-            return
         try:
             step()
         except Exception as error:  # noqa: BLE001 (whatever it is, the verdict holds)
             self.on_event(f"could not {action}: {summary(error)}")
-        except KeyboardInterrupt:
-            self.is_interrupted = True
-            raise
         self.left.pop(action, None)
 
 
