@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import fastavro
 import pytest
 from confluent_kafka import Producer
-from google.protobuf import descriptor_pb2
+from google.protobuf import descriptor_pb2, struct_pb2
 from pyspark.sql import functions as F  # noqa: N812 (how Spark's users know it)
 from tests.support import record_batches
 from tests.support.served_kafka import RawKafka
@@ -535,11 +535,21 @@ def test_examples_of_the_page(
     for number, field in enumerate(("id", "who", "note", "city"), 1):
         order.field.add(name=field, number=number, label=1, type=9)
     (tmp_path / "orders.desc").write_bytes(descriptors.SerializeToString())
+    colour = struct_pb2.Struct()
+    colour["color"] = "red"
+    attributes = colour.SerializeToString()
+    events = loader([b"\x08\x07\x12" + bytes([len(attributes)]) + attributes]).options["subscribe"]
+    descriptors.file[0].dependency.append("google/protobuf/struct.proto")
+    order.field[0].type = 3
+    order.field[1].type, order.field[1].type_name = 11, ".google.protobuf.Struct"
+    order.field[1].name = "attributes"
+    (tmp_path / "events.desc").write_bytes(descriptors.SerializeToString())
     outputs = []
     for number, example in enumerate(EXAMPLES):
         text = example.replace("broker:9092", options["kafka.bootstrap.servers"])
         text = text.replace('"payments")', f'"{payments}")').replace("/schemas", str(tmp_path))
         text = text.replace("subscribe 'orders'", f"subscribe '{name}', endingOffsets '{ends}'")
+        text = text.replace('"events")', f'"{events}")')
         text = text.replace('"orders.dead")', f'"{dead_letters.topic}")')
         limit = "" if "onBadRecord" in example else f".option('endingOffsets', '{ends}')"
         text = text.replace('.option("topic", "orders")', f'.option("topic", "{name}")')
@@ -554,6 +564,7 @@ def test_examples_of_the_page(
     assert "47.50" in outputs[2]
     assert "|  7|" in outputs[3]
     assert "|-- city: string" in outputs[4]
-    assert "value.id must be" in outputs[5]
-    assert outputs[6].count("NULL") == 0
+    assert "|  7|  red|" in outputs[5]
+    assert "value.id must be" in outputs[6]
+    assert outputs[7].count("NULL") == 0
     assert dead_letters.offsets() == [str(len(ORDERS))]

@@ -58,7 +58,9 @@ def test_wheel_of_a_source_distribution(source: Path, tmp_path: Path) -> None:
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
     package = source / "connector"
     package_files = (
-        path for path in package.rglob("*") if path.suffix in {".py", ".pyi", ".pxi", ".html"}
+        path
+        for path in package.rglob("*")
+        if path.suffix in {".py", ".pyi", ".pxi", ".binpb", ".html"}
     )
     assert packed >= {str(path.relative_to(package)) for path in package_files}
     assert wheel.name.endswith("-py3-none-any.whl")

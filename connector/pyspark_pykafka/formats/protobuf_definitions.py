@@ -1,5 +1,5 @@
 """
-The messages, fields and enums of Protobuf schemas, and Protobuf's own importable messages.
+The messages, fields and enums of Protobuf schemas.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class ProtobufSchema:
         """
         Return a message. Raises :class:`ProtobufSchemaError` if the schema does not define it.
         """
-        message = self.messages.get(name) or WELL_KNOWN.get(name)
+        message = self.messages.get(name)
         if message is None:
             msg = f"it uses the message '{name}', but does not define it; include its imports"
             raise ProtobufSchemaError(msg)
@@ -123,19 +123,9 @@ class ProtobufSchema:
         return enum
 
 
-def _built_in(name: str, *fields: tuple[str, int]) -> ProtobufMessage:
-    """
-    Return a message whose fields are the (name, kind) pairs, numbered from 1.
-    """
-    listed = [ProtobufField(field, number, kind) for number, (field, kind) in enumerate(fields, 1)]
-    return ProtobufMessage(name, tuple(listed))
-
-
-_GOOGLE = "google.protobuf"
-
 #: Protobuf's wrapper messages, with the kinds of their values.
 WRAPPERS = {
-    f"{_GOOGLE}.{name}": kind
+    f"google.protobuf.{name}": kind
     for name, kind in {
         "DoubleValue": 1,
         "FloatValue": 2,
@@ -147,18 +137,4 @@ WRAPPERS = {
         "BytesValue": 12,
         "UInt32Value": 13,
     }.items()
-}
-
-#: The messages that schemas may use without including their definition, as registries allow.
-WELL_KNOWN = {
-    message.name: message
-    for message in (
-        _built_in(f"{_GOOGLE}.Timestamp", ("seconds", 3), ("nanos", 5)),
-        _built_in(f"{_GOOGLE}.Duration", ("seconds", 3), ("nanos", 5)),
-        _built_in(f"{_GOOGLE}.Any", ("type_url", 9), ("value", 12)),
-        _built_in(f"{_GOOGLE}.Empty"),
-        ProtobufMessage(f"{_GOOGLE}.FieldMask", (ProtobufField("paths", 1, 9, repeated=True),)),
-        _built_in("confluent.type.Decimal", ("value", 12), ("precision", 13), ("scale", 5)),
-        *(_built_in(name, ("value", kind)) for name, kind in WRAPPERS.items()),
-    )
 }

@@ -22,7 +22,7 @@ from pyspark_pykafka.formats.protobuf_definitions import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Sequence
 
 _GROUP = 10
 
@@ -63,22 +63,13 @@ def _parse_file(data: bytes) -> DescribedFile:
     return DescribedFile(name, tuple(_text(value) for n, value in parts if n == 3), data)
 
 
-def parse_descriptor_set(data: bytes) -> ProtobufSchema:
+def parse_files(files: Sequence[bytes]) -> ProtobufSchema:
     """
-    Parse a FileDescriptorSet, whose last file is the requested one; its imports precede it.
-
-    Raises :class:`ProtobufSchemaError`.
-    """
-    return parse_files([value for number, value in _fields(data) if number == 1])
-
-
-def parse_files(files: list[Value]) -> ProtobufSchema:
-    """
-    Parse FileDescriptorProtos. Raises :class:`ProtobufSchemaError`.
+    Parse FileDescriptorProtos, each after its imports. Raises :class:`ProtobufSchemaError`.
     """
     schema = ProtobufSchema()
     for data in files:
-        _File(schema).read(_bytes(data))
+        _File(schema).read(data)
     return schema
 
 

@@ -18,11 +18,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.proto_text import MessageNames, message_names
 from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
-from pyspark_pykafka.formats.protobuf_descriptors import (
-    descriptor_set,
-    parse_descriptor_set,
-    parse_files,
-)
+from pyspark_pykafka.formats.protobuf_descriptors import descriptor_set, parse_files
+from pyspark_pykafka.formats.protobuf_known_files import parse_descriptor_set
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

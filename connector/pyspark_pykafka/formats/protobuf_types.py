@@ -31,6 +31,9 @@ if TYPE_CHECKING:
         ProtobufSchema,
     )
 
+# A longer example of a type is not shown.
+_MAX_EXAMPLE = 1000
+
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
 _DURATION = pa.duration("us")
 _UINT64 = pa.decimal128(20, 0)
@@ -72,38 +75,57 @@ def protobuf_ddl(schema: ProtobufSchema, name: str) -> str:
     As in Spark, messages without fields are left out. Raises :class:`ProtobufSchemaError` if the
     message is missing or contains itself; in the latter case the user must give a schema.
     """
-    ddl = _Ddl(schema).message(schema.message(name), ())
+    writer = _Ddl(schema)
+    ddl = writer.message(schema.message(name), (), "")
+    if writer.recursion:
+        raise ProtobufSchemaError(_recursion_text(writer.recursion, ddl))
     if ddl is None:
         msg = f"the message '{name}' has no fields"
         raise ProtobufSchemaError(msg)
     return ddl
 
 
+def _recursion_text(recursion: str, ddl: str | None) -> str:
+    example = "" if ddl is None or len(ddl) > _MAX_EXAMPLE else f". Without such fields: {ddl}"
+    return (
+        f"{recursion}, which no column type can; name the fields to read with .schema(...), as "
+        f"deep as you need them{example}"
+    )
+
+
 @dataclass(slots=True)
 class _Ddl:
     """
-    Writes the DDL of messages; ``count`` is the number of types so far.
+    Writes the DDL of messages. ``count`` is the number of types so far, and ``recursion`` names the
+    first field whose message contains the field; such fields are left out.
     """
 
     schema: ProtobufSchema
     count: int = 0
+    recursion: str = ""
 
-    def message(self, message: ProtobufMessage, path: tuple[str, ...]) -> str | None:
-        if message.name in path:
-            msg = (
-                f"'{message.name}' contains itself, which no column type can; name the "
-                "fields to read with .schema(...), as deep as you need them"
+    def message(self, message: ProtobufMessage, outer: tuple[str, ...], path: str) -> str | None:
+        """
+        Return the DDL of a message, or None if it has no fields; ``outer`` has the names of the
+        messages that contain it.
+        """
+        if message.name in outer:
+            self.recursion = self.recursion or (
+                f"the message '{message.name}' contains itself in the field '{path}'"
             )
-            raise ProtobufSchemaError(msg)
+            return None
         self.count += 1 + len(message.fields)
-        if len(path) >= MAX_TYPE_DEPTH or self.count > MAX_TYPES:
-            msg = f"it has more than {MAX_TYPE_DEPTH} levels, or {MAX_TYPES} types"
+        if len(outer) >= MAX_TYPE_DEPTH or self.count > MAX_TYPES:
+            limits = f"it has more than {MAX_TYPE_DEPTH} levels, or {MAX_TYPES} types"
+            msg = _recursion_text(self.recursion, None) if self.recursion else limits
             raise ProtobufSchemaError(msg)
-        inner = [(f.name, self.field(f, (*path, message.name))) for f in message.fields]
+        outer = (*outer, message.name)
+        prefix = f"{path}." if path else ""
+        inner = [(f.name, self.field(f, outer, f"{prefix}{f.name}")) for f in message.fields]
         fields = ", ".join(f"`{name}`: {ddl}" for name, ddl in inner if ddl is not None)
         return f"STRUCT<{fields}>" if fields else None
 
-    def field(self, member: ProtobufField, path: tuple[str, ...]) -> str | None:
+    def field(self, member: ProtobufField, outer: tuple[str, ...], path: str) -> str | None:
         if member.kind != MESSAGE:
             ddl: str | None = DDL[columns_of(member)[0]]
         elif member.type_name in TIMES:
@@ -112,9 +134,9 @@ class _Ddl:
             message = self.schema.message(member.type_name)
             if member.repeated and message.is_map_entry:
                 key, value = entry_of(message)
-                inner = self.field(value, path)
-                return None if inner is None else f"MAP<{self.field(key, path)}, {inner}>"
-            ddl = self.message(message, path)
+                inner = self.field(value, outer, f"{path}.value")
+                return None if inner is None else f"MAP<{self.field(key, outer, path)}, {inner}>"
+            ddl = self.message(message, outer, path)
         return f"ARRAY<{ddl}>" if member.repeated and ddl is not None else ddl
 
 

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
+from pyspark_pykafka.formats.protobuf_known_files import files_for_protoc
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -22,7 +23,8 @@ _MAX_ERROR = 500
 
 def compile_proto(text: str, imports: Mapping[str, str]) -> bytes:
     """
-    Return the FileDescriptorSet of a ``.proto`` text; ``imports`` maps paths to imported texts.
+    Return the FileDescriptorSet of a ``.proto`` text; ``imports`` maps paths to imported texts, of
+    which known files may be missing.
 
     Raises :class:`ProtobufSchemaError` if the package grpcio-tools is missing, or if ``protoc``
     reports an error.
@@ -39,6 +41,7 @@ def compile_proto(text: str, imports: Mapping[str, str]) -> bytes:
         file_name = _unused_file_name(imports)
         for path, content in ((file_name, text), *imports.items()):
             _write(folder / "files", path, content)
+        (folder / "known").write_bytes(files_for_protoc(imports))
         return _run_protoc(folder, file_name)
 
 
@@ -63,6 +66,7 @@ def _run_protoc(folder: Path, name: str) -> bytes:
     output = folder / "set"
     command = [
         *(sys.executable, "-m", "grpc_tools.protoc", f"-I{folder / 'files'}"),
+        f"--descriptor_set_in={folder / 'known'}",
         *("--include_imports", f"--descriptor_set_out={output}", name),
     ]
     try:

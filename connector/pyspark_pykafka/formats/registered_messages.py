@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.protobuf_descriptors import described_files, varint
+from pyspark_pykafka.formats.protobuf_known_files import known_files
 from pyspark_pykafka.formats.protobuf_schemas import parsed_schema
 from pyspark_pykafka.registry.errors import SchemaRegistryError
 from pyspark_pykafka.registry.rest_api import in_context_of
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
     #: Registers a schema under a subject, or looks it up there.
     SchemaRequest = Callable[[str, Schema], RegisteredSchema]
 
-# The folders of files that registries provide themselves.
-_KNOWN_FILES = ("google/protobuf/", "google/type/", "confluent/")
-
 
 def register_files(
     text: str, subject: str, request: SchemaRequest, look_up: SchemaRequest
@@ -41,7 +39,7 @@ def register_files(
     *others, last = described_files(base64.b64decode(text))
     references: dict[str, tuple[SchemaReference, ...]] = {}
     for file in _imported(last, others):
-        if file.name.startswith(_KNOWN_FILES):
+        if file.name in known_files():
             continue
         schema = _schema(file.data, _direct_references(file.imports, references))
         imported = in_context_of(subject, file.name)

@@ -648,7 +648,9 @@ def test_ddl_is_that_of_from_protobuf() -> None:
         "`f10`: ARRAY<TIMESTAMP>, `f11`: ARRAY<INTERVAL DAY TO SECOND>, "
         "`f12`: ARRAY<STRUCT<`value`: STRING>>, `e`: STRING>"
     )
-    with pytest.raises(ProtobufSchemaError, match="'shop.Part' contains itself"):
+    with pytest.raises(
+        ProtobufSchemaError, match="'shop.Part' contains itself in the field 'part.again',"
+    ):
         protobuf_ddl(parsed_schema(nested().schema.text), "shop.Order")
 
 

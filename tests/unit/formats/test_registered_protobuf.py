@@ -76,12 +76,15 @@ def formats(registry: FakeRegistry, **changes: Any) -> FormatOptions:
 
 
 def rows(
-    options: FormatOptions, values: list[bytes | None], headers: list[Headers] | None = None
+    options: FormatOptions,
+    values: list[bytes | None],
+    headers: list[Headers] | None = None,
+    kind: pa.DataType = KIND,
 ) -> list[tuple[Any, str]]:
     """
     Return the decoded values with the errors of bad ones.
     """
-    fields = pa.schema([("value", KIND), ("_error", pa.string())])
+    fields = pa.schema([("value", kind), ("_error", pa.string())])
     record = record_format(options, fields, include_headers=False)
     listed = [
         [{"key": key, "value": value} for key, value in pairs]
