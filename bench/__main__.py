@@ -22,7 +22,7 @@ from bench.planning import measure_planning
 from bench.report import ratio_lines, table
 from bench.results import Results
 from bench.server import running_broker
-from bench.session import running_spark
+from bench.session import running_spark, spark_protobuf_jars
 from bench.throughput import Bench, measure_topics
 from bench.typed import measure_typed
 from bench.typed_ceiling import TypedCeiling
@@ -62,7 +62,9 @@ def main() -> None:
 def _run(plan: Plan, kafka: KafkaCluster, results: Results, deadline: float) -> None:
     if "first" in plan.parts:
         _record(results, measure_first_batch(kafka, plan.rounds, plan.cores, plan.conf))
-    with running_spark(plan.cores, plan.conf) as spark:
+    reads_protobuf = "typed" in plan.parts and "protobuf" in plan.formats
+    jars = spark_protobuf_jars() if reads_protobuf else []
+    with running_spark(plan.cores, plan.conf, jars) as spark:
         spark.dataSource.register(Ceiling)
         spark.dataSource.register(TypedCeiling)
         bench = Bench(

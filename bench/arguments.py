@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 CODECS = ("none", "lz4", "zstd", "snappy", "gzip")
 MODES = ("batch", "stream")
-FORMATS = ("json", "avro")
+FORMATS = ("json", "avro", "protobuf")
 PARTS = (
     *("throughput", "writes", "typed", "latency", "planning", "first", "memory", "audit"),
     "commits",

@@ -40,6 +40,7 @@ COLOURS = {
     "typed": "#1f77b4",
     "pykafka-from_json": "#17becf",
     "pykafka-from_avro": "#9edae5",
+    "pykafka-from_protobuf": "#aec7e8",
     "registered": "#17becf",
     "librdkafka": "#ff9f40",
     "ceiling": "#c4c9cf",

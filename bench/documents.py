@@ -1,5 +1,5 @@
 """
-Generates the values of typed topics: the same kind of records as JSON and as Avro.
+Generates the values of typed topics: the same kind of records as JSON, Avro and Protobuf.
 """
 
 from __future__ import annotations
@@ -8,9 +8,11 @@ import io
 import json
 import random
 import struct
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 import fastavro
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -28,17 +30,27 @@ FIELDS = {
 }
 FIVE = ("long0", "double1", "text2", "long5", "optional")
 #: The length of each text in characters, which makes a value of about 1 KB.
-TEXT_LENGTHS = {"json": 70, "avro": 103}
+TEXT_LENGTHS = {"json": 70, "avro": 103, "protobuf": 100}
 #: The schema's id, and the prefix of each Avro value (Confluent's wire format).
 SCHEMA_ID = 1
 PREFIX = struct.pack(">bi", 0, SCHEMA_ID)
+#: The prefix of each Protobuf value: the message is the first of its schema.
+MESSAGE_PREFIX = PREFIX + b"\0"
+MESSAGE_NAME = "Document"
 _LETTERS = "etaoinshrdlucmfwypvbgkqjxz "
 _AVRO_TYPES = {"BIGINT": "long", "DOUBLE": "double", "STRING": "string"}
+_FIELD = descriptor_pb2.FieldDescriptorProto
+_PROTOBUF_TYPES = {
+    "BIGINT": _FIELD.TYPE_INT64,
+    "DOUBLE": _FIELD.TYPE_DOUBLE,
+    "STRING": _FIELD.TYPE_STRING,
+}
 
 
 def documents(kind: str) -> list[bytes]:
     """
-    Return different values of about 1 KB, identical in every run; ``kind`` is `json` or `avro`.
+    Return different values of about 1 KB, identical in every run; ``kind`` is a key of
+    ``TEXT_LENGTHS``.
     """
     return [_ENCODERS[kind](record) for record in records(TEXT_LENGTHS[kind])]
 
@@ -57,6 +69,19 @@ def avro_schema(names: Iterable[str]) -> str:
     """
     fields = [_avro_field(name) for name in names]
     return json.dumps({"type": "record", "name": "Document", "fields": fields})
+
+
+def protobuf_file(names: Iterable[str]) -> descriptor_pb2.FileDescriptorProto:
+    """
+    Return the descriptor of a message with some of the fields.
+    """
+    file = descriptor_pb2.FileDescriptorProto(name="document.proto", syntax="proto3")
+    message = file.message_type.add(name=MESSAGE_NAME)
+    numbers = {name: number for number, name in enumerate(FIELDS, 1)}
+    for name in names:
+        kind = _PROTOBUF_TYPES[FIELDS[name]]
+        message.field.add(name=name, number=numbers[name], label=_FIELD.LABEL_OPTIONAL, type=kind)
+    return file
 
 
 def _record(generator: random.Random, text_length: int, *, has_optional: bool) -> Record:
@@ -91,5 +116,21 @@ def _avro(record: Record) -> bytes:
     return encoded.getvalue()
 
 
+def _protobuf(record: Record) -> bytes:
+    message: bytes = _message_class()(**record).SerializeToString()
+    return MESSAGE_PREFIX + message
+
+
+@cache
+def _message_class() -> Any:
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(protobuf_file(FIELDS))
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName(MESSAGE_NAME))
+
+
 _ALL_FIELDS = fastavro.parse_schema(json.loads(avro_schema(FIELDS)))
-_ENCODERS: dict[str, Callable[[Record], bytes]] = {"json": _json, "avro": _avro}
+_ENCODERS: dict[str, Callable[[Record], bytes]] = {
+    "json": _json,
+    "avro": _avro,
+    "protobuf": _protobuf,
+}

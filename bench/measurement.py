@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 BASE, TOP = "jvm", "ceiling"
+#: The fact with the names of contenders that cannot run on this machine.
+LEFT_OUT = "left out"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,5 +1,5 @@
 """
-A schema registry with one Avro schema, which is the answer to every request.
+A schema registry with one schema, which is the answer to every request.
 """
 
 from __future__ import annotations
@@ -15,11 +15,12 @@ if TYPE_CHECKING:
 
 
 @contextmanager
-def running_registry(schema: str, schema_id: int) -> Iterator[str]:
+def running_registry(schema: str, schema_id: int, kind: str = "AVRO") -> Iterator[str]:
     """
     Yield the URL of the registry, and stop it at the end.
     """
-    body = json.dumps({"subject": "bench", "version": 1, "id": schema_id, "schema": schema})
+    document = {"subject": "bench", "version": 1, "id": schema_id, "schema": schema}
+    body = json.dumps({**document, "schemaType": kind})
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from bench.measurement import TOP
+from bench.measurement import LEFT_OUT, TOP
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -101,6 +101,8 @@ def _writes(measurement: Measurement) -> Iterator[tuple[str, ...]]:
 
 
 def _rates(measurement: Measurement, bases: Sequence[str] = ()) -> Iterator[tuple[str, ...]]:
+    for name in measurement.facts.get(LEFT_OUT, ()):
+        yield (measurement.name, name, "left out: no jar", *[""] * (len(RATE_HEAD) - 3))
     for name, series in measurement.series.items():
         cpu, peak = measurement.cpu_per_million(name), series.worker_peak_bytes
         yield (

@@ -10,12 +10,15 @@ import struct
 from typing import Any
 
 import fastavro
+import pyarrow as pa
 import pytest
 from bench.arguments import parse
 from bench.cases import TopicSpec
 from bench.documents import (
     FIELDS,
     FIVE,
+    MESSAGE_NAME,
+    MESSAGE_PREFIX,
     PREFIX,
     SCHEMA_ID,
     TEXT_LENGTHS,
@@ -24,12 +27,21 @@ from bench.documents import (
     records,
 )
 from bench.figures import IncompleteError
+from bench.measurement import Measurement, Series
 from bench.registry import running_registry
+from bench.report import table
+from bench.results import Results
 from bench.throughput import WrongReadError
-from bench.typed import TypedCase, check_same_values
+from bench.typed import TypedBench, TypedCase, check_same_values, registry_of
 from bench.typed_ceiling import TypedCeiling
 
-from pyspark_pykafka.options import RegistryOptions
+from pyspark_pykafka.formats.bad_records import BadRecordPolicy
+from pyspark_pykafka.formats.ddl_types import arrow_type
+from pyspark_pykafka.formats.default_columns import default_ddl
+from pyspark_pykafka.formats.protobuf_decoder import ProtobufColumn
+from pyspark_pykafka.formats.protobuf_schemas import given_schema
+from pyspark_pykafka.formats.registered_schemas import with_registered_schemas
+from pyspark_pykafka.options import FormatOptions, RegistryOptions, Subscribe
 from pyspark_pykafka.registry.client import schema_registry
 
 TOPIC = TopicSpec(1024, "none", 2, 7, "avro")
@@ -37,7 +49,7 @@ CASE = TypedCase("avro", FIVE, TOPIC)
 SAME = dict.fromkeys(("jvm", "pykafka-from_avro", "typed", "ceiling"), (7, 5))
 
 
-@pytest.mark.parametrize("kind", ["json", "avro"])
+@pytest.mark.parametrize("kind", ["json", "avro", "protobuf"])
 def test_documents_have_about_1_kb(kind: str) -> None:
     """
     Every run has the same values, all different and of nearly one size.
@@ -73,6 +85,33 @@ def test_avro_documents_are_the_records() -> None:
         assert not body.read()
 
 
+def test_protobuf_documents_are_the_records() -> None:
+    """
+    After the prefix with the schema's id, the connector reads the fields of the record.
+    """
+    with registry_of("protobuf") as url:
+        registry = RegistryOptions((url,))
+        options = FormatOptions(value_format="protobuf", registry=registry)
+        found = with_registered_schemas(options, Subscribe(("t",)), gives_columns=True)
+    ddl = ", ".join(f"`{name}`: {kind}" for name, kind in FIELDS.items())
+    assert f" value STRUCT<{ddl}>," in str(default_ddl(found, include_headers=False))
+    kind = arrow_type(f"STRUCT<{ddl}>")
+    schema = given_schema("value", found.schemas["value"] or "", MESSAGE_NAME)
+    column = ProtobufColumn("value", kind, schema, 1 << 20, BadRecordPolicy("null"))
+    values = documents("protobuf")
+    assert {value[: len(MESSAGE_PREFIX)] for value in values} == {PREFIX + b"\0"}
+    bodies = pa.array([value[len(MESSAGE_PREFIX) :] for value in values], pa.binary())
+
+    rows: list[dict[str, Any]] = []
+    while len(rows) < len(values):
+        column.decode(bodies, len(rows), len(values))
+        rows += column.take().to_pylist()
+
+    nothing = dict.fromkeys(FIELDS)
+    assert rows == [nothing | record for record in records(TEXT_LENGTHS["protobuf"])]
+    assert column.take_bad() == []
+
+
 def test_reader_schema_has_the_chosen_fields() -> None:
     """
     The reader's schema has five of the writer's fields, and the writer's schema resolves to it.
@@ -101,6 +140,8 @@ def test_different_values_are_refused(name: str) -> None:
     The message names the contender whose checksum is not that of the JVM connector.
     """
     check_same_values(SAME, CASE)
+    with pytest.raises(WrongReadError, match="typed and the ceiling read different"):
+        check_same_values({"typed": (7, 6), "ceiling": (7, 5)}, CASE)
     with pytest.raises(WrongReadError, match=f"^{name} and the JVM connector read different"):
         check_same_values({**SAME, name: (7, 6)}, CASE)
 
@@ -115,24 +156,52 @@ def test_missing_values_are_refused() -> None:
 
 def test_cases_name_their_format() -> None:
     """
-    Cases, contenders and topics of both formats differ; only Avro uses the registry.
+    Cases, contenders and topics of the formats differ; JSON does not use the registry.
     """
     as_json = TypedCase("json", tuple(FIELDS), TopicSpec(1024, "none", 2, 7, "json"))
 
     assert (CASE.name, as_json.name) == ("avro-1KB-5-fields", "json-1KB-20-fields")
-    assert CASE.contenders == list(SAME)
-    assert as_json.contenders == ["jvm", "pykafka-from_json", "typed", "ceiling"]
+    assert bench().contenders(CASE) == list(SAME)
+    assert bench().contenders(as_json) == ["jvm", "pykafka-from_json", "typed", "ceiling"]
     assert (TOPIC.name, as_json.topic.name) == ("bench-1024-none-2-avro", "bench-1024-none-2-json")
     assert CASE.typed_options("http://r")["schema.registry.url"] == "http://r"
     assert "schema.registry.url" not in as_json.typed_options("http://r")
     assert CASE.ddl.startswith("long0 BIGINT, double1 DOUBLE, text2 STRING")
 
 
+def bench(*, has_function: bool = True) -> TypedBench:
+    nothing: Any = None
+    return TypedBench(nothing, "", "", 1, has_function)
+
+
+def test_rows_name_what_is_left_out() -> None:
+    """
+    Without the jar of Spark's function, the contenders that need it are not measured, and the
+    table says so.
+    """
+    case = TypedCase("protobuf", FIVE, TopicSpec(1024, "none", 2, 7, "protobuf"))
+    without = bench(has_function=False)
+    series = {name: Series((1.0,)) for name in without.contenders(case)}
+    measured = Measurement(case.name, "typed", series, 7, without.left_out(case))
+
+    assert bench().contenders(case) == ["jvm", "pykafka-from_protobuf", "typed", "ceiling"]
+    assert bench().left_out(case) == {}
+    assert list(series) == ["typed", "ceiling"]
+    lines = table(Results("t", {}, [measured])).splitlines()[1:]
+    assert [" ".join(line.split()[1:3]) for line in lines] == [
+        "jvm left",
+        "pykafka-from_protobuf left",
+        "typed 7",
+        "ceiling 7",
+    ]
+    assert "left out: no jar" in lines[0]
+
+
 def test_formats_can_be_chosen() -> None:
     """
-    By default both formats are measured; `--formats` selects one.
+    By default all formats are measured; `--formats` selects one.
     """
-    assert parse([], "unnamed").formats == ("json", "avro")
+    assert parse([], "unnamed").formats == ("json", "avro", "protobuf")
     plan = parse(["--parts", "typed", "--formats", "avro", "--records", "9"], "unnamed")
     assert (plan.formats, plan.records) == (("avro",), 9)
 
