@@ -13,7 +13,7 @@ from pyspark_pykafka.formats.debezium import avro_envelope_ddl, json_envelope_dd
 from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
 from pyspark_pykafka.formats.protobuf_schemas import missing_protobuf, parsed_schema
 from pyspark_pykafka.formats.protobuf_types import protobuf_ddl
-from pyspark_pykafka.options.schema_text import nullable_ddl, struct_fields
+from pyspark_pykafka.options.schema_text import field_names, nullable_ddl, struct_fields
 
 if TYPE_CHECKING:
     from pyspark_pykafka.options import FormatOptions
@@ -45,6 +45,7 @@ def default_ddl(options: FormatOptions, *, include_headers: bool) -> str | None:
     columns = [f"{name} {kind}" for name, kind in types.items()]
     if options.flatten:
         columns = [_flat_fields(types["value"])]
+        _check_flat_names(columns[0], options)
         names = (*_BESIDE_FLAT_FIELDS, "headers") if include_headers else _BESIDE_FLAT_FIELDS
         columns += [f"_{name} {types[name]}" for name in names]
     if options.rescues_unknown_fields:
@@ -119,3 +120,20 @@ def _flat_fields(ddl: str) -> str:
         msg = f"flatten is true, but the type of value is {ddl[:200]}; it must be: a list of fields"
         raise OptionsError((msg,))
     return fields
+
+
+def _check_flat_names(fields: str, options: FormatOptions) -> None:
+    """
+    Raise :class:`OptionsError` if a field of the value has the name of a column of the record.
+    """
+    reserved = {*(f"_{name}" for name in _TYPES if name != "value"), "_raw", "_error"}
+    if options.rescues_unknown_fields:
+        reserved.add("_rescued")
+    mistakes = tuple(
+        f"flatten is true, but the value has the field '{name}', and the record's own column has "
+        "this name; set flatten to false, or name the other fields with .schema(...)"
+        for name in field_names(fields)
+        if name in reserved
+    )
+    if mistakes:
+        raise OptionsError(mistakes)

@@ -20,6 +20,11 @@ _QUOTED_OR_NOT_NULL = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 
+# A quoted name, a quoted text, a bracket or comma, or a word.
+_TOKEN = re.compile(
+    r"`((?:[^`]|``)*)`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\"|[<>(),:]|[^\s`'\"<>(),:]+", re.DOTALL
+)
+
 # Spark's types, also by their names in JSON text.
 _NAMES = (
     "array|bigint|binary|boolean|byte|char|character|date|dec|decimal|double|float|int|integer|"
@@ -68,6 +73,21 @@ def struct_fields(ddl: str) -> str | None:
     """
     match = _STRUCT.fullmatch(ddl)
     return None if match is None else match[1]
+
+
+def field_names(fields: str) -> list[str]:
+    """
+    Return the names in the DDL of a list of fields, without those of nested fields.
+    """
+    names: list[str] = []
+    level, begins = 0, True
+    for match in _TOKEN.finditer(fields):
+        text, quoted = match[0], match[1]
+        if begins:
+            names.append(text if quoted is None else quoted.replace("``", "`"))
+        level += (text in {"<", "("}) - (text in {">", ")"})
+        begins = text == "," and level == 0
+    return names
 
 
 def _type_ddl(document: Any) -> str:

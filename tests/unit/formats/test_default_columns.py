@@ -4,11 +4,14 @@ The columns of a read with decoded values, if the user gives no schema.
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.default_columns import default_ddl
 from pyspark_pykafka.options import parse_source
+from pyspark_pykafka.schema import SOURCE_TYPES
 
 READ = {"kafka.bootstrap.servers": "b:1", "subscribe": "t", "flatten": "true"}
 OWN = "_topic STRING, _partition INT, _offset BIGINT, _timestamp TIMESTAMP"
@@ -57,3 +60,39 @@ def test_avro_without_values_has_no_columns(schema: str) -> None:
     reason = "the Avro schema of value has only records without fields and the type null, so it"
     with pytest.raises(OptionsError, match=reason):
         default_ddl(options.formats, include_headers=False)
+
+
+def flat(kind: str, schema: str, **options: str) -> str | None:
+    given = {"valueFormat": kind, "valueSchema": schema, **options}
+    return default_ddl(parse_source({**READ, **given}).formats, include_headers=True)
+
+
+def avro_record(*names: str) -> str:
+    fields = [{"name": name, "type": "string"} for name in names]
+    return json.dumps({"type": "record", "name": "R", "fields": fields})
+
+
+@pytest.mark.parametrize(
+    "name", [*(f"_{name}" for name in SOURCE_TYPES if name != "value"), "_raw", "_error"]
+)
+def test_fields_with_the_name_of_a_records_column(name: str) -> None:
+    """
+    With ``flatten`` a field of the value must not have the name of a column of the record: its
+    column would have the record's content.
+    """
+    reason = f"flatten is true, but the value has the field '{name}', .* set flatten to false"
+
+    with pytest.raises(OptionsError, match=reason):
+        flat("avro", avro_record("id", name))
+    with pytest.raises(OptionsError, match=reason):
+        flat("json", f"id DECIMAL(9, 2) COMMENT 'a, b', `{name}` MAP<STRING, INT>")
+
+
+def test_other_fields_may_begin_like_a_records_column() -> None:
+    """
+    Nested fields, fields of other names, and ``_rescued`` without ``onUnknownField`` are columns.
+    """
+    assert "`_rescued`: STRING" in str(flat("avro", avro_record("_rescued", "_id", "_value")))
+    assert "a STRUCT<_key: INT>" in str(flat("json", "a STRUCT<_key: INT>, b INT COMMENT ', _key'"))
+    with pytest.raises(OptionsError, match="has the field '_rescued'"):
+        flat("json", "id INT, _rescued STRING", onUnknownField="rescue")
