@@ -1,5 +1,5 @@
 """
-The workflow that builds wheels matches pyproject.toml. No test can run the workflow itself.
+The workflows match pyproject.toml and the Makefile. No test can run a workflow itself.
 """
 
 from __future__ import annotations
@@ -16,6 +16,10 @@ import yaml
 ROOT = Path(__file__).parents[2]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PYTHONS = re.findall(r"Python :: (3\.\d+)", "\n".join(PYPROJECT["project"]["classifiers"]))
+TARGETS = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
+#: The targets that check nothing, or what a person looks at.
+NO_CHECKS = {"help", "clean", "demo", "fix", "proof", "screenshots", "bench", "bench-quick"}
 PLATFORMS = {"linux-x86_64", "linux-aarch64", "macos-x86_64", "macos-arm64", "windows-amd64"}
 
 
@@ -69,10 +73,8 @@ def test_wheels_of_each_python() -> None:
     """
     A wheel is built for each Python of the classifiers, and no other.
     """
-    versions = re.findall(r"Python :: (3\.\d+)", "\n".join(PYPROJECT["project"]["classifiers"]))
-
     assert PYPROJECT["tool"]["cibuildwheel"]["build"] == [
-        f"cp{version.replace('.', '')}-*" for version in versions
+        f"cp{version.replace('.', '')}-*" for version in PYTHONS
     ]
 
 
@@ -97,3 +99,51 @@ def test_the_source_is_installed_without_a_compiler() -> None:
 
     assert expected in (ROOT / "setup.py").read_text()
     assert install["env"] == {"CC": "false"}
+
+
+def nightly_targets() -> list[str]:
+    """
+    Return the targets that the scheduled workflow makes, with their settings.
+    """
+    targets: list[str] = workflow("nightly")["jobs"]["slow"]["strategy"]["matrix"]["target"]
+    return targets
+
+
+def test_every_check_is_run_by_a_machine() -> None:
+    """
+    Each target of the Makefile that checks something is made before a change is merged, or by the
+    workflow that runs each night.
+    """
+    before_a_merge = re.findall(r"^make ([a-z-]+)", (ROOT / ".ci/run").read_text(), re.MULTILINE)
+    at_night = [target.split()[0] for target in nightly_targets()]
+
+    assert {*before_a_merge, *at_night} | NO_CHECKS == TARGETS
+    assert not {*before_a_merge, *at_night} & NO_CHECKS
+    assert commands(workflow("nightly")["jobs"]["slow"]) == "make ${{ matrix.target }}"
+    # PyYAML reads the key "on" as true.
+    document: dict[Any, Any] = workflow("nightly")
+    assert document[True]["schedule"]
+
+
+def test_settings_of_targets_exist() -> None:
+    """
+    The Makefile has each variable that the scheduled workflow sets.
+    """
+    variables = {
+        word.partition("=")[0] for target in nightly_targets() for word in target.split()[1:]
+    }
+
+    assert variables
+    assert variables <= set(
+        re.findall(r"^(\w+) \?=", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    )
+
+
+def test_each_python_reads_and_writes() -> None:
+    """
+    The smoke tests run on each Python of the classifiers.
+    """
+    job = workflow("nightly")["jobs"]["pythons"]
+
+    assert job["strategy"]["matrix"]["python"] == PYTHONS
+    assert "make test PYTHON=python ARGS='-m smoke'" in commands(job)
