@@ -1,17 +1,22 @@
 """
 Runs the connector through Spark Connect in one client session, and prints the results as JSON. It
 is a separate process, since a Python process has either a classic session or a Connect session.
+
+Its functions that fail on purpose run on the server, so each notes its first call in a file.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import sys
 import threading
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
 
+from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 from tests.support.page_blocks import blocks_of
 
@@ -21,6 +26,7 @@ from pyspark_pykafka import (
     DeadLetterTopic,
     MetricsListener,
     ProgressListener,
+    RestartPolicy,
     isolate_poison,
     mount,
     supervise,
@@ -32,9 +38,10 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from pyspark_pykafka.audit.report import AuditReport
+    from pyspark_pykafka.failures.restarts import Attempt
 
 AUDIT_SECONDS = 60
-REMOTE = "local[2]"
+RESTARTS = RestartPolicy(initial_delay=0.1, max_delay=0.2, attempts=3)
 
 
 class Job:
@@ -42,8 +49,11 @@ class Job:
     The steps of one session; each returns a result that the test compares.
     """
 
-    def __init__(self, spark: SparkSession, servers: str, names: dict[str, str]) -> None:
+    def __init__(
+        self, spark: SparkSession, remote: str, servers: str, names: dict[str, str]
+    ) -> None:
         self.spark = spark
+        self.remote = remote
         self.brokers = {"kafka.bootstrap.servers": servers}
         self.names = names
         self.read = {**self.brokers, "subscribe": names["source"]}
@@ -58,7 +68,7 @@ class Job:
         """
         scope: dict[str, Any] = {"spark": self.spark}
         for block in blocks_of("docs/connect.md"):
-            text = block.text.replace("sc://spark-server:15002", REMOTE)
+            text = block.text.replace("sc://spark-server:15002", self.remote)
             text = text.replace("broker:9092", self.brokers["kafka.bootstrap.servers"])
             text = text.replace('"flights"', repr(self.names["source"]))
             exec(text, scope)  # noqa: S102 (our own page)
@@ -67,6 +77,44 @@ class Job:
     def sql(self) -> int:
         (view,) = mount(self.spark, self.brokers, pattern=f"^{self.names['source']}$", prefix="k_")
         return int(self.spark.sql(f"SELECT count(*) FROM `{view}`").collect()[0][0])  # noqa: S608
+
+    def sql_page(self) -> dict[str, Any]:
+        """
+        Run the blocks of the page on SQL, and return the rows of its query and of its views.
+        """
+        results = []
+        for block in blocks_of("docs/sql.md"):
+            text = block.text.replace("localhost:9092", self.brokers["kafka.bootstrap.servers"])
+            if block.language == "python":
+                exec(text, {"spark": self.spark})  # noqa: S102 (our own page)
+            else:
+                results.append(self.spark.sql(text).collect())
+        overwrite = _error_of(
+            lambda: self.spark.sql("INSERT OVERWRITE log VALUES ('k', 'x')").collect()
+        )
+        views = ("kafka_flights", "kafka.flights")
+        return {
+            "query": sorted(list(row) for row in results[1]),
+            "views": [self.spark.table(name).count() for name in views],
+            "overwrite": "the save mode is 'overwrite'" in overwrite,
+        }
+
+    def tables(self) -> dict[str, Any]:
+        """
+        Write two tables with options; return the rows of one, and the error without options.
+        """
+        self.spark.sql("CREATE TABLE events_of_job (key STRING, value STRING) USING pykafka")
+        write = {**self.brokers, "topic": self.names["table"]}
+        row = self.spark.createDataFrame([("k", "a")], "key string, value string")
+        row.writeTo("events_of_job").options(**write).append()
+        row.write.format("pykafka").options(**write).mode("append").saveAsTable("saved")
+        source = {**self.brokers, "subscribe": self.names["table"]}
+        rows = self.spark.read.options(**source).table("events_of_job").collect()
+        return {
+            "rows": [list(row) for row in rows],
+            "without_options": _error_of(lambda: self.spark.table("saved").collect()),
+            "without_columns": _error_of(lambda: self.spark.sql("CREATE TABLE t USING pykafka")),
+        }
 
     def batch_write(self) -> None:
         self._save("from the main thread")
@@ -112,7 +160,8 @@ class Job:
 
         auditor = Auditor("connect", options=options)
         # The listeners get each event in this order, so the metrics are complete at the report.
-        metrics = MetricsListener(port=0)
+        lines = _LoggedLines()
+        metrics = MetricsListener(port=0, log_seconds=0, options=options)
         listeners = [
             metrics,
             ProgressListener(options),
@@ -122,10 +171,13 @@ class Job:
             self.spark.streams.addListener(listener)
         source = self.spark.readStream.format("pykafka").options(**options).load()
         rows = auditor.sink(auditor.source(source))
-        writer = rows.writeStream.format("noop")
+        writer = rows.writeStream.format("noop").queryName("audited")
         writer = writer.option("checkpointLocation", self._folder("audit"))
-        outcome = _ended(writer.trigger(availableNow=True).start())
+        query = writer.start()
         in_time = reported.wait(AUDIT_SECONDS)
+        scraped = _scraped(metrics)
+        query.stop()
+        outcome = _ended(query)
         for listener in listeners:
             self.spark.streams.removeListener(listener)
         metrics.close()
@@ -135,19 +187,61 @@ class Job:
             "in_time": in_time,
             "complete": [r.is_complete for r in reports],
             "read": sum(read),
+            "scraped": scraped,
+            "logged": sum(line.startswith("query audited: micro-batch ") for line in lines.texts),
         }
 
-    def supervised(self) -> int:
-        starts = []
+    def counted_dead_letters(self) -> str:
+        """
+        Return the error of the part that does not work through Spark Connect.
+        """
+        metrics = MetricsListener()
+        dead = metrics.count_dead_letters(DeadLetterTopic(self.names["dead"], self.brokers))
+        function = isolate_poison(lambda *_: None, dead)
+        return _error_of(lambda: self._load().writeStream.foreachBatch(function))
+
+    def supervised(self) -> dict[str, Any]:
+        """
+        Supervise a query whose first attempt fails, and return its failures and the read rows.
+        """
+        failed, folder = Path(self._folder("failed-once")), self._folder("supervised-rows")
+
+        def sink(frame: DataFrame, _: int) -> None:
+            if not failed.exists():
+                failed.touch()
+                msg = "planted failure"
+                raise ValueError(msg)
+            frame.write.mode("append").parquet(folder)
+
+        attempts: list[Attempt] = []
 
         def start() -> Any:
-            starts.append(1)
-            writer = self._load().writeStream.format("noop")
+            writer = self._load().writeStream.foreachBatch(sink)
             writer = writer.option("checkpointLocation", self._folder("supervised"))
             return writer.trigger(availableNow=True).start()
 
-        supervise(start)
-        return len(starts)
+        supervise(start, RESTARTS, attempts.append)
+        return {
+            "failures": [[a.number, a.fatal, "planted failure" in str(a.error)] for a in attempts],
+            "rows": self.spark.read.parquet(folder).count(),
+        }
+
+    def supervised_data_loss(self) -> list[Any]:
+        """
+        Supervise a query that starts beyond the end of the log, and return its failures.
+        """
+        beyond = {self.names["source"]: {"0": 10_000, "1": 10_000}}
+        attempts: list[Attempt] = []
+
+        def start() -> Any:
+            reader = self.spark.readStream.format("pykafka").options(**self.stream)
+            writer = reader.option("startingOffsets", json.dumps(beyond)).load().writeStream
+            writer = writer.option("checkpointLocation", self._folder("lost")).format("noop")
+            return writer.trigger(availableNow=True).start()
+
+        error = _error_of(lambda: supervise(start, RESTARTS, attempts.append))
+        failures = [[attempt.number, attempt.fatal] for attempt in attempts]
+        return [failures, "KAFKA_DATA_LOSS" in error]
 
     def errors(self) -> dict[str, str]:
         """
@@ -202,7 +296,37 @@ class Job:
         return str(Path(self.names["folder"]) / name)
 
 
-def _error_of(mistake: Callable[[], None]) -> str:
+class _LoggedLines(logging.Handler):
+    """
+    The lines of the connector's log in this process.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.texts: list[str] = []
+        logger = logging.getLogger("pyspark_pykafka")
+        logger.setLevel(logging.INFO)
+        logger.addHandler(self)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.texts.append(record.getMessage())
+
+
+def _scraped(metrics: MetricsListener) -> dict[str, float]:
+    """
+    Return the sum of each metric of the query, as Prometheus scrapes it.
+    """
+    with urlopen(f"http://127.0.0.1:{metrics.port}/metrics", timeout=30) as response:
+        text = response.read().decode()
+    totals: dict[str, float] = {}
+    for family in text_string_to_metric_families(text):
+        for sample in family.samples:
+            if sample.labels.get("query_name") == "audited":
+                totals[sample.name] = totals.get(sample.name, 0.0) + sample.value
+    return totals
+
+
+def _error_of(mistake: Callable[[], Any]) -> str:
     try:
         mistake()
     except Exception as error:  # noqa: BLE001 (any error of the client is a result)
@@ -218,29 +342,19 @@ def _ended(query: Any) -> str:
 
 def main() -> None:
     """
-    Run all steps and print their results.
+    Run the steps that are named, and print their results.
     """
-    servers, names = sys.argv[1], json.loads(sys.argv[2])
-    spark = SparkSession.builder.remote(REMOTE).getOrCreate()
-    job = Job(spark, servers, names)
-    steps: list[Callable[[], Any]] = [
-        job.batch_read,
-        job.page,
-        job.sql,
-        job.batch_write,
-        job.exactly_once,
-        job.poison,
-        job.listeners,
-        job.supervised,
-        job.errors,
-    ]
+    remote, servers = sys.argv[1:3]
+    names, steps = map(json.loads, sys.argv[3:])
+    spark = SparkSession.builder.remote(remote).getOrCreate()
+    job = Job(spark, remote, servers, names)
     results = {}
-    for step in steps:
+    for name in steps:
         started_at = time.monotonic()
-        results[step.__name__] = step()
+        results[name] = getattr(job, name)()
         # A test that times out shows how far it has come.
         seconds = time.monotonic() - started_at
-        print(f"{step.__name__}: {seconds:.1f} s", file=sys.stderr, flush=True)  # noqa: T201
+        print(f"{name}: {seconds:.1f} s", file=sys.stderr, flush=True)  # noqa: T201
     spark.stop()
     sys.stdout.write(json.dumps(results))
 

@@ -13,10 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
+from tests.support.connect_server import connect_server
+from tests.support.page_blocks import topics_of_page
 
-from pyspark_pykafka.testing import Record, find_java
+from pyspark_pykafka.testing import Record
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from pyspark_pykafka.testing import KafkaCluster
     from pyspark_pykafka.testing.plugin import TopicFactory
 
@@ -24,6 +28,8 @@ JOB = Path(__file__).parent / "spark_connect_job.py"
 SECONDS = 280
 RECORDS = 40
 POISON = b"poison"
+#: The topics of docs/sql.md.
+SQL_TOPICS = ("flights", "copies")
 
 #: Where Spark describes the streaming query whose error it reports.
 DESCRIPTION = "=== Streaming Query ==="
@@ -40,27 +46,35 @@ ERRORS = {
 }
 
 
+@pytest.fixture(scope="module")
+def remote(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """
+    Return the address of a server, which starts slowly.
+    """
+    with connect_server(tmp_path_factory.mktemp("server")) as address:
+        yield address
+
+
 @pytest.fixture
 def names(topic: TopicFactory, tmp_path: Path) -> dict[str, str]:
     """
     Return the names of the topics, the group and the folder of the job.
     """
-    topics = {name: topic(partitions=2) for name in ("source", "written", "once", "dead")}
+    topics = {name: topic(partitions=2) for name in ("source", "written", "once", "dead", "table")}
     return {**topics, "group": f"{topics['source']}-group", "folder": str(tmp_path)}
 
 
-def results_of_job(cluster: KafkaCluster, names: dict[str, str]) -> dict[str, Any]:
+def results_of_job(
+    remote: str, cluster: KafkaCluster, names: dict[str, str], *steps: str
+) -> dict[str, Any]:
     """
-    Run the job, and return the result of each step.
+    Run steps of the job in a new client, and return the result of each.
     """
+    root = str(Path(__file__).parents[2])
+    path = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
     result = subprocess.run(
-        [sys.executable, str(JOB), cluster.bootstrap, json.dumps(names)],
-        env={
-            **os.environ,
-            "JAVA_HOME": str(find_java().parent.parent),
-            "PYSPARK_PYTHON": sys.executable,
-            "PYTHONPATH": str(Path(__file__).parents[2]),
-        },
+        [sys.executable, str(JOB), remote, cluster.bootstrap, *map(json.dumps, (names, steps))],
+        env={**os.environ, "PYTHONPATH": path},
         capture_output=True,
         text=True,
         timeout=SECONDS,
@@ -86,22 +100,37 @@ def committed_offsets(cluster: KafkaCluster, names: dict[str, str]) -> int:
         consumer.close()
 
 
+@pytest.fixture
+def records(names: dict[str, str], kafka_cluster: KafkaCluster) -> list[bytes]:
+    """
+    Return the values in the topic that the job reads.
+    """
+    values = [*(str(number).encode() for number in range(RECORDS - 1)), POISON]
+    kafka_cluster.produce(names["source"], [Record(value=value) for value in values])
+    return values
+
+
 def test_a_server_runs_what_a_client_asks_for(
-    names: dict[str, str], kafka_cluster: KafkaCluster
+    remote: str, names: dict[str, str], kafka_cluster: KafkaCluster, records: list[bytes]
 ) -> None:
     """
-    Reads, views, writes from two threads, exactly-once, poison records, listeners and supervise
-    work through one server; the errors of batches, streams, writes and tasks have one line of ours.
-
-    One test, since a server of Spark's own always listens on the same port.
+    Reads, views, tables, writes from two threads, exactly-once, poison records, listeners and the
+    page of metrics work through a server; the errors of batches, streams, writes and tasks have one
+    line of ours.
     """
-    records = [str(number).encode() for number in range(RECORDS - 1)] + [POISON]
-    kafka_cluster.produce(names["source"], [Record(value=value) for value in records])
-
-    results = results_of_job(kafka_cluster, names)
+    results = results_of_job(
+        remote,
+        kafka_cluster,
+        names,
+        *("batch_read", "page", "sql", "tables", "batch_write", "exactly_once", "poison"),
+        *("listeners", "counted_dead_letters", "errors"),
+    )
 
     assert (results["batch_read"], results["sql"]) == (RECORDS, RECORDS)
     assert results["page"].startswith("struct<key:binary,value:binary,topic:string")
+    assert results["tables"]["rows"] == [["k", "a"]] * 2
+    assert "there are no options" in results["tables"]["without_options"]
+    assert "INVALID_OPTIONS" in results["tables"]["without_columns"]
     assert values(kafka_cluster, names["written"]) == [
         b"from another thread",
         b"from the main thread",
@@ -110,13 +139,69 @@ def test_a_server_runs_what_a_client_asks_for(
     assert values(kafka_cluster, names["once"]) == sorted(records)
     assert results["poison"] == f"ended {RECORDS - 1}"
     assert values(kafka_cluster, names["dead"]) == [POISON]
-    assert results["listeners"]["ended"] == "ended"
-    assert results["listeners"]["complete"] == [True]
-    assert results["listeners"]["read"] == RECORDS
+    check_listeners(results["listeners"])
     assert committed_offsets(kafka_cluster, names) == RECORDS
-    assert results["supervised"] == 1
-    assert results["errors"].keys() == ERRORS.keys()
-    for mistake, error in results["errors"].items():
+    assert "[STREAMING_CONNECT_SERIALIZATION_ERROR]" in results["counted_dead_letters"]
+    check_errors(results["errors"])
+
+
+@pytest.mark.soak
+def test_the_page_on_sql_through_a_server(
+    remote: str, names: dict[str, str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    Each statement of docs/sql.md runs through a server: views, tables, INSERT INTO, and the views
+    of `mount`, in the session and in a database.
+    """
+    with topics_of_page(kafka_cluster, *SQL_TOPICS):
+        kafka_cluster.produce("flights", [Record(key=key, value=b"v") for key in (b"AA", b"UA")])
+        result = results_of_job(remote, kafka_cluster, names, "sql_page")["sql_page"]
+        copies = values(kafka_cluster, "copies")
+
+    assert result["query"] == [["AA", 1], ["UA", 1]]
+    assert result["views"] == [2, 2]
+    assert copies == [b"V", b"V", b"v"]
+    assert result["overwrite"]
+
+
+@pytest.mark.soak
+@pytest.mark.usefixtures("records")
+def test_supervise_restarts_a_query_of_a_server(
+    remote: str, names: dict[str, str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    The client restarts a query whose function failed on the server, and each record arrives once; a
+    query that lost records is not restarted.
+    """
+    steps = ("supervised", "supervised_data_loss")
+    results = results_of_job(remote, kafka_cluster, names, *steps)
+
+    assert results["supervised"] == {"failures": [[1, False, True]], "rows": RECORDS}
+    assert results["supervised_data_loss"] == [[[1, True]], True]
+
+
+def check_listeners(results: dict[str, Any]) -> None:
+    """
+    The auditor found the batch complete; page, log and values have the metrics of the query.
+    """
+    assert results["ended"] == "ended"
+    assert results["complete"] == [True]
+    assert results["read"] == RECORDS
+    assert results["logged"] >= 1
+    scraped = results["scraped"]
+    assert scraped["pykafka_read_offsets_total"] == RECORDS
+    assert scraped["pykafka_query_running"] == scraped["pykafka_query_starts_total"] == 1
+    assert scraped["pykafka_position_offset"] == RECORDS
+    assert scraped["pykafka_end_offset"] == RECORDS
+    assert scraped["pykafka_lag_offsets"] == 0
+
+
+def check_errors(errors: dict[str, str]) -> None:
+    """
+    Each error has one line of ours, and few of Spark's.
+    """
+    assert errors.keys() == ERRORS.keys()
+    for mistake, error in errors.items():
         report, _, _ = error.strip().partition(DESCRIPTION)
         lines = [line for line in report.splitlines() if ERRORS[mistake] in line]
         assert (mistake, len(lines)) == (mistake, 1), error

@@ -9,12 +9,19 @@ import os
 import re
 import shlex
 import textwrap
-from contextlib import redirect_stdout
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from pyspark_pykafka.cli import main, make_parser
+from pyspark_pykafka.testing.waiting import wait_until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from pyspark_pykafka.testing import KafkaCluster
 
 ROOT = Path(__file__).parents[2]
 _BLOCK = re.compile(r"^ *```(python|sh|sql)\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
@@ -22,6 +29,8 @@ _BLOCK = re.compile(r"^ *```(python|sh|sql)\n(.*?)^ *```$", re.MULTILINE | re.DO
 _ADDRESS = re.compile(r"\b(?:localhost|broker):9092\b")
 #: Folders that the pages write to, in the current folder of Spark or in the root.
 _FOLDERS = re.compile(r'"/?(lake|checkpoints|data)/')
+#: The commands and flags that run until Ctrl-C.
+_ENDLESS = frozenset({"dev", "ui", "--follow", "--watch"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,35 @@ def blocks_of(page: str) -> list[Block]:
     """
     text = (ROOT / page).read_text()
     return [Block(language, textwrap.dedent(code)) for language, code in _BLOCK.findall(text)]
+
+
+def delete_topics(cluster: KafkaCluster, names: Iterable[str]) -> None:
+    """
+    Delete those topics that exist, and wait until the broker no longer knows them.
+    """
+    admin, chosen = cluster.admin(), frozenset(names)
+
+    def left() -> list[str]:
+        return sorted(chosen.intersection(admin.list_topics(timeout=30).topics))
+
+    if left():
+        for future in admin.delete_topics(left()).values():
+            future.result(30)
+        wait_until(lambda: f"still there: {left()}" if left() else None, 30)
+
+
+@contextmanager
+def topics_of_page(cluster: KafkaCluster, *names: str) -> Iterator[None]:
+    """
+    Create the topics that a page names, empty, and delete them at the end.
+    """
+    delete_topics(cluster, names)
+    for name in names:
+        cluster.create_topic(name)
+    try:
+        yield
+    finally:
+        delete_topics(cluster, names)
 
 
 @dataclass
@@ -80,24 +118,26 @@ class PageReader:
             name, _, value = words[1].partition("=")
             os.environ[name] = value
             return ""
-        if words[1] == "dev":
-            # The test already has a broker, and `pykafka dev` has its own tests.
+        if _ENDLESS.intersection(words):
+            # Tests of their own end these commands; the test already has a broker.
             make_parser().parse_args(words[1:])
             return ""
-        words, file = _redirected(words)
+        words, source = _redirected(words, "<")
+        words, target = _redirected(words, ">")
+        stdin = io.TextIOWrapper(io.BytesIO((self.folder / source).read_bytes() if source else b""))
         printed = io.StringIO()
-        with redirect_stdout(printed):
+        with redirect_stdout(printed), patch("sys.stdin", stdin):
             assert main(words[1:]) == 0, line
-        if file:
-            (self.folder / file).write_text(printed.getvalue())
+        if target:
+            (self.folder / target).write_text(printed.getvalue())
         return printed.getvalue()
 
 
-def _redirected(words: list[str]) -> tuple[list[str], str]:
+def _redirected(words: list[str], sign: str) -> tuple[list[str], str]:
     """
-    Return the words of a command, and the file that receives its output, or an empty name.
+    Return the words of a command, and the file that it reads or writes, or an empty name.
     """
-    if ">" not in words:
+    if sign not in words:
         return words, ""
-    index = words.index(">")
-    return words[:index], words[index + 1]
+    index = words.index(sign)
+    return words[:index] + words[index + 2 :], words[index + 1]

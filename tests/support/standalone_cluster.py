@@ -10,10 +10,9 @@ import subprocess
 import urllib.request
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
-import pyspark
+from tests.support.spark_process import HOST, SPARK_HOME, spark_process
 
 from pyspark_pykafka.testing import find_java
 from pyspark_pykafka.testing.ports import free_ports
@@ -21,11 +20,9 @@ from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
 
-HOST = "127.0.0.1"
-_SPARK_HOME = Path(pyspark.__file__).parent
 _START_SECONDS = 120.0
-_STOP_SECONDS = 60.0
 _JOB_SECONDS = 280.0
 _MASTER = "org.apache.spark.deploy.master.Master"
 _WORKER = "org.apache.spark.deploy.worker.Worker"
@@ -40,6 +37,8 @@ class StandaloneCluster:
     """
 
     url: str
+    #: Where each worker keeps the logs of its executors.
+    worker_folders: tuple[Path, ...]
 
     def submit(
         self,
@@ -56,7 +55,7 @@ class StandaloneCluster:
         confs = [word for name, value in settings.items() for word in ("--conf", f"{name}={value}")]
         return subprocess.run(
             [
-                *(str(_SPARK_HOME / "bin" / "spark-submit"), "--master", self.url, *confs),
+                *(str(SPARK_HOME / "bin" / "spark-submit"), "--master", self.url, *confs),
                 *("--executor-memory", "512m", *submit_options, str(job), *arguments),
             ],
             env={**_environment(), **environment},
@@ -72,20 +71,26 @@ class StandaloneCluster:
 def standalone_cluster(folder: Path, workers: int) -> Iterator[StandaloneCluster]:
     """
     Start a master and workers of one core, and stop them at the end.
+
+    Executors inherit the environment of their worker: ``NODE_ZONE`` is ``zone-1`` on the first.
     """
     port, page = free_ports(2)
     url = f"spark://{HOST}:{port}"
     with ExitStack() as stack:
 
-        def start(name: str, *words: str) -> None:
-            stack.enter_context(_process(folder / f"{name}.log", [*words, "--host", HOST]))
+        def start(name: str, *words: str, **variables: str) -> None:
+            log, environment = folder / f"{name}.log", {**_environment(), **variables}
+            command = [*words, "--host", HOST]
+            stack.enter_context(spark_process(log, "spark-class", command, environment))
 
         start("master", _MASTER, "--port", str(port), "--webui-port", str(page))
-        for number in range(workers):
-            options = ("--work-dir", str(folder / f"worker-{number}"), "--webui-port", "0")
-            start(f"worker-{number}", _WORKER, url, "--cores", "1", "--memory", "1g", *options)
+        folders = tuple(folder / f"worker-{number}" for number in range(1, workers + 1))
+        for number, work in enumerate(folders, 1):
+            options = ("--work-dir", str(work), "--webui-port", "0")
+            words = (_WORKER, url, "--cores", "1", "--memory", "1g", *options)
+            start(work.name, *words, NODE_ZONE=f"zone-{number}")
         wait_until(lambda: _missing_workers(page, workers), _START_SECONDS)
-        yield StandaloneCluster(url)
+        yield StandaloneCluster(url, folders)
 
 
 def _missing_workers(page: int, workers: int) -> str | None:
@@ -99,22 +104,6 @@ def _missing_workers(page: int, workers: int) -> str | None:
     return None if alive == workers else f"{alive} of {workers} workers are alive"
 
 
-@contextmanager
-def _process(log: Path, words: Sequence[str]) -> Iterator[None]:
-    with log.open("w") as output:
-        process = subprocess.Popen(
-            [str(_SPARK_HOME / "bin" / "spark-class"), *words],
-            env=_environment(),
-            stdout=output,
-            stderr=subprocess.STDOUT,
-        )
-        try:
-            yield
-        finally:
-            process.terminate()
-            process.wait(_STOP_SECONDS)
-
-
 def _environment() -> dict[str, str]:
     environment = {
         name: value for name, value in os.environ.items() if name not in _PYTHON_SETTINGS
@@ -122,7 +111,7 @@ def _environment() -> dict[str, str]:
     return {
         **environment,
         "JAVA_HOME": str(find_java().parent.parent),
-        "SPARK_HOME": str(_SPARK_HOME),
+        "SPARK_HOME": str(SPARK_HOME),
         # The cluster's processes stay in the foreground.
         "SPARK_NO_DAEMONIZE": "1",
     }

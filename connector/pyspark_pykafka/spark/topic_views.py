@@ -11,6 +11,8 @@ import re
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException
+
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.options import parse_batch_source
 from pyspark_pykafka.options.logins import is_login
@@ -132,9 +134,18 @@ def _create_view(
 ) -> None:
     table = f"`{database}`.`{_columns_table(frame.schema)}`"
     if not spark.catalog.tableExists(table):
-        spark.catalog.createTable(table, source="pykafka", schema=frame.schema)
+        _create_table(spark, table, frame.schema)
     pairs = ", ".join(f"`{name}` {_literal(value)}" for name, value in sorted(options.items()))
     spark.sql(f"CREATE OR REPLACE VIEW {view} AS SELECT * FROM {table} WITH ({pairs})")  # noqa: S608
+
+
+def _create_table(spark: SparkSession, table: str, schema: StructType) -> None:
+    # Spark Connect creates the table and then reads it, which fails: a table has no options.
+    try:
+        spark.catalog.createTable(table, source="pykafka", schema=schema)
+    except PySparkException:
+        if not spark.catalog.tableExists(table):
+            raise
 
 
 def _columns_table(schema: StructType) -> str:
