@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import time
 from contextlib import redirect_stderr, redirect_stdout
 from itertools import chain, filterfalse
 from types import SimpleNamespace
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql.streaming.query import StreamingQuery, StreamingQueryManager
-from tests.support.page_blocks import Block, PageReader, blocks_of
+from tests.support.page_blocks import Block, PageReader, blocks_of, delete_topics
 
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.testing import Record
@@ -58,26 +59,11 @@ def reader(
     monkeypatch.chdir(tmp_path)
     # The pages set it; it is removed after the test.
     monkeypatch.setenv("PYKAFKA_KAFKA_BOOTSTRAP_SERVERS", kafka_cluster.bootstrap)
-    delete_topics(kafka_cluster)
+    delete_topics(kafka_cluster, TOPICS)
     yield PageReader(kafka_cluster.bootstrap, tmp_path, {"spark": spark})
     for query in spark.streams.active:
         query.stop()
-    delete_topics(kafka_cluster)
-
-
-def delete_topics(kafka_cluster: KafkaCluster) -> None:
-    """
-    Delete the topics of the pages, and wait until the broker no longer knows them.
-    """
-    admin = kafka_cluster.admin()
-
-    def left() -> list[str]:
-        return sorted(TOPICS.intersection(admin.list_topics(timeout=30).topics))
-
-    if left():
-        for future in admin.delete_topics(left()).values():
-            future.result(30)
-        wait_until(lambda: f"still there: {left()}" if left() else None, 30)
+    delete_topics(kafka_cluster, TOPICS)
 
 
 def committed(kafka_cluster: KafkaCluster, topic: str) -> list[Any]:
@@ -321,7 +307,11 @@ def test_the_page_on_failing_batches(flights: PageReader, spark: SparkSession) -
     writer = writer.option("checkpointLocation", f"{flights.folder}/supervised")
     flights.names |= {"stream": stream, "writer": writer, "url": url}
 
-    paste_all(flights, "docs/failing.md")
+    try:
+        paste_all(flights, "docs/failing.md")
+    finally:
+        # The page silences Spark.
+        spark.sparkContext.setLogLevel("ERROR")
     flights.names["query"].processAllAvailable()
 
     assert spark.read.jdbc(url, "flights").count() == 2
@@ -370,6 +360,51 @@ def test_the_pages_on_the_api_and_on_figures(
 
     assert sorted(bytes(row.value) for row in processed) == [b"a long one", b"short"]
     assert kafka_cluster.consume("flights.dead") == []
+
+
+def test_the_page_on_commands(reader: PageReader, kafka_cluster: KafkaCluster) -> None:
+    """
+    The commands for topics and records run in their order: records that are written are shown, and
+    in the end the topic is deleted.
+    """
+    (reader.folder / "flights.txt").write_text('UA1545:{"status": "late"}\n')
+    (block,) = blocks_of("docs/commands.md")
+
+    output = reader.paste(block)
+
+    assert output.count('"key": "LH400"') == output.count('"key": "UA1545"') == 2
+    assert "status STRING" in output
+    assert "flights" not in kafka_cluster.admin().list_topics(timeout=30).topics
+
+
+def test_the_page_on_moving_from_the_jvm_connector(
+    flights: PageReader, spark: SparkSession, kafka_cluster: KafkaCluster
+) -> None:
+    """
+    The filtered read returns the last hour's records, and the command makes a checkpoint plain.
+    """
+    old = Record(b"old", timestamp=int((time.time() - 7200) * 1000))
+    kafka_cluster.produce("flights", [old])
+    checkpoint = flights.folder / "checkpoint"
+    writer = stream_of_flights(flights, spark).writeStream.format("noop")
+    writer.option("checkpointLocation", str(checkpoint)).trigger(availableNow=True).start()
+    for query in spark.streams.active:
+        query.awaitTermination(60)
+    blocks = blocks_of("docs/migrating.md")
+    assert [block.language for block in blocks] == ["sh", "python"]
+
+    try:
+        for block in blocks:
+            text = block.text.replace("/path/of/the/checkpoint", str(checkpoint))
+            text = text.replace('parquet("', f'parquet("{flights.folder}/')
+            flights.paste(Block(block.language, text))
+    finally:
+        spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+    offsets = (checkpoint / "offsets" / "0").read_text().splitlines()[-1]
+    assert json.loads(offsets) == {"flights": {"0": 3}}
+    rows = spark.read.parquet(f"{flights.folder}/flights").collect()
+    assert sorted(bytes(row.value) for row in rows) == [b"a long one", b"short"]
 
 
 @pytest.mark.soak

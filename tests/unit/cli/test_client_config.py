@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.stub_brokers import Behaviour, StubCluster
@@ -17,9 +19,7 @@ from pyspark_pykafka.cli.arguments import with_timeout
 from pyspark_pykafka.cli.client_config import client_settings
 from pyspark_pykafka.cli.exit_codes import ExitCode
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
+PAGE = Path(__file__).parents[3] / "docs/commands.md"
 CONFIG = """
 [clusters.default]
 bootstrap.servers = "default:9092"
@@ -270,3 +270,22 @@ def test_no_brokers_at_all(capsys: pytest.CaptureFixture[str], config_file: Path
     assert "use --bootstrap-server, or --cluster" in error
     assert str(config_file) in error
     assert "PYKAFKA_KAFKA_BOOTSTRAP_SERVERS" in error
+
+
+def test_the_file_on_the_page(capsys: pytest.CaptureFixture[str], config_file: Path) -> None:
+    """
+    The file on the page has a default cluster with a login, and another one without.
+    """
+    (text,) = re.findall(r"^```toml\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    config_file.parent.mkdir()
+    config_file.write_text(text)
+    config_file.chmod(0o600)
+
+    default = settings_of(capsys)
+    staging = settings_of(capsys, "--cluster", "staging")
+
+    assert default["bootstrap.servers"] == "broker:9093"
+    assert default["sasl.mechanism"] == "SCRAM-SHA-512"
+    assert "..." not in default.values()
+    assert staging["bootstrap.servers"] == "staging:9092"
+    assert not [name for name in staging if name.startswith("sasl.")]

@@ -5,6 +5,8 @@ The report of `pykafka verify`: outcome, exit code, text and JSON.
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +34,7 @@ def report(**values: Any) -> Report:
     return Report(**{**clean, **values})
 
 
+PAGE = Path(__file__).parents[3] / "docs/verify.md"
 LOST = Verdict({"lost": [("t", 1, 7)]})
 
 
@@ -76,3 +79,16 @@ def test_json_has_the_same_figures() -> None:
     assert document["anomalies"] == {"lost": [{"partition": 1, "record": 7}]}
     assert (document["acknowledged"], document["read"], document["lost"]) == (80, 80, 1)
     assert (document["longest_pause_seconds"], document["maximum_lag"]) == (2.3, 12)
+
+
+def test_the_report_on_the_page() -> None:
+    """
+    The excerpt on the page has the first lines and the last line of a clean report.
+    """
+    counts = {"written": 4700, "acknowledged": 3800, "aborted": 900, "read": 3800}
+    (excerpt,) = re.findall(r"^```\n(written .*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    *first, dots, verdict = excerpt.splitlines()
+    lines = report(**counts).lines()
+
+    assert first == lines[: len(first)]
+    assert (dots, verdict) == ("...", lines[-1])
