@@ -5,6 +5,7 @@ Starting and ending offsets such as "10 minutes ago", with real timestamps and a
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -83,6 +84,31 @@ def test_a_stream_counts_its_last_offsets_once(
 
     assert first == ["20", "10"]
     assert run() == ["0", "0", "0"]
+
+
+def test_a_stream_starts_at_a_relative_time_once(
+    spark: SparkSession, topic: TopicFactory, kafka_cluster: KafkaCluster, checkpoint: str
+) -> None:
+    """
+    A stream starts a time before now, also in a single partition; when it is restarted it reads all
+    later records, even those with timestamps from before that time.
+    """
+    name = topic(2)
+    kafka_cluster.produce(name, at_minutes_ago(90, 50, 5))
+    kafka_cluster.produce(name, [replace(r, partition=1) for r in at_minutes_ago(90, 50, 20, 3)])
+    stream = Stream(
+        spark,
+        {
+            "kafka.bootstrap.servers": kafka_cluster.bootstrap,
+            "subscribe": name,
+            "startingOffsets": f'{{"{name}":{{"0":"-1h","1":"-30 minutes"}}}}',
+        },
+        checkpoint,
+    )
+
+    assert stream.drain() == sorted(["50", "5", "20", "3"])
+    kafka_cluster.produce(name, at_minutes_ago(80, 0))
+    assert stream.drain() == sorted(["50", "5", "20", "3", "80", "0"])
 
 
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])

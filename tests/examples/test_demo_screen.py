@@ -1,5 +1,5 @@
 """
-The screen of the demo while it works.
+The screen of the demo while it works, with a counter and with a real stream.
 """
 
 from __future__ import annotations
@@ -10,10 +10,16 @@ from typing import TYPE_CHECKING, Self
 
 import pytest
 
+from pyspark_pykafka.testing import Record
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
     from types import ModuleType
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pyspark_pykafka.testing import KafkaCluster
+    from pyspark_pykafka.testing.plugin import TopicFactory
 
 SECONDS = 30.0
 
@@ -46,6 +52,53 @@ def test_a_bar_follows_the_work(screen: ModuleType) -> None:
         records = 30
     (bar,) = progress.tasks
     assert (bar.completed, bar.finished) == (30, True)
+
+
+def test_the_bar_of_a_stream_moves_with_each_batch(
+    screen: ModuleType,
+    spark: SparkSession,
+    kafka_cluster: KafkaCluster,
+    topic: TopicFactory,
+    checkpoint: str,
+) -> None:
+    """
+    The bar shows the records of all finished micro-batches before the next one ends.
+    """
+    import demo
+
+    total, per_batch = 30, 10
+    name, progress, seen = topic(), screen.bars(), []
+    kafka_cluster.produce(name, [Record(b"%d" % number) for number in range(total)])
+
+    def hold(frame: DataFrame, number: int) -> None:
+        frame.count()
+        finished = number * per_batch
+
+        def missing() -> str | None:
+            bar = progress.tasks[0] if progress.tasks else None
+            return None if bar and bar.completed == finished else f"no bar at {finished}"
+
+        wait_until(missing, SECONDS)
+        seen.append(finished)
+
+    stream = (
+        spark.readStream.format("pykafka")
+        .option("kafka.bootstrap.servers", kafka_cluster.bootstrap)
+        .option("subscribe", name)
+        .option("startingOffsets", "earliest")
+        .option("maxOffsetsPerTrigger", per_batch)
+        .load()
+    )
+    writer = stream.writeStream.option("checkpointLocation", checkpoint)
+    query = writer.foreachBatch(hold).start()
+    try:
+        with screen.watched(progress, "read", total, lambda: demo.rows_read(query)):
+            demo.wait_for(query, total)
+    finally:
+        query.stop()
+    assert seen == [0, 10, 20]
+    (bar,) = progress.tasks
+    assert (bar.completed, bar.finished) == (total, True)
 
 
 def test_a_step_shows_what_is_downloaded(
