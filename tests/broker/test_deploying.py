@@ -17,19 +17,25 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
+from confluent_kafka.admin import NewTopic
+from prometheus_client.parser import text_string_to_metric_families
+from tests.support.built_wheel import build_wheel, copy_sources
+from tests.support.page_blocks import blocks_of
 from tests.support.standalone_cluster import standalone_cluster
 
 import pyspark_pykafka
+from pyspark_pykafka.testing import KafkaCluster, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
     from tests.support.standalone_cluster import StandaloneCluster
 
-    from pyspark_pykafka.testing import KafkaCluster
     from pyspark_pykafka.testing.plugin import TopicFactory
+    from pyspark_pykafka.testing.properties import Node, Setting
 
 ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/deploying.md").read_text()
 JOB = Path(__file__).with_name("deployed_job.py")
 PACKAGE = Path(pyspark_pykafka.__file__).parent
 #: The packages that Spark itself needs on each node for Python data sources.
@@ -37,6 +43,8 @@ SPARK_NEEDS = ("pyspark", "py4j", "pyarrow", "pandas", "numpy", "python-dateutil
 #: The packages that docs/deploying.md packs with the connector.
 PACKED = ("confluent-kafka", "kafka-python", "crc32c", "cramjam", "kazoo", "javaproperties")
 RECORDS = 900
+PARTITIONS = 4
+PER_BATCH = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +123,7 @@ def installed_everywhere(nodes: Nodes) -> Deployment:
     ``pip install pyspark-pykafka`` on each node.
     """
     packages = nodes.packages()
-    python = nodes.python("installed", SPARK_NEEDS)
+    python = nodes.python("installed", (*SPARK_NEEDS, "prometheus-client"))
     (folder,) = (nodes.folder / "installed").glob("lib/python*/site-packages")
     for path in packages.iterdir():
         shutil.move(path, folder / path.name)
@@ -151,10 +159,15 @@ def zip_file(nodes: Nodes) -> Deployment:
 
 def wheel(nodes: Nodes) -> Deployment:
     """
-    ``--py-files`` with a wheel; its dependencies are installed on the nodes.
+    ``--py-files`` with the wheel that pip builds without a compiler; its dependencies are installed
+    on the nodes.
     """
+    assert "CC=false pip wheel --no-deps" in PAGE
+    sources = copy_sources(nodes.folder / "sources")
+    file, _ = build_wheel(sources, nodes.folder / "wheels", {"CC": "false"})
+    assert f"--py-files {file.name} job.py" in PAGE
     return Deployment(
-        options=("--py-files", nodes.archive("pyspark_pykafka-0.1.0-py3-none-any.whl")),
+        options=("--py-files", str(file)),
         environment={"PYSPARK_PYTHON": nodes.with_dependencies()},
         guarantee="at-least-once",
         registers=True,
@@ -184,7 +197,7 @@ def run(
         JOB,
         [
             *(kafka.bootstrap, *topics, deployment.guarantee, str(folder / "checkpoint")),
-            "register" if deployment.registers else "installed",
+            _registration() if deployment.registers else "",
         ],
         deployment.options,
         deployment.environment,
@@ -193,6 +206,14 @@ def run(
     assert process.returncode == 0, process.stdout[-4000:] + process.stderr[-2000:]
     result: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
     return result
+
+
+def _registration() -> str:
+    """
+    Return the block of the page that registers the format.
+    """
+    (block,) = (block for block in blocks_of("docs/deploying.md") if "register(" in block.text)
+    return block.text
 
 
 def filled(kafka: KafkaCluster, topic: TopicFactory) -> tuple[str, str]:
@@ -232,13 +253,100 @@ def test_a_job_runs_on_a_cluster(
     assert set(compiled) == {not deployment.registers}
 
 
+class ZonedCluster(KafkaCluster):
+    """
+    Three brokers, each in a zone of its own, that name the replica in the zone of a client.
+    """
+
+    def node_config(self, node: Node) -> Mapping[str, Setting]:
+        selector = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
+        return {"broker.rack": f"zone-{node.id}", "replica.selector.class": selector}
+
+
+@pytest.fixture(scope="module")
+def zoned() -> Iterator[ZonedCluster]:
+    """
+    Return brokers in the zones of the two workers, and the leader of all partitions in a third one.
+    """
+    with ZonedCluster(brokers=3) as kafka:
+        new = NewTopic("zoned", PARTITIONS, replica_assignment=[[3, 1, 2]] * PARTITIONS)
+        admin = kafka.admin()
+        admin.create_topics([new])["zoned"].result(60)
+        value = b"x" * 1000
+        records = [Record(value, partition=n % PARTITIONS) for n in range(RECORDS)]
+        kafka.produce("zoned", records)
+        yield kafka
+
+
+def fetched_bytes(worker: Path, kafka: KafkaCluster) -> dict[int, int]:
+    """
+    Return the bytes that the executors of a worker have fetched from each broker.
+    """
+    nodes = {str(node.port): node.id for node in kafka.nodes}
+    received: dict[int, int] = {}
+    for log in worker.glob("app-*/*/stderr"):
+        for port, size in re.findall(r":(\d+): received Fetch .* (\d+) bytes", log.read_text()):
+            node = nodes[port]
+            received[node] = received.get(node, 0) + int(size)
+    return received
+
+
+@pytest.mark.soak
+def test_racks_and_metrics_on_a_cluster(
+    cluster: StandaloneCluster, zoned: ZonedCluster, tmp_path: Path
+) -> None:
+    """
+    Each worker reads from the broker in its own zone, and only asks the leader for it; the driver
+    exports the metrics of the query whose tasks run on the workers, as the page and in the log.
+    """
+    deployment = installed_everywhere(Nodes(tmp_path))
+    read = {"kafka.bootstrap.servers": zoned.bootstrap, "subscribe": "zoned"}
+    batch = {**read, "clientRackEnv": "NODE_ZONE", "kafka.debug": "protocol"}
+    stream = {**read, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(PER_BATCH)}
+    confs = {
+        "spark.executorEnv.PYKAFKA_LOG": "debug",
+        # Both workers get tasks.
+        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+        "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
+    }
+    options = [word for name, value in confs.items() for word in ("--conf", f"{name}={value}")]
+
+    job = JOB.with_name("cluster_job.py")
+    arguments = [json.dumps(batch), json.dumps(stream), str(tmp_path)]
+    process = cluster.submit(job, arguments, options, deployment.environment, tmp_path)
+
+    assert process.returncode == 0, process.stdout[-4000:] + process.stderr[-2000:]
+    result = json.loads(process.stdout.splitlines()[-1])
+    assert result["count"] == RECORDS
+    for number, folder in enumerate(cluster.worker_folders, 1):
+        fetched = fetched_bytes(folder, zoned)
+        assert fetched.keys() == {number, 3}, fetched
+        assert fetched.pop(number) > 100 * fetched[3]
+    check_metrics(result["pages"][0])
+    assert [line for line in result["lines"] if line.startswith("query counted: micro-batch 0 ")]
+
+
+def check_metrics(page: str) -> None:
+    """
+    The page has the metrics of the first micro-batch, while the second one runs.
+    """
+    totals: dict[str, float] = {}
+    for family in text_string_to_metric_families(page):
+        for sample in family.samples:
+            if sample.labels.get("query_name") == "counted":
+                totals[sample.name] = totals.get(sample.name, 0) + sample.value
+    assert totals["pykafka_query_running"] == 1
+    assert totals["pykafka_read_offsets_total"] == PER_BATCH
+    assert totals["pykafka_lag_offsets"] == RECORDS - PER_BATCH
+    assert totals["pykafka_end_offset"] == RECORDS
+    assert totals["pykafka_batches_total"] == 1
+
+
 def test_what_is_packed_is_what_the_connector_needs() -> None:
     """
     The page packs every dependency except those that Spark itself needs on a node.
     """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     needed = {re.split(r"[<>=,]", dependency)[0] for dependency in project["dependencies"]}
-    page = (ROOT / "docs" / "deploying.md").read_text()
-
     assert needed - set(SPARK_NEEDS) == set(PACKED)
-    assert f"--no-deps pyspark-pykafka {' '.join(PACKED)}" in page
+    assert f"--no-deps pyspark-pykafka {' '.join(PACKED)}" in PAGE
