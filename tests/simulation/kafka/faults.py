@@ -11,6 +11,8 @@ from tests.simulation.kafka.image import TRANSACTIONS, Partition
 from tests.simulation.kafka.truth import Truth
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from tests.simulation.kafka.node import Node
 
 
@@ -192,3 +194,12 @@ class Faults(Truth):
         Forget an id without an open transaction, as after a week without use.
         """
         coordinator_of(self._world.nodes[self.coordinator(name)], TRANSACTIONS, name).expire(name)
+
+    def time_out_transaction(self, name: str, done: Callable[[], None]) -> None:
+        """
+        Abort an open transaction, as after its ``transaction.timeout.ms``; then call ``done``.
+
+        Raises :class:`RequestError` while its coordinator is being loaded.
+        """
+        node = self._world.nodes[self.coordinator(name)]
+        coordinator_of(node, TRANSACTIONS, name).time_out(name, done)

@@ -222,6 +222,14 @@ class TransactionCoordinator(Coordinator):
             raise ValueError(msg)
         self.write({name: None}, lambda code: None if code else self._forget(name))
 
+    def time_out(self, name: str, done: Callable[[], None]) -> None:
+        """
+        Abort the transaction of an id if it is open, then call ``done``.
+        """
+        state = self.states.get(name)
+        if state is not None and state.state == ONGOING and name not in self._pending:
+            self._abort(state, lambda _: done())
+
     def _forget(self, name: str) -> None:
         self.states.pop(name, None)
 

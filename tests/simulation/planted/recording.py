@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 from tests.simulation.planted.fault import Fault
+from tests.simulation.workloads.progress_store import SimulatedStore
 
 if TYPE_CHECKING:
     from tests.simulation.spark.connector import Connector
@@ -51,7 +52,16 @@ def old_process_writes_on(connector: Connector) -> list[Any]:
     ]
 
 
+def late_write_is_accepted(_: Connector) -> list[Any]:
+    """
+    A store carries out the write of a driver that has died, although its successor has claimed the
+    store and has written since.
+    """
+    return [patch.object(SimulatedStore, "_is_holder", lambda *_: True)]
+
+
 FAULTS = {
     "planned-batch-is-recorded": Fault("progress", "progress ahead", planned_batch_is_recorded),
     "old-process-writes-on": Fault("progress", "progress went back", old_process_writes_on),
+    "late-write-is-accepted": Fault("progress", "progress went back", late_write_is_accepted),
 }

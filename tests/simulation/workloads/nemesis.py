@@ -4,9 +4,15 @@ Faults at times drawn from the seed.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
+from random import Random
 from typing import TYPE_CHECKING
+
+from tests.simulation.kafka.codes import RequestError
+from tests.simulation.kafka.transaction_state import ONGOING
+from tests.simulation.kernel.world import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +30,7 @@ _OVERTAKEN_SECONDS = 60.0
 _MAX_LEAD_SECONDS = 0.15
 # The successor repeats the batch of the overtaken driver, and then plans the next one.
 _PLANS_OF_SUCCESSOR = 2
+_MAX_ABORT_SECONDS = 30.0
 # Most faults matter between the first and the last EndTxn.
 _COMMIT_WEIGHT = 6.0
 
@@ -40,14 +47,26 @@ class Nemesis:
     faults: tuple[str, ...]
     #: The chance of a fault at each point of a query, most of them of its driver.
     strike_chance: float = 0.0
+    #: The same before the first micro-batch is complete, if it is greater.
+    first_strike_chance: float = 0.0
+    #: The chance that one of the open transactions times out just before a commit.
+    timeout_chance: float = 0.0
+    #: The chance that a strike cuts the committer off, and whether its requests are lost then.
+    cut_off_chance: float = 0.2
+    loses_requests: bool = False
     #: Faults of the workload itself.
     extra_faults: dict[str, Callable[[], None]] = field(default_factory=dict)
     count: int = 0
     _is_healed: bool = field(default=False, init=False)
+    #: Numbers for rare faults, which change no history without them.
+    _rare: Random = field(init=False)
     #: The end of the last "isolate and forget".
     _forgets_until: float = field(default=0.0, init=False)
     _overtaken: Query | None = field(default=None, init=False)
     _plans_until_resumed: int = field(default=0, init=False)
+
+    def __post_init__(self) -> None:
+        self._rare = Random(f"rare faults {self.history.seed}")
 
     def start(self) -> None:
         """
@@ -91,7 +110,7 @@ class Nemesis:
             "late leader": self._late_leader,
             "forget topics": self._forget_topics,
             "isolate and forget": self._isolate_and_forget,
-            "move coordinator": self._move_coordinator,
+            "move coordinator": self.move_coordinators,
             "lag": self._lag,
             "cut": lambda: self._link("is_cut"),
             "drop responses": lambda: self._link("drops_responses"),
@@ -105,7 +124,7 @@ class Nemesis:
             "tiered": self._tiered,
             "kill worker": self._kill_worker,
             "pause worker": self._pause_worker,
-            "kill driver": self._kill_driver,
+            "kill driver": self.kill_driver,
             "pause driver": self._pause_driver,
             "replace driver": self._replace_driver,
             **self.extra_faults,
@@ -209,7 +228,10 @@ class Nemesis:
             node = self.history.draw.choice(cluster.replicas(topic, partition))
             cluster.lag_replica(topic, partition, node, self.history.draw.uniform(0.5, 10.0))
 
-    def _move_coordinator(self) -> None:
+    def move_coordinators(self) -> None:
+        """
+        Move the coordinators of some transactional ids to other brokers.
+        """
         cluster = self.history.cluster
         for name in cluster.transactional_ids():
             if self.history.draw.random() < 0.3:
@@ -336,7 +358,10 @@ class Nemesis:
     def _queries(self) -> list[Query]:
         return [s.query for s in self.supervisors if s.query is not None and not s.query.is_done]
 
-    def _kill_driver(self) -> None:
+    def kill_driver(self) -> None:
+        """
+        Kill the drivers of all queries.
+        """
         for query in self._queries():
             self.history.world.trace("the driver is killed")
             query.kill()
@@ -383,20 +408,24 @@ class Nemesis:
         history, overtaken = self.history, self._overtaken
         if overtaken is None:
             may_overtake = "replace driver" in self.faults and not self._is_healed
-            if may_overtake and history.draw.random() < _OVERTAKING_CHANCE:
+            if may_overtake and self._rare.random() < _OVERTAKING_CHANCE:
                 self._overtake(query)
         elif query is not overtaken:
             self._plans_until_resumed -= 1
             if not self._plans_until_resumed:
                 self._overtaken = None
-                delay = history.draw.uniform(0.0, _MAX_LEAD_SECONDS)
+                delay = self._rare.uniform(0.0, _MAX_LEAD_SECONDS)
                 history.world.call_later(delay, lambda: _resume(overtaken))
 
     def _strike(self, point: str, query: Query) -> None:
         if point == "partitions":
             self._plan(query)
         draw, world = self.history.draw, self.history.world
+        if point == "commit" and not self._is_healed and self._rare.random() < self.timeout_chance:
+            self._time_out_transaction()
         chance = self.strike_chance * (_COMMIT_WEIGHT if point == "commit" else 1.0)
+        if query.is_new:
+            chance = max(chance, self.first_strike_chance)
         if self._is_healed or draw.random() > chance:
             return
         self.count += 1
@@ -435,17 +464,55 @@ class Nemesis:
         history = self.history
         if query.is_done or self._is_healed:
             return
-        if history.draw.random() < 0.2:
+        if history.draw.random() < self.cut_off_chance:
+            if self.loses_requests:
+                self._lose_requests(query)
             self.cut_off("committer")
             return
         if history.draw.random() < 0.3 and query in self._queries():
             self._replace(query)
             return
         if history.draw.random() < 0.7:
-            for connection in tuple(history.network.connections):
-                if connection.process is query.committer:
-                    connection.lose()
+            self._lose_requests(query)
         query.kill()
+
+    def _lose_requests(self, query: Query) -> None:
+        """
+        Drop what the committer has sent, and what is on its way to it.
+        """
+        for connection in tuple(self.history.network.connections):
+            if connection.process is query.committer:
+                connection.lose()
+
+    def _time_out_transaction(self) -> None:
+        """
+        Let one of the open transactions time out, and wait until it has.
+
+        A transaction that times out while it is being committed leaves a micro-batch in part, which
+        nothing can prevent.
+        """
+        world, cluster = self.history.world, self.history.cluster
+        states = {name: cluster.transaction(name) for name in cluster.transactional_ids()}
+        names = sorted(
+            name
+            for name, state in states.items()
+            if state and state.state == ONGOING and cluster.is_alive(cluster.coordinator(name))
+        )
+        if not names:
+            return
+        name, ended = self._rare.choice(names), Signal(world)
+        is_over = False
+
+        def end() -> None:
+            nonlocal is_over
+            is_over = True
+            ended.notify()
+
+        world.trace("%s times out", name)
+        with suppress(RequestError):
+            cluster.time_out_transaction(name, end)
+            # Longer than any write to the coordinators' log.
+            world.wait(lambda: is_over, _MAX_ABORT_SECONDS, ended)
 
 
 def _resume(query: Query) -> None:

@@ -13,6 +13,9 @@ from tests.simulation.workloads.topics import INPUT, OUTPUT, PARTITIONS, RECREAT
 if TYPE_CHECKING:
     from tests.simulation.workloads.history import History
 
+#: The isolation levels of reads.
+COMMITTED_LEVEL, UNCOMMITTED_LEVEL = "read_committed", "read_uncommitted"
+
 
 def draw_release(seed: int) -> Release:
     """
@@ -40,6 +43,20 @@ def draw_ignorance(seed: int) -> bool:
     Return whether brokers of batch reads know no topics for a moment while another is cut off.
     """
     return Random(f"ignorance {seed}").random() < 0.25
+
+
+def draw_timeouts(seed: int) -> bool:
+    """
+    Return whether transactions time out just before they are committed.
+    """
+    return Random(f"timeouts {seed}").random() < 0.1
+
+
+def draw_lost_commits(seed: int) -> bool:
+    """
+    Return whether drivers lose some requests of a commit, and fail it before they can repeat them.
+    """
+    return Random(f"lost commits {seed}").random() < 0.1
 
 
 def read_options(history: History, isolation: str) -> dict[str, str]:

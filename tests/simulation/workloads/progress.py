@@ -4,6 +4,7 @@ A stream from Kafka that records its progress in a store.
 
 from __future__ import annotations
 
+from random import Random
 from typing import TYPE_CHECKING
 from unittest.mock import patch
 
@@ -20,6 +21,11 @@ from pyspark_pykafka.verify.checker import Verdict, check_source
 
 if TYPE_CHECKING:
     from tests.simulation.workloads.history import Supervisor
+
+
+#: The part of the histories in which drivers die in the middle of a write to the store, which
+#: arrives late.
+_LATE_WRITES = 0.25
 
 
 def progress(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
@@ -52,15 +58,18 @@ def _run(history: History, server: ProgressServer) -> None:
     )
     server.completed = lambda: _completed(supervisor)
     faults = {"store fails": server.fail, "store is slow": server.slow_down}
-    nemesis = Nemesis(
+    if Random(f"late writes {history.seed}").random() < _LATE_WRITES:
+        faults["writer dies"] = lambda: server.kill_next_writer(nemesis.kill_driver)
+    nemesis: Nemesis = Nemesis(
         history, [supervisor], [(INPUT, partitions)], READ_FAULTS, 0.02, extra_faults={**faults}
     )
     history.world.call_later(FAULT_SECONDS, lambda: stop(producers))
-    history.world.call_later(FAULT_SECONDS, server.heal)
+    history.world.call_later(FAULT_SECONDS, server.end_faults)
     history.run(
         nemesis,
         lambda: (
             is_read(history, supervisor, producers, partitions)
+            and not server.late_writes
             and server.offsets() == _ends(history, partitions)
         ),
     )

@@ -1,10 +1,12 @@
 """
-A progress store with latency, failures and lost responses, which checks each write.
+A progress store with latency, failures, lost responses and late writes, which checks each write.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
+
+from tests.simulation.kernel.world import Signal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -26,6 +28,10 @@ class ProgressServer:
         self.completed: Callable[[], Mapping[tuple[str, int], int]] = dict
         self.failure_chance = 0.02
         self.max_seconds = 0.02
+        #: Kills the driver that has just sent a write; that write arrives after a long time.
+        self.kill_writer: Callable[[], None] | None = None
+        #: How many writes of dead drivers have not arrived yet.
+        self.late_writes = 0
         self._verdict = verdict
 
     def connect(self) -> SimulatedStore:
@@ -50,11 +56,44 @@ class ProgressServer:
         self.max_seconds = world.random.choice((1.0, 10.0))
         world.call_later(world.random.uniform(1.0, 15.0), self.heal)
 
+    def kill_next_writer(self, kill: Callable[[], None]) -> None:
+        """
+        Let the driver die in the middle of its next write.
+        """
+        self.kill_writer = kill
+
+    def hold(self, write: Callable[[], object]) -> None:
+        """
+        Kill the driver, and carry out its write when its successor has probably written.
+        """
+        world, kill = self.connector.world(), self.kill_writer
+        assert kill is not None
+        self.kill_writer = None
+        self.late_writes += 1
+
+        def arrive() -> None:
+            world.trace("store: a late write arrives")
+            self.late_writes -= 1
+            try:
+                write()
+            except self.connector.module("progress.store").ClaimLostError as error:
+                world.trace("store: it is refused: %s", error)
+
+        world.call_later(world.random.choice((0.5, 10.0, 30.0)) * world.random.random(), arrive)
+        kill()
+
     def heal(self) -> None:
         """
-        End the faults.
+        Answer soon again, and nearly always.
         """
         self.failure_chance, self.max_seconds = 0.02, 0.02
+
+    def end_faults(self) -> None:
+        """
+        Heal, and let no other driver die.
+        """
+        self.heal()
+        self.kill_writer = None
 
     def offsets(self) -> dict[tuple[str, int], int]:
         """
@@ -98,13 +137,19 @@ class SimulatedStore:
         """
         Write records, unless another process has claimed the store.
         """
-        self._call(lambda: self._write(records))
+        server = self._server
+        if records and server.kill_writer is not None:
+            owner = self._owner
+            server.hold(lambda: self._write(records, owner))
+            # The process has ended; its threads do not run again.
+            server.connector.world().wait(lambda: False, None, Signal(server.connector.world()))
+        self._call(lambda: self._write(records, self._owner))
 
     def keep_alive(self) -> None:
         """
         Check the claim.
         """
-        self._call(lambda: self._write({}))
+        self._call(lambda: self._write({}, self._owner))
 
     def close(self) -> None:
         """
@@ -117,11 +162,18 @@ class SimulatedStore:
         server.holder = self._owner
         return self._contract.Claim(self._owner, dict(server.records))
 
-    def _write(self, records: Mapping[Any, Any]) -> None:
-        if self._server.holder != self._owner:
+    def _write(self, records: Mapping[Any, Any], owner: Any) -> None:
+        if not self._is_holder(owner):
             msg = "the store has another owner"
             raise self._contract.ClaimLostError(msg)
         self._server.apply(records)
+
+    def _is_holder(self, owner: Any) -> bool:
+        """
+        Return whether a write is one of the present owner, as the generation of a consumer group
+        and the version of a ZooKeeper node show.
+        """
+        return bool(self._server.holder == owner)
 
     def _call(self, action: Callable[[], Any]) -> Any:
         """
