@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.simulation.spark.connector import TaskContext
 from tests.simulation.spark.endpoints import Prefetched
@@ -54,6 +54,17 @@ class StoppedTaskError(Exception):
     """
 
 
+class FinishedRun(NamedTuple):
+    """
+    An availableNow run that has reached its end; ``before`` and ``after`` are what the source's
+    true state was before and after it fixed that end.
+    """
+
+    before: Any
+    after: Any
+    end: Any
+
+
 @dataclass
 class Checkpoint:
     """
@@ -63,7 +74,10 @@ class Checkpoint:
     query: str
     ends: dict[int, Any] = field(default_factory=dict)
     completed: set[int] = field(default_factory=set)
+    #: The start with which the first micro-batch was planned. Checkers know it; Spark keeps none
+    #: for a Python source.
     initial: Any = None
+    finished: list[FinishedRun] = field(default_factory=list)
 
     @property
     def last_end(self) -> Any:
@@ -72,13 +86,15 @@ class Checkpoint:
         """
         return self.ends.get(max(self.completed, default=-1))
 
-    def plan(self, batch: int, end: Any) -> None:
+    def plan(self, batch: int, start: Any, end: Any) -> None:
         """
         Write a micro-batch to the offset log.
         """
         if batch in self.ends:
             raise ConcurrentUpdateError(batch)
         self.ends[batch] = end
+        if not batch:
+            self.initial = start
 
     def complete(self, batch: int) -> None:
         """
@@ -102,6 +118,8 @@ class Definition:
     other_rows: Callable[[Any, Any], list[list[Row]]] | None = None
     trigger_seconds: float = 0.1
     available_now: bool = False
+    #: Returns the source's true state, with which the end of an availableNow run is compared.
+    true_state: Callable[[], Any] = lambda: None
     #: The chance that a task has a second, speculative attempt.
     speculation: float = 0.0
     #: Whether executors, and the tasks on them, outlive the driver for a while.
@@ -157,6 +175,13 @@ class Query:
         """
         return self.main.is_done
 
+    @property
+    def is_new(self) -> bool:
+        """
+        Whether the query has completed no micro-batch, in any run.
+        """
+        return not self._checkpoint.completed
+
     # --- MicroBatchExecution ----------------------------------------------------------------------
 
     def _run(self) -> None:
@@ -171,21 +196,24 @@ class Query:
         checkpoint, definition = self._checkpoint, self._definition
         last = max(checkpoint.ends, default=-1)
         is_replay = last >= 0 and last not in checkpoint.completed
+        before = definition.true_state()
         if definition.available_now:
             self._plan("prepareForTriggerAvailableNow", lambda s: s.prepare_for_available_now())
-        if checkpoint.initial is None:
-            checkpoint.initial = self._plan("initialOffset", lambda s: s.initial())
+        after = definition.true_state()
         batch = last if is_replay else last + 1
+        # A run whose first micro-batch is that of the query resolves the start, even in a replay.
+        initial = None if batch else self._plan("initialOffset", lambda s: s.initial())
         while not self.is_stopping:
-            start = checkpoint.ends.get(batch - 1, checkpoint.initial)
+            start = checkpoint.ends[batch - 1] if batch else initial
             if not is_replay:
                 end = self._plan_latest(start)
                 if end == start:
                     if definition.available_now:
+                        checkpoint.finished.append(FinishedRun(before, after, end))
                         return
                     self.world.sleep(self.world.random.expovariate(1 / _MEAN_IDLE_SECONDS))
                     continue
-                checkpoint.plan(batch, end)
+                checkpoint.plan(batch, start, end)
                 self._strike("planned", self)
                 if batch:
                     self._commit_source(start)

@@ -6,29 +6,31 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.spark.endpoints import Collector, KafkaSink, KafkaSource, PlainSource, Row
-from tests.simulation.spark.query import Definition
+from tests.simulation.spark.endpoints import KafkaSink, KafkaSource, PlainSource, Row
+from tests.simulation.spark.query import Checkpoint, Definition
 from tests.simulation.spark.shapes import DIRECT, shapes
 from tests.simulation.workloads.batch_reads import BatchReads
 from tests.simulation.workloads.batch_writes import batch_write
 from tests.simulation.workloads.changing_log import Change, changing_log
-from tests.simulation.workloads.history import FAULT_SECONDS, History, Supervisor
+from tests.simulation.workloads.history import FAULT_SECONDS, History
 from tests.simulation.workloads.kinds_of_faults import (
     CLUSTER_FAULTS,
     IGNORANCE_FAULTS,
-    READ_FAULTS,
     WRITE_FAULTS,
 )
 from tests.simulation.workloads.nemesis import Nemesis
 from tests.simulation.workloads.options import (
     draw_batch_change,
     draw_ignorance,
+    draw_lost_commits,
     draw_release,
+    draw_timeouts,
     read_options,
     write_options,
 )
 from tests.simulation.workloads.order import check_order, places_of
 from tests.simulation.workloads.progress import progress
+from tests.simulation.workloads.source import source
 from tests.simulation.workloads.topics import (
     INPUT,
     OUTPUT,
@@ -43,42 +45,10 @@ from tests.simulation.workloads.topics import (
     truth,
 )
 
-from pyspark_pykafka.verify.checker import Verdict, check_sink, check_source
+from pyspark_pykafka.verify.checker import Verdict, check_sink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-
-def source(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
-    """
-    A stream from Kafka into a sink that keeps each micro-batch once.
-    """
-    with History(seed, is_traced=is_traced) as history:
-        partitions = history.draw.choice((1, 3, 6))
-        producers = fill(history, partitions)
-        sink = Collector()
-        isolation = history.draw.choice(("read_committed", "read_uncommitted"))
-        options = read_options(history, isolation)
-        supervisor = history.supervise(
-            Definition(
-                lambda: KafkaSource(history.connector, options),
-                lambda: sink,
-                shape=history.draw.choice(shapes()),
-                speculation=history.draw.choice((0.0, 0.05)),
-                has_executors=history.draw.random() < 0.5,
-            )
-        )
-        nemesis = Nemesis(history, [supervisor], [(INPUT, partitions)], READ_FAULTS, 0.01)
-        history.world.call_later(FAULT_SECONDS, lambda: stop(producers))
-        history.run(nemesis, lambda: is_read(history, supervisor, producers, partitions))
-        batches = [sink.batches[number] for number in sorted(supervisor.checkpoint.completed)]
-        if history.verdict.is_clean:
-            records = truth(history, INPUT, partitions)
-            committed_only = isolation == "read_committed"
-            check_source(history.verdict, records, batches, committed_only=committed_only)
-            check_producers(history, producers, records)
-        check_progress(history.verdict)
-        return history.verdict, history
 
 
 def batch(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
@@ -136,16 +106,15 @@ def chained(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
         history.cluster.create_topic(OUTPUT, output_partitions)
         options = read_options(history, "read_committed")
         sink_options = write_options(history, "exactly-once")
-        supervisor = history.supervise(
-            Definition(
-                lambda: KafkaSource(history.connector, options),
-                lambda: KafkaSink(history.connector, sink_options),
-                shape=history.draw.choice(shapes()),
-                other_rows=history.draw.choice((None, None, _other_rows)),
-                speculation=history.draw.choice((0.0, 0.0, 0.05)),
-                has_executors=history.draw.random() < 0.5,
-            )
+        definition = Definition(
+            lambda: KafkaSource(history.connector, options),
+            lambda: KafkaSink(history.connector, sink_options),
+            shape=history.draw.choice(shapes()),
+            other_rows=history.draw.choice((None, None, _other_rows)),
+            speculation=history.draw.choice((0.0, 0.0, 0.05)),
+            has_executors=history.draw.random() < 0.5,
         )
+        supervisor = history.supervise(definition)
         topics = [(INPUT, partitions), (OUTPUT, output_partitions)]
         faults = (*WRITE_FAULTS, "tiered")
         nemesis = Nemesis(history, [supervisor], topics, faults, 0.02)
@@ -162,8 +131,7 @@ def chained(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
             expected = [
                 r.value for partition in rows.values() for r in partition if r.state == "committed"
             ]
-            if supervisor.query is not None:
-                expected += _other_values(supervisor)
+            expected += _other_values(definition, supervisor.checkpoint)
             records = truth(history, OUTPUT, output_partitions)
             check_sink(history.verdict, expected, records, exactly_once=True, has_retried=True)
         check_progress(history.verdict)
@@ -193,6 +161,13 @@ def _sink(seed: int, guarantee: str, *, is_traced: bool) -> tuple[Verdict, Histo
         nemesis = Nemesis(
             history, [supervisor], [(OUTPUT, output_partitions)], WRITE_FAULTS, strikes
         )
+        if draw_timeouts(seed):
+            nemesis.timeout_chance = 0.2
+        if draw_lost_commits(seed):
+            nemesis.strike_chance, nemesis.cut_off_chance = 0.03, 0.8
+            nemesis.loses_requests = True
+            # Shorter than most times for which the driver is cut off.
+            options["kafka.max.block.ms"] = "8000"
         history.run(
             nemesis,
             lambda: (
@@ -252,8 +227,7 @@ def _other_rows(start: Any, end: Any) -> list[list[Row]]:
     return [[Row(f"other:{start}:{end}:{number}".encode()) for number in range(2)]]
 
 
-def _other_values(supervisor: Supervisor) -> list[bytes]:
-    checkpoint, definition = supervisor.checkpoint, supervisor.definition
+def _other_values(definition: Definition, checkpoint: Checkpoint) -> list[bytes]:
     if definition.other_rows is None:
         return []
     rows: list[bytes] = []

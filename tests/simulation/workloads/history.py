@@ -18,6 +18,7 @@ from tests.simulation.spark.connector import HOST, PORT, simulated_connector
 from tests.simulation.spark.query import (
     Checkpoint,
     ConcurrentUpdateError,
+    Definition,
     Executors,
     ProcessLostError,
     Query,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
-    from tests.simulation.spark.query import Definition
     from tests.simulation.workloads.nemesis import Nemesis
 
 #: After this time nothing fails any more.
@@ -142,13 +142,20 @@ class History:
         nodes = self.draw.sample(range(1, self.brokers + 1), self.draw.randint(1, self.brokers))
         return ",".join(f"{HOST.format(node)}:{PORT}" for node in nodes)
 
-    def supervise(self, definition: Definition, name: str = "query") -> Supervisor:
+    def supervise(
+        self, definition: Definition | Callable[[], Definition], *, after: float = 0.0
+    ) -> Supervisor:
         """
-        Run a query again whenever it ends.
+        Run a query, from ``after`` seconds on, and again whenever it ends.
+
+        A function returns the query anew for each run.
         """
-        supervisor = Supervisor(self, definition, Checkpoint(f"{name}-{self.seed}"))
+        supervisor = Supervisor(self, definition, Checkpoint(f"query-{self.seed}"))
         self._supervised.append(supervisor)
-        supervisor.start()
+        if after:
+            self.world.call_later(after, supervisor.start)
+        else:
+            supervisor.start()
         return supervisor
 
     def run(self, nemesis: Nemesis, is_drained: Callable[[], bool]) -> None:
@@ -206,9 +213,14 @@ class Supervisor:
     Restarts a query after each end, as a scheduler does.
     """
 
-    def __init__(self, history: History, definition: Definition, checkpoint: Checkpoint) -> None:
+    def __init__(
+        self,
+        history: History,
+        definition: Definition | Callable[[], Definition],
+        checkpoint: Checkpoint,
+    ) -> None:
         self._history = history
-        self.definition = definition
+        self._definition = definition
         self.checkpoint = checkpoint
         self.query: Query | None = None
         self.errors: list[BaseException] = []
@@ -219,9 +231,10 @@ class Supervisor:
         """
         Start a run, and watch it.
         """
+        definition = self._definition
         self.query = Query(
             self._history.connector,
-            self.definition,
+            definition if isinstance(definition, Definition) else definition(),
             self.checkpoint,
             self._history.executors,
             self._at_point,

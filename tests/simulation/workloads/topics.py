@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from tests.simulation.workloads.producers import PlainProducer
 
+from pyspark_pykafka.verify.checker import MARKER
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from tests.simulation.workloads.history import History, Supervisor
 
@@ -55,6 +57,19 @@ def truth(history: History, topic: str, partitions: int) -> dict[tuple[str, int]
     """
     cluster = history.cluster
     return {(topic, number): cluster.records(topic, number) for number in range(partitions)}
+
+
+def first_at(records: Mapping[Any, Sequence[Any]], timestamp_ms: int) -> dict[int, int]:
+    """
+    Return the offset of each partition's first record with this timestamp or a later one.
+    """
+    found: dict[int, int] = {}
+    for (_, number), log in records.items():
+        for record in log:
+            if record.state != MARKER and record.timestamp >= timestamp_ms:
+                found[number] = record.offset
+                break
+    return found
 
 
 def is_settled(history: History, topic: str, partitions: int) -> bool:
