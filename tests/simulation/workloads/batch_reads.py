@@ -4,14 +4,16 @@ Batch reads, one after another.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from random import Random
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock, patch
 
+from tests.simulation.kernel.world import EPOCH
 from tests.simulation.spark.endpoints import rows_of
 from tests.simulation.workloads.history import FAULT_SECONDS
-from tests.simulation.workloads.options import read_options
-from tests.simulation.workloads.topics import INPUT, RECREATION
+from tests.simulation.workloads.options import COMMITTED_LEVEL, read_options
+from tests.simulation.workloads.topics import INPUT, RECREATION, first_at
 
 from pyspark_pykafka.verify.checker import check_rows
 
@@ -26,6 +28,38 @@ if TYPE_CHECKING:
     from pyspark_pykafka.verify.checker import Verdict
 
 _MAX_PAUSE_SECONDS = 5.0
+#: The part of the reads of an unchanged topic that have a span, and that read the latest records.
+_SPANS, _LATEST_PER_KEY = 0.1, 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """
+    The times between which a read reads, in milliseconds since 1970, or its latest records only.
+    """
+
+    start_ms: int | None = None
+    end_ms: int | None = None
+    is_latest_per_key: bool = False
+
+    def options(self) -> dict[str, str]:
+        """
+        Return the options of the read.
+        """
+        options = {}
+        if self.start_ms is not None:
+            options = {
+                "startingTimestamp": str(self.start_ms),
+                "startingOffsetsByTimestampStrategy": "latest",
+            }
+        if self.end_ms is not None:
+            options["endingTimestamp"] = str(self.end_ms)
+        if self.is_latest_per_key:
+            options["latestPerKey"] = "true"
+        return options
+
+
+ALL = Span()
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +71,7 @@ class _Start:
 
     topic: int | None
     visible: Mapping[int, int]
+    span: Span = ALL
 
 
 class BatchReads:
@@ -53,6 +88,7 @@ class BatchReads:
         self._results: list[tuple[_Start, list[Row]]] = []
         self._task: Task | None = None
         self._uses_left = 0
+        self._spans = Random(f"spans {change.history.seed}")
 
     @property
     def is_idle(self) -> bool:
@@ -72,6 +108,10 @@ class BatchReads:
         if self.is_idle and history.world.elapsed < FAULT_SECONDS:
             start = self._start()
             options = read_options(history, self._isolation)
+            start = replace(start, span=self._draw_span())
+            options |= start.span.options()
+            if start.span.is_latest_per_key:
+                options.pop("minPartitions", None)
             if self._change.kind == RECREATION:
                 # Each range of a former topic takes this long, one after another.
                 options["kafkaConsumer.pollTimeoutMs"] = "5000"
@@ -79,6 +119,21 @@ class BatchReads:
             self._task = process.spawn("read", lambda: self._read(process, options, start))
         if history.world.elapsed < FAULT_SECONDS:
             history.world.call_later(history.draw.expovariate(1.0), self.start)
+
+    def _draw_span(self) -> Span:
+        """
+        Return the span of a read: now and then, of a topic that does not change.
+        """
+        if self._change.kind:
+            return ALL
+        draw, elapsed = self._spans, self._history.world.elapsed
+        kind = draw.random()
+        if kind < _SPANS:
+            times = sorted(int((EPOCH + draw.uniform(-1.0, elapsed)) * 1000) for _ in range(2))
+            return Span(draw.choice((None, times[0])), draw.choice((None, times[1])))
+        # Aborted records are never the latest ones of a key.
+        can_be_latest = self._isolation == COMMITTED_LEVEL
+        return Span(is_latest_per_key=can_be_latest and kind < _SPANS + _LATEST_PER_KEY)
 
     def check(self, verdict: Verdict, last_topic: Mapping[Any, Any]) -> None:
         """
@@ -96,8 +151,46 @@ class BatchReads:
                 continue
             committed_only = self._isolation == "read_committed"
             check_rows(verdict, sources[0], [rows], committed_only=committed_only)
-            if start.topic is not None:
+            if start.span != ALL:
+                self._check_span(verdict, sources[0], start, rows)
+            elif start.topic is not None:
                 verdict.add("lost", self._missing(topics[start.topic], start, rows))
+
+    def _check_span(
+        self,
+        verdict: Verdict,
+        topic: Mapping[Any, Sequence[Any]],
+        start: _Start,
+        rows: Sequence[Row],
+    ) -> None:
+        """
+        Check the rows of a read of some records of a topic.
+        """
+        positions = {(row.partition, row.offset) for row in rows}
+        if start.span.is_latest_per_key:
+            ends = {**start.visible}
+            for partition, offset in positions:
+                ends[partition] = max(ends.get(partition, 0), offset + 1)
+            expected = _latest_per_key(topic, ends)
+            verdict.add("lost", sorted(expected - positions))
+            verdict.add("not the latest of its key", sorted(positions - expected))
+            return
+        start_ms, end_ms = start.span.start_ms or 0, start.span.end_ms
+        starts = first_at(topic, start_ms)
+        ends = {} if end_ms is None else first_at(topic, end_ms)
+        expected = {
+            (partition, offset)
+            for partition, offset in self._missing(topic, start, ())
+            if starts.get(partition, offset + 1) <= offset < ends.get(partition, offset + 1)
+        }
+        verdict.add("lost", sorted(expected - positions))
+        early = {
+            (partition, offset)
+            for partition, offset in positions
+            if offset < min(starts.get(partition, offset + 1), start.visible.get(partition, 0))
+        }
+        late = {position for position in positions if position[1] >= ends.get(position[0], 2**63)}
+        verdict.add("outside of the times", sorted(early | late))
 
     def _missing(
         self, topic: Mapping[Any, Any], start: _Start, rows: Sequence[Row]
@@ -198,8 +291,25 @@ class BatchReads:
         ]
         has_changed = self._start().topic != start.topic
         if warned.called or has_changed:
-            start = _Start(None, {})
+            start = _Start(None, {}, start.span)
         self._results.append((start, rows))
+
+
+def _latest_per_key(
+    topic: Mapping[Any, Sequence[Any]], ends: Mapping[int, int]
+) -> set[tuple[int, int]]:
+    """
+    Return the positions of the last committed record of each key before the ends of partitions.
+    """
+    return {
+        (partition, offset)
+        for (_, partition), records in topic.items()
+        for offset in {
+            record.key: record.offset
+            for record in records
+            if record.state == "committed" and record.offset < ends.get(partition, 0)
+        }.values()
+    }
 
 
 def _has_rows(topic: Mapping[Any, Sequence[Any]], rows: Sequence[Row]) -> bool:
