@@ -194,6 +194,59 @@ def markers_are_not_awaited(connector: Connector) -> list[Any]:
     return [patch.object(lookups, "wait_until_visible", lambda *_: None)]
 
 
+def decided_batch_is_aborted(connector: Connector) -> list[Any]:
+    """
+    After a failed commit everything is aborted, even if the intent shows that the driver had
+    decided to commit.
+    """
+    module = connector.module("sink.micro_batch_committer")
+    return [patch.object(module, "_is_decided", lambda *_: False)]
+
+
+def open_is_not_checked(connector: Connector) -> list[Any]:
+    """
+    A micro-batch is decided without a check that all of its transactions are still open.
+    """
+    module = connector.module("sink.micro_batch_committer")
+    return [patch.object(module, "check_open", lambda *_: {})]
+
+
+def former_coordinator_is_believed(connector: Connector) -> list[Any]:
+    """
+    A broker that no longer coordinates a transaction, and says so, counts as one that knows of no
+    transaction.
+    """
+    module = connector.module("engines.wire.transactions.lookups")
+
+    def describe_once(self: Any, names: Any, deadline: Any) -> Any:
+        request = module.describe_transactions
+        responses = self._coordinators.send_batched(names, request, deadline)
+        entries = [entry for response in responses for entry in response.transaction_states]
+        return {entry.transactional_id: module._to_description(entry) for entry in entries}
+
+    return [patch.object(module.TransactionLookups, "_describe_once", describe_once)]
+
+
+def ledger_is_read_without_a_barrier(connector: Connector) -> list[Any]:
+    """
+    The ledger is read up to the last stable offset, and nothing is appended first: the last
+    decision, which lies beyond it, is missed.
+    """
+    module = connector.module("sink.micro_batch_committer")
+    ledger = connector.module("sink.ledger").Ledger
+
+    def read(self: Any, start: int) -> Any:
+        return self.read_all(start, self.watermarks().visible_end)
+
+    def withdraw(ledger: Any, query: str, write: str, first: int) -> bool:
+        return not module._is_decided(read(ledger, first), query, write)
+
+    return [
+        patch.object(ledger, "read_up_to_barrier", read),
+        patch.object(module, "_withdraw", withdraw),
+    ]
+
+
 FAULTS = {
     "missed-marker": Fault("exactly-once", "duplicate", missed_marker),
     "late-fence": Fault("exactly-once", "stuck", late_fence),
@@ -211,4 +264,12 @@ FAULTS = {
     "markers-are-not-awaited": Fault("batch-write", "not visible yet", markers_are_not_awaited),
     "late-intent": Fault("exactly-once", "REPLAY_DIFFERS", late_intent),
     "hasty-restart": Fault("exactly-once", "duplicate", hasty_restart),
+    "decided-batch-is-aborted": Fault("exactly-once", "REPLAY_DIFFERS", decided_batch_is_aborted),
+    "open-is-not-checked": Fault("exactly-once", "REPLAY_DIFFERS", open_is_not_checked),
+    "former-coordinator-is-believed": Fault(
+        "batch-write", "not visible yet", former_coordinator_is_believed
+    ),
+    "ledger-is-read-without-a-barrier": Fault(
+        "exactly-once", "REPLAY_DIFFERS", ledger_is_read_without_a_barrier
+    ),
 }

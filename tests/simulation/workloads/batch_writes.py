@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
+from random import Random
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock, patch
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.verify.checker import Verdict
 
+#: The part of the histories in which coordinators move during each commit.
+_MOVES = 0.15
 _DONE, _NOTHING, _UNKNOWN = "done", "nothing", "unknown"
 
 
@@ -42,6 +45,8 @@ def batch_write(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History
             history, [], [(OUTPUT, output_partitions)], faults, extra_faults=extra_faults
         )
         writes.cut_off = lambda: nemesis.cut_off("batch")
+        if Random(f"coordinators move {seed}").random() < _MOVES:
+            writes.move_coordinators = nemesis.move_coordinators
         history.world.call_later(1.0, writes.start)
         history.run(
             nemesis, lambda: writes.is_over and is_settled(history, OUTPUT, output_partitions)
@@ -61,6 +66,8 @@ class BatchWrites:
     history: History
     partitions: int
     cut_off: Callable[[], None] = lambda: None
+    #: Called during each commit; None in most histories.
+    move_coordinators: Callable[[], None] | None = None
     _rows: list[list[list[Row]]] = field(default_factory=list)
     _reports: dict[int, str] = field(default_factory=dict)
     #: Rows that read_committed readers could not see when their write had succeeded.
@@ -127,6 +134,8 @@ class BatchWrites:
                 job.run(tasks, "write", messages)
                 if draw.random() < 0.2:
                     history.world.call_later(draw.random() * 0.05, self.cut_off)
+                if self.move_coordinators is not None and history.world.elapsed < FAULT_SECONDS:
+                    history.world.call_later(draw.random() * 0.05, self.move_coordinators)
                 self._commit(number, sink, messages)
             except (QueryFailedError, errors.PykafkaError):
                 # Spark raises the first error, and suppresses that of the abort.
