@@ -27,8 +27,9 @@ _CHUNK = 10
 _SOON = {
     "added-partitions-are-not-read": 0,
     "aborted-records-are-read": 3,
-    "commit-is-not-checked": 22,
     "decided-batch-is-aborted": 271,
+    "commit-is-not-checked": 1,
+    "dead-write-is-not-ended": 0,
     "error-is-an-acknowledgement": 0,
     "empty-response-is-a-gap": 18,
     "former-coordinator-is-believed": 20,

@@ -41,6 +41,8 @@ _BLOCKING_STATES = (
     TransactionState.PREPARE_EPOCH_FENCE,
     TransactionState.PREPARE_ABORT,
 )
+# The same, and PREPARE_COMMIT, in which a partition may also lack its marker.
+_UNFINISHED_STATES = (*_BLOCKING_STATES, TransactionState.PREPARE_COMMIT)
 
 
 def commit_write(
@@ -48,13 +50,16 @@ def commit_write(
     prepared: Sequence[PreparedTransaction],
     pattern: TransactionalIdPattern,
     fence_id: str,
+    *,
+    takes_over: bool = False,
 ) -> None:
     """
     Commit every transaction of a write, after checking that all of them are open.
 
     Other open transactions that match ``pattern`` belong to losing attempts, and are aborted;
-    attempts that begin later find ``fence_id`` and give up. ``read_committed`` readers that start
-    after this function has returned see all rows.
+    attempts that begin later find ``fence_id`` and give up. If the write ``takes_over`` ids that
+    earlier writes have used, some may also belong to a dead one, which may have had more tasks.
+    ``read_committed`` readers that start after this function has returned see all rows.
 
     Raises :class:`FencedError` or :class:`TimeoutExceededError` if nothing is or will be committed,
     and :class:`ExactlyOnceError` if some transactions are, or may be.
@@ -65,10 +70,15 @@ def commit_write(
     except PykafkaError as error:
         _check_decided(transactions, prepared, error, started)
     try:
-        aborted = _abort_losing_attempts(transactions, prepared, pattern, fence_id)
-        transactions.wait_until_visible(
-            [*(transaction.transactional_id for transaction in prepared), *aborted]
+        own_ids = [transaction.transactional_id for transaction in prepared]
+        _best_effort(lambda: _with_short_limit(transactions).register_id(fence_id))
+        other_ids = (
+            _list_unfinished(transactions, own_ids, pattern)
+            if takes_over
+            else find_losing_attempts(transactions, own_ids, pattern)
         )
+        _best_effort(lambda: transactions.abort_ids(other_ids))
+        transactions.wait_until_visible([*own_ids, *other_ids])
     except PykafkaError as error:
         # Raising would make the user write committed rows again.
         logger.warning(
@@ -189,22 +199,19 @@ def _check_one_open(
     raise FencedError(msg)
 
 
-def _abort_losing_attempts(
-    transactions: Transactions,
-    prepared: Sequence[PreparedTransaction],
-    pattern: TransactionalIdPattern,
-    fence_id: str,
+def _with_short_limit(transactions: Transactions) -> Transactions:
+    return transactions.with_time_limit(_OPTIONAL_LOOKUP_SECONDS)
+
+
+def _list_unfinished(
+    transactions: Transactions, own_ids: Iterable[str], pattern: TransactionalIdPattern
 ) -> list[str]:
     """
-    Abort the transactions that losing attempts have left open, and return their ids.
+    Return all other ids of a pattern whose transactions hide later rows from readers.
     """
-    limited = transactions.with_time_limit(_OPTIONAL_LOOKUP_SECONDS)
-    _best_effort(lambda: limited.register_id(fence_id))
-    losing_ids = find_losing_attempts(
-        transactions, [winner.transactional_id for winner in prepared], pattern
-    )
-    _best_effort(lambda: transactions.abort_ids(losing_ids))
-    return losing_ids
+    # How many tasks earlier writes had is not known, so each broker lists its transactions.
+    listed = _list_in_states(transactions, pattern, _UNFINISHED_STATES)
+    return sorted(set(listed) - set(own_ids))
 
 
 def find_losing_attempts(
@@ -227,8 +234,7 @@ def find_losing_attempts(
     """
     won = set(winning_ids)
     other_attempts = other_attempt_ids(won)
-    limited = transactions.with_time_limit(_OPTIONAL_LOOKUP_SECONDS)
-    descriptions = limited.describe_reachable(
+    descriptions = _with_short_limit(transactions).describe_reachable(
         [*other_attempts.transactional_ids, *other_attempts.notice_ids]
     )
     known = {name: description for name, description in descriptions.items() if description}
@@ -244,8 +250,8 @@ def _best_effort(step: Callable[[], None]) -> None:
         step()
     except PykafkaError as error:
         logger.warning(
-            "everything is committed, but %s; losing attempts of tasks may block read_committed "
-            "readers for up to kafka.transaction.timeout.ms",
+            "everything is committed, but %s; losing attempts of tasks, or what a dead write left, "
+            "may block read_committed readers for up to kafka.transaction.timeout.ms",
             error,
         )
 
@@ -263,5 +269,13 @@ def list_open_ids(transactions: Transactions, pattern: TransactionalIdPattern) -
     """
     Return the ids of open transactions, from the brokers that answer in time.
     """
+    return _list_in_states(transactions, pattern, _BLOCKING_STATES)
+
+
+def _list_in_states(
+    transactions: Transactions,
+    pattern: TransactionalIdPattern,
+    states: Iterable[TransactionState],
+) -> list[str]:
     limited = transactions.with_time_limit(_LISTING_SECONDS)
-    return limited.list_reachable_ids(pattern, _BLOCKING_STATES)
+    return limited.list_reachable_ids(pattern, states)

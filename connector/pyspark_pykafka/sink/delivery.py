@@ -182,7 +182,11 @@ class ExactlyOnceBatch:
 
         with transaction_client(self._options.kafka) as transactions:
             commit_write(
-                transactions, _prepared(messages), write_pattern(self._prefix), self._fence_id
+                transactions,
+                _prepared(messages),
+                write_pattern(self._prefix),
+                self._fence_id,
+                takes_over=self._options.transactional_id_prefix is not None,
             )
 
     def abort(self, messages: Sequence[TaskCommitMessage], tasks: int) -> None:  # noqa: ARG002

@@ -247,6 +247,14 @@ def ledger_is_read_without_a_barrier(connector: Connector) -> list[Any]:
     ]
 
 
+def dead_write_is_not_ended(connector: Connector) -> list[Any]:
+    """
+    A batch write takes over only the ids of its own tasks, and a dead one had more.
+    """
+    module = connector.module("sink.batch_committer")
+    return [patch.object(module, "_list_unfinished", lambda *_: [])]
+
+
 FAULTS = {
     "missed-marker": Fault("exactly-once", "duplicate", missed_marker),
     "late-fence": Fault("exactly-once", "stuck", late_fence),
@@ -262,6 +270,7 @@ FAULTS = {
     "late-end-is-not-fenced": Fault("batch-write", "visible after", late_end_is_not_fenced),
     "commit-is-not-checked": Fault("batch-write", "lost", commit_is_not_checked),
     "markers-are-not-awaited": Fault("batch-write", "not visible yet", markers_are_not_awaited),
+    "dead-write-is-not-ended": Fault("batch-write", "not visible yet", dead_write_is_not_ended),
     "late-intent": Fault("exactly-once", "REPLAY_DIFFERS", late_intent),
     "hasty-restart": Fault("exactly-once", "duplicate", hasty_restart),
     "decided-batch-is-aborted": Fault("exactly-once", "REPLAY_DIFFERS", decided_batch_is_aborted),

@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from random import Random
 from typing import TYPE_CHECKING, Any
 from unittest.mock import Mock, patch
@@ -19,26 +20,33 @@ from tests.simulation.workloads.nemesis import Nemesis
 from tests.simulation.workloads.options import write_options
 from tests.simulation.workloads.topics import OUTPUT, check_progress, is_settled, truth
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+from pyspark_pykafka.verify.checker import COMMITTED, OPEN
 
-    from tests.simulation.kernel.world import Task
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from tests.simulation.kafka.truth import TrueRecord
+    from tests.simulation.kernel.world import Process, Task
 
     from pyspark_pykafka.verify.checker import Verdict
 
 #: The part of the histories in which coordinators move during each commit.
 _MOVES = 0.15
 _DONE, _NOTHING, _UNKNOWN = "done", "nothing", "unknown"
+_DEATH_CHANCE = 0.4
+# Of a driver from the start of its write, and of its commit.
+_MEAN_LIFE_SECONDS, _MEAN_COMMIT_SECONDS = 1.0, 0.01
 
 
 def batch_write(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
     """
-    Writes with several tasks each. No driver dies, since a batch write cannot be resumed.
+    Writes with several tasks each. In some histories drivers die: the next write has the same
+    prefix, and takes over what the dead one left.
     """
     with History(seed, is_traced=is_traced) as history:
         output_partitions = history.draw.choice((1, 3))
         history.cluster.create_topic(OUTPUT, output_partitions)
-        writes = BatchWrites(history, output_partitions)
+        writes = BatchWrites(history, output_partitions, _draw_deaths(seed))
         faults = (*CLUSTER_FAULTS, "kill worker", "pause worker", "move coordinator")
         extra_faults = {"cut off driver": lambda: nemesis.cut_off("batch")}
         nemesis: Nemesis = Nemesis(
@@ -48,13 +56,25 @@ def batch_write(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History
         if Random(f"coordinators move {seed}").random() < _MOVES:
             writes.move_coordinators = nemesis.move_coordinators
         history.world.call_later(1.0, writes.start)
-        history.run(
-            nemesis, lambda: writes.is_over and is_settled(history, OUTPUT, output_partitions)
-        )
+        logger = history.connector.module("sink.batch_committer").logger
+        with patch.object(logger, "warning", writes.warned):
+            history.run(
+                nemesis, lambda: writes.is_over and is_settled(history, OUTPUT, output_partitions)
+            )
         if history.verdict.is_clean:
             writes.check()
         check_progress(history.verdict)
         return history.verdict, history
+
+
+def _draw_deaths(seed: int) -> Random | None:
+    """
+    Return the random numbers of the drivers' deaths, or None if no driver dies.
+
+    They are not the history's own, so they change no history without deaths.
+    """
+    draw = Random(f"driver deaths {seed}")
+    return draw if draw.random() < 0.3 else None
 
 
 @dataclass
@@ -65,9 +85,11 @@ class BatchWrites:
 
     history: History
     partitions: int
+    deaths: Random | None
     cut_off: Callable[[], None] = lambda: None
     #: Called during each commit; None in most histories.
     move_coordinators: Callable[[], None] | None = None
+    warned: Mock = field(default_factory=Mock)
     _rows: list[list[list[Row]]] = field(default_factory=list)
     _reports: dict[int, str] = field(default_factory=dict)
     #: Rows that read_committed readers could not see when their write had succeeded.
@@ -101,10 +123,12 @@ class BatchWrites:
                 ]
             )
             options = write_options(history, "exactly-once")
-            if draw.random() < 0.5:
+            # Without a prefix nobody takes over what a dead or failed write left.
+            if draw.random() < 0.5 and self.deaths is None:
                 del options["transactionalIdPrefix"]
             process = history.connector.process("batch")
-            self._task = process.spawn("write", lambda: self._write(number, options))
+            self._task = process.spawn("write", lambda: self._write(number, options, process))
+            self._plan_death(number, process, _MEAN_LIFE_SECONDS)
         history.world.call_later(draw.expovariate(0.5), self.start)
 
     def check(self) -> None:
@@ -122,7 +146,22 @@ class BatchWrites:
             elif report == _NOTHING:
                 verdict.add("visible after a report of nothing", [v for v in values if visible[v]])
 
-    def _write(self, number: int, options: dict[str, str]) -> None:
+    def _plan_death(self, number: int, driver: Process, mean_seconds: float) -> None:
+        """
+        Let a write's driver die later in some cases, with its executors.
+        """
+        if self.deaths is None or self.deaths.random() > _DEATH_CHANCE:
+            return
+
+        def die() -> None:
+            if driver.is_alive and number not in self._reports:
+                self._reports[number] = _UNKNOWN
+                driver.kill()
+                self.history.executors.kill_all()
+
+        self.history.world.call_later(self.deaths.expovariate(1 / mean_seconds), die)
+
+    def _write(self, number: int, options: dict[str, str], driver: Process) -> None:
         history, draw = self.history, self.history.draw
         errors = history.connector.module("errors")
         job = Job(history.connector, ("", ""), history.executors, draw.choice((0.0, 0.05)))
@@ -136,6 +175,7 @@ class BatchWrites:
                     history.world.call_later(draw.random() * 0.05, self.cut_off)
                 if self.move_coordinators is not None and history.world.elapsed < FAULT_SECONDS:
                     history.world.call_later(draw.random() * 0.05, self.move_coordinators)
+                self._plan_death(number, driver, _MEAN_COMMIT_SECONDS)
                 self._commit(number, sink, messages)
             except (QueryFailedError, errors.PykafkaError):
                 # Spark raises the first error, and suppresses that of the abort.
@@ -155,11 +195,9 @@ class BatchWrites:
         """
         Commit; all rows are visible then, unless a warning says that readers have to wait.
         """
-        committer = self.history.connector.module("sink.batch_committer")
-        warned = Mock()
-        with patch.object(committer.logger, "warning", warned):
-            sink.commit(messages)
-        if not warned.called:
+        self.warned.reset_mock()
+        sink.commit(messages)
+        if not self.warned.called:
             visible = self._visible()
             self._late += [value for value in self._values(number) if not visible[value]]
 
@@ -169,13 +207,15 @@ class BatchWrites:
     def _visible(self) -> Counter[bytes | None]:
         """
         Return how often each value is in the logs, committed.
+
+        If all writes have one prefix, so that each takes over what others left, only the records
+        before the first one of an open transaction count.
         """
-        return Counter(
-            record.value
-            for records in truth(self.history, OUTPUT, self.partitions).values()
-            for record in records
-            if record.state == "committed"
-        )
+        logs: Iterable[Iterable[TrueRecord]]
+        logs = truth(self.history, OUTPUT, self.partitions).values()
+        if self.deaths is not None:
+            logs = (takewhile(lambda record: record.state != OPEN, log) for log in logs)
+        return Counter(record.value for log in logs for record in log if record.state == COMMITTED)
 
     def _writing(self, sink: KafkaBatchSink, rows: list[Row]) -> Callable[[Attempt], object]:
         def pieces() -> Iterator[list[Row]]:

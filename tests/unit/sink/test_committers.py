@@ -47,7 +47,13 @@ from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.settings.wire_config import wire_producer_config
 from pyspark_pykafka.sink import batch_committer
 from pyspark_pykafka.sink.batch_committer import abort_write, commit_write
-from pyspark_pykafka.sink.delivery import ExactlyOnceStream, SinkTask
+from pyspark_pykafka.sink.delivery import (
+    ExactlyOnceBatch,
+    ExactlyOnceStream,
+    SinkTask,
+    TaskCommitMessage,
+)
+from pyspark_pykafka.sink.ledger_entries import Committable
 from pyspark_pykafka.sink.transactional_ids import (
     fallback_id,
     stream_task_id,
@@ -285,6 +291,82 @@ def test_losing_attempts_after_one_that_has_ended_are_aborted(first_lost: int) -
 
         assert states(stubs, [won]) == Counter(CompleteCommit=1)
         assert set(states(stubs, lost)) <= ENDED
+
+
+def delivery_to(stubs: StubCoordinators, **options: str) -> ExactlyOnceBatch:
+    """
+    Return the delivery of a batch write, as the driver makes it.
+    """
+    required = {
+        "kafka.bootstrap.servers": stubs.bootstrap,
+        "topic": "out",
+        "deliveryGuarantee": "exactly-once",
+    }
+    return ExactlyOnceBatch(parse_sink({**required, **options}, streaming=False))
+
+
+def messages_of(tasks: list[PreparedTransaction]) -> list[TaskCommitMessage]:
+    """
+    Return the commit messages of tasks with one row each.
+    """
+    return [
+        TaskCommitMessage(Committable(task, 1, transaction, -1))
+        for task, transaction in enumerate(tasks)
+    ]
+
+
+@pytest.mark.parametrize("tasks", [0, 2])
+def test_a_narrower_write_ends_all_that_a_dead_one_left(tasks: int) -> None:
+    """
+    A driver died while it committed 40 tasks; the next write with its prefix has fewer. It ends the
+    transactions of the other tasks, which would hide its rows from readers of committed records.
+    """
+    coordination = Coordination(brokers=BROKERS)
+    done, *left = [prepared(coordination, task_id("w", task, 0)) for task in range(tasks, 40)]
+    coordination.end(done.transactional_id, done[1:], commit=True)
+    other = prepared(coordination, task_id("w-2", 39, 0))
+    new = [prepared(coordination, task_id("w", task, 0)) for task in range(tasks)]
+    with StubCoordinators(coordination) as stubs:
+        delivery_to(stubs, transactionalIdPrefix="w").commit(messages_of(new), tasks, -1)
+
+        assert states(stubs, [done, *new]) == Counter(CompleteCommit=1 + tasks)
+        assert set(states(stubs, left)) <= ENDED
+        assert states(stubs, [other]) == Counter(Ongoing=1)
+
+
+def test_a_write_waits_for_the_markers_of_a_dead_one(caplog: pytest.LogCaptureFixture) -> None:
+    """
+    A transaction whose commit the dead driver had requested, and whose markers are missing, hides
+    later rows, too: the write waits for it, and warns after kafka.max.block.ms.
+    """
+    coordination = Coordination(brokers=2)
+    new, ending = (prepared(coordination, task_id("w", task, 0)) for task in (0, 7))
+    coordination.names[ending.transactional_id].state = "PrepareCommit"
+    timeouts = {"kafka.request.timeout.ms": "500", "kafka.max.block.ms": "1500"}
+    timeouts["kafka.delivery.timeout.ms"] = "10000"
+    with StubCoordinators(coordination) as stubs:
+        delivery_to(stubs, transactionalIdPrefix="w", **timeouts).commit(messages_of([new]), 1, -1)
+
+        assert states(stubs, [new]) == Counter(CompleteCommit=1)
+    assert f"the brokers are still ending 1 transactions: {ending.transactional_id}" in caplog.text
+
+
+def test_a_write_with_ids_of_its_own_lists_no_transactions() -> None:
+    """
+    Without the option transactionalIdPrefix no earlier write has used the ids.
+    """
+    coordination = Coordination(brokers=BROKERS)
+    with StubCoordinators(coordination) as stubs:
+        delivery = delivery_to(stubs)
+        name = task_id(delivery._prefix, 0, 0)
+        with connected(stubs) as transactions:
+            identity = transactions.begin(name, 60_000)
+            transactions.add_partitions(name, identity, [TopicPartition("out", 0)])
+        new = PreparedTransaction(name, *identity)
+        delivery.commit(messages_of([new]), 1, -1)
+
+        assert states(stubs, [new]) == Counter(CompleteCommit=1)
+        assert requested(stubs, LIST) == 0
 
 
 def test_the_command_aborts_all_transactions_of_a_prefix() -> None:
