@@ -112,7 +112,7 @@ def _topics_left(names: topics.Names, servers: str) -> str:
 @contextmanager
 def _cleaning_up(on_event: Callable[[str], None]) -> Iterator[_Cleanup]:
     """
-    Run the steps of a cleanup at the end of the block; report what an interrupt leaves behind.
+    Run the steps of a cleanup at the end of the block; report what failed or interrupted steps leave.
     """
     left: dict[str, str] = {}
     try:
@@ -120,7 +120,7 @@ def _cleaning_up(on_event: Callable[[str], None]) -> Iterator[_Cleanup]:
             yield _Cleanup(stack, on_event, left)
     finally:
         for resources in left.values():
-            on_event(f"the cleanup was interrupted and leaves {resources}")
+            on_event(f"the cleanup leaves {resources}")
 
 
 @dataclass
@@ -146,7 +146,8 @@ class _Cleanup:
             step()
         except Exception as error:  # noqa: BLE001 (whatever it is, the verdict holds)
             self.on_event(f"could not {action}: {summary(error)}")
-        self.left.pop(action, None)
+        else:
+            self.left.pop(action, None)
 
 
 @dataclass(frozen=True, slots=True)
