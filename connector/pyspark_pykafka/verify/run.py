@@ -112,7 +112,8 @@ def _topics_left(names: topics.Names, servers: str) -> str:
 @contextmanager
 def _cleaning_up(on_event: Callable[[str], None]) -> Iterator[_Cleanup]:
     """
-    Run the steps of a cleanup at the end of the block; report what failed or interrupted steps leave.
+    Run the steps of a cleanup at the end of the block; report what steps leave that fail or are
+    interrupted.
     """
     left: dict[str, str] = {}
     try:
