@@ -192,10 +192,18 @@ def _source(reader: OptionReader) -> SourceOptions:
 def _check_no_loop(reader: OptionReader, source: SourceOptions) -> None:
     topic = source.formats.dead_letter_topic
     if topic is not None and selects(source.strategy, topic):
-        reader.mistakes.append(
-            f"deadLetterTopic is '{topic}', which this query reads, so bad records would be read "
-            "again and again; set another topic, or a pattern that does not match it"
-        )
+        reader.mistakes.append(dead_letter_loop(table.DEAD_LETTER_TOPIC.name, topic))
+
+
+def dead_letter_loop(name: str, topic: str) -> str:
+    """
+    Return the mistake of a query that reads its own dead-letter topic; ``name`` is that of the
+    option or the class that was given the topic.
+    """
+    return (
+        f"{name} is '{topic}', which this query reads, so its dead letters would be read again and "
+        "again; give another topic, or a pattern that does not match it"
+    )
 
 
 def selects(strategy: Strategy, topic: str) -> bool:

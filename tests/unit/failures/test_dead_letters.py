@@ -19,6 +19,7 @@ from pyspark_pykafka.failures.dead_letters import (
     unreplayed_ranges,
 )
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
+from pyspark_pykafka.options import parse_batch_source
 from pyspark_pykafka.progress.record import Record as Replayed
 from pyspark_pykafka.settings.librdkafka_config import producer_config
 from pyspark_pykafka.sink.dead_letter_headers import provenance_headers
@@ -64,6 +65,24 @@ def test_a_query_cannot_read_its_own_dead_letters(topics: dict[str, str]) -> Non
         DeadLetterTopic("t.dead", {**BROKERS, **topics})
 
     DeadLetterTopic("t.dead", {**BROKERS, **topics}, kafka={"kafka.bootstrap.servers": "c:1"})
+
+
+def test_the_option_and_the_class_report_a_loop_alike() -> None:
+    """
+    The option ``deadLetterTopic`` and the class have one text for the same mistake, except for the
+    name that the user has written.
+    """
+    options = {**BROKERS, "subscribe": "t.dead"}
+    decoding = {"valueFormat": "text", "onBadRecord": "deadletter", "deadLetterTopic": "t.dead"}
+
+    with pytest.raises(OptionsError) as of_class:
+        DeadLetterTopic("t.dead", options)
+    with pytest.raises(OptionsError) as of_option:
+        parse_batch_source({**options, **decoding})
+
+    (text,) = of_option.value.mistakes
+    assert text.startswith("deadLetterTopic is 't.dead', which this query reads")
+    assert of_class.value.mistakes == ("D" + text[1:],)
 
 
 def test_a_dead_letter_is_not_set_aside_again() -> None:
