@@ -252,11 +252,18 @@ class Behaviour:
         """
         return self.topics
 
-    def cleanup_policy(self, node: int, topic: str) -> tuple[int, str]:  # noqa: ARG002
+    def topic_settings(self, node: int, topic: str) -> tuple[int, dict[str, str]]:  # noqa: ARG002
         """
-        Return an error code, and the cleanup.policy of a topic.
+        Return an error code, and the settings of a topic.
         """
-        return 0, "compact" if topic.endswith("-ledger") else "delete"
+        policy = "compact" if topic.endswith("-ledger") else "delete"
+        return 0, {"cleanup.policy": policy}
+
+    def replicas(self, topic: str, leader: int) -> list[int]:  # noqa: ARG002
+        """
+        Return the nodes with replicas of a topic's partition.
+        """
+        return [leader]
 
     def offsets(self, node: int, topic: str, partition: int, timestamp: int) -> tuple[int, int]:  # noqa: ARG002
         """
@@ -400,7 +407,7 @@ class Behaviour:
                         partition_index=index,
                         leader_id=leader,
                         leader_epoch=epoch,
-                        replica_nodes=[max(leader, 0)],
+                        replica_nodes=self.replicas(name, max(leader, 0)),
                         isr_nodes=[max(leader, 0)],
                         offline_replicas=[],
                     )
@@ -729,23 +736,27 @@ class Behaviour:
         kind = DescribeConfigsResponse.DescribeConfigsResult
 
         def one(resource: Any) -> Any:
-            error, policy = self.cleanup_policy(node, resource.resource_name)
-            setting = kind.DescribeConfigsResourceResult(
-                name="cleanup.policy",
-                value=policy,
-                read_only=False,
-                config_source=1,
-                is_sensitive=False,
-                synonyms=[],
-                config_type=7,
-                documentation=None,
-            )
+            error, values = self.topic_settings(node, resource.resource_name)
+            settings = [
+                kind.DescribeConfigsResourceResult(
+                    name=name,
+                    value=value,
+                    read_only=False,
+                    config_source=1,
+                    is_sensitive=False,
+                    synonyms=[],
+                    config_type=7,
+                    documentation=None,
+                )
+                for name, value in values.items()
+                if name in resource.configuration_keys
+            ]
             return kind(
                 error_code=error,
                 error_message=None,
                 resource_type=resource.resource_type,
                 resource_name=resource.resource_name,
-                configs=[] if error else [setting],
+                configs=[] if error else settings,
             )
 
         return DescribeConfigsResponse(

@@ -25,6 +25,7 @@ OTHERS = {
     "pykafka",
     "register(spark)",
     "spark.executor.memoryOverhead",
+    "unclean.leader.election.enable=false",
 }
 
 

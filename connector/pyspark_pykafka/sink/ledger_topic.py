@@ -13,7 +13,7 @@ from uuid import uuid4
 from pyspark_pykafka.engines import first_contact
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.selection import transaction_client
-from pyspark_pykafka.engines.wire.network.topic_configs import fetch_topic_setting
+from pyspark_pykafka.engines.wire.network.topic_configs import fetch_topic_settings
 from pyspark_pykafka.engines.wire.network.topic_replicas import TopicReplicas, fetch_topic_replicas
 from pyspark_pykafka.errors import AuthorizationError, ExactlyOnceError, KafkaClientError
 from pyspark_pykafka.retry import Backoff, retry_until
@@ -39,6 +39,7 @@ T = TypeVar("T")
 logger = logging.getLogger("pyspark_pykafka")
 
 _POLICY, _COMPACT = "cleanup.policy", "compact"
+_UNCLEAN_ELECTION, _MIN_IN_SYNC = "unclean.leader.election.enable", "min.insync.replicas"
 
 #: Compacted, so that a ledger stays small and keeps the last entry of each key. Segments are small
 #: so that compaction starts early, since a ledger grows with every micro-batch; open transactions
@@ -48,7 +49,7 @@ TOPIC_CONFIG = {
     "segment.bytes": str(16 * 2**20),
     "segment.ms": str(24 * 3_600_000),
     "min.cleanable.dirty.ratio": "0.1",
-    "unclean.leader.election.enable": "false",
+    _UNCLEAN_ELECTION: "false",
     # Enough for the intent of 10,000 tasks, even uncompressed.
     "max.message.bytes": str(4 * 2**20),
 }
@@ -100,7 +101,7 @@ def ensure_ledger_topic(kafka: KafkaSettings, topic: LedgerTopic, write: MicroBa
     Return once the topic exists; create it if it is missing and never existed.
 
     Raises :class:`ExactlyOnceError` if the topic is missing or empty and the query has committed
-    before, and for a topic whose entries were deleted, or may be. Raises
+    before, and for a topic whose entries were deleted, or may be deleted or lost. Raises
     :class:`AuthorizationError` if the topic may not be created, and the other errors of
     :mod:`pyspark_pykafka.errors`.
     """
@@ -110,8 +111,10 @@ def ensure_ledger_topic(kafka: KafkaSettings, topic: LedgerTopic, write: MicroBa
             _check_never_existed(transactions, kafka, topic, write)
             if create_ledger_topic(transactions, kafka, topic, replicas.broker_count):
                 return
-        _check_policy(transactions, topic.name)
+        settings = _read_settings(transactions, topic.name)
+        _check_keeps_entries(topic.name, settings)
         _check_complete(transactions, topic.name, write)
+        _warn_of_few_in_sync(topic, settings, replicas.replication_factor or 0)
         if replicas.replication_factor == 1 < replicas.broker_count:
             logger.warning(
                 "the ledger %s has one replica on a cluster of %d brokers: while that broker is "
@@ -178,34 +181,85 @@ def _retry(transactions: Transactions, request: Callable[[Cluster, Deadline], T]
     return retry_until(attempt, deadline, Backoff(_INITIAL_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS))
 
 
-def _check_policy(transactions: Transactions, topic: str) -> None:
+def _read_settings(transactions: Transactions, topic: str) -> dict[str, str]:
     """
-    Raise :class:`ExactlyOnceError` unless the topic is compacted, and nothing else.
+    Return the settings of the topic that are checked; log a warning, and return none, if they are
+    not known.
 
-    The policy is not known without the permission DescribeConfigs, which a write does not need, or
-    if a service has no such request.
+    They are not known without the permission DescribeConfigs, which a write does not need, or if a
+    service has no such request.
     """
+    names = (_POLICY, _UNCLEAN_ELECTION, _MIN_IN_SYNC)
     try:
-        policy = _retry(
-            transactions, lambda cluster, limit: fetch_topic_setting(cluster, topic, _POLICY, limit)
+        return _retry(
+            transactions, lambda cluster, limit: fetch_topic_settings(cluster, topic, names, limit)
         )
     except (AuthorizationError, KafkaClientError) as error:
         if isinstance(error, KafkaClientError) and error.code != KafkaErrorCode.UNSUPPORTED_VERSION:
             raise
         logger.warning(
             "whether brokers keep the entries of the ledger %s is not known: %s. Allow "
-            "DescribeConfigs on it, or check that its cleanup.policy is compact",
+            "DescribeConfigs on it, or check that its cleanup.policy is compact, and its "
+            "unclean.leader.election.enable false",
             *(topic, error),
         )
+        return {}
+
+
+def _check_keeps_entries(topic: str, settings: dict[str, str]) -> None:
+    """
+    Raise :class:`ExactlyOnceError` unless the topic is compacted and nothing else, and no replica
+    that lacks entries may become leader.
+    """
+    policy = settings.get(_POLICY, _COMPACT)
+    if policy != _COMPACT:
+        msg = (
+            f"the topic {topic}, the ledger of this query, has {_POLICY}={policy}, so brokers may "
+            f"delete the record of what is committed; it must be {_COMPACT}. "
+            f"{_remedy(topic, _POLICY, _COMPACT)}"
+        )
+        raise ExactlyOnceError("EXACTLY_ONCE_LEDGER_NOT_COMPACTED", msg)
+    if settings.get(_UNCLEAN_ELECTION) == "true":
+        msg = (
+            f"the topic {topic}, the ledger of this query, has {_UNCLEAN_ELECTION}=true, so a "
+            "replica that lacks the record of what is committed may become its leader; it must be "
+            f"false. {_remedy(topic, _UNCLEAN_ELECTION, 'false')}"
+        )
+        raise ExactlyOnceError("EXACTLY_ONCE_LEDGER_UNCLEAN_ELECTION", msg)
+
+
+def _remedy(topic: str, name: str, value: str) -> str:
+    return f"Nothing of this write is visible. Run: {_alter_command(topic, name, value)}"
+
+
+def _alter_command(topic: str, name: str, value: str) -> str:
+    return f"kafka-configs.sh --alter --topic {topic} --add-config {name}={value}"
+
+
+def _warn_of_few_in_sync(topic: LedgerTopic, settings: dict[str, str], replicas: int) -> None:
+    """
+    Log a warning if a ledger has enough replicas to require two in sync, but does not, or if it
+    requires more in-sync replicas than it has.
+    """
+    value = settings.get(_MIN_IN_SYNC, "")
+    if not value or not replicas:
         return
-    if policy == _COMPACT:
-        return
-    msg = (
-        f"the topic {topic}, the ledger of this query, has {_POLICY}={policy}, so brokers may "
-        f"delete the record of what is committed; it must be {_COMPACT}. Nothing of this write is "
-        f"visible. Run: kafka-configs.sh --alter --topic {topic} --add-config {_POLICY}={_COMPACT}"
-    )
-    raise ExactlyOnceError("EXACTLY_ONCE_LEDGER_NOT_COMPACTED", msg)
+    in_sync = int(value)
+    if in_sync > replicas:
+        logger.warning(
+            "the ledger %s has min.insync.replicas=%d, but %d replica%s: nothing can be appended "
+            "to it, so no batch commits. Add replicas (kafka-reassign-partitions.sh), or run: %s",
+            *(topic.name, in_sync, replicas, "" if replicas == 1 else "s"),
+            _alter_command(topic.name, _MIN_IN_SYNC, str(max(replicas - 1, 1))),
+        )
+    wanted = topic.min_insync_replicas or max(min(replicas, MAX_REPLICAS) - 1, 1)
+    if in_sync < wanted:
+        logger.warning(
+            "the ledger %s has %d replicas, but min.insync.replicas=%d: a record of what is "
+            "committed may be on so few brokers only, and is lost with their disks. Run: %s",
+            *(topic.name, replicas, in_sync),
+            _alter_command(topic.name, _MIN_IN_SYNC, str(wanted)),
+        )
 
 
 def _check_complete(transactions: Transactions, topic: str, write: MicroBatchWrite) -> None:
@@ -263,7 +317,7 @@ def _create(
     first_contact.record_contact(kafka)
     factor, in_sync = topic.durability(brokers)
     action = f"creating the topic {topic.name}, the ledger of an exactly-once stream"
-    config = {**TOPIC_CONFIG, "min.insync.replicas": str(in_sync)}
+    config = {**TOPIC_CONFIG, _MIN_IN_SYNC: str(in_sync)}
     try:
         return RetryingAdmin(kafka).create_topic(
             topic.name, config, action, replication_factor=factor, validate_only=validate_only

@@ -43,14 +43,19 @@ class LedgerBroker(Behaviour):
     """
 
     policy = "compact"
+    settings: tuple[tuple[str, str], ...] = ()
+    replica_count = 1
     policy_errors: tuple[int, ...] = ()
     log_start = 0
     kinds: tuple[str, ...] = ()
 
-    def cleanup_policy(self, node: int, topic: str) -> tuple[int, str]:  # noqa: ARG002
+    def topic_settings(self, node: int, topic: str) -> tuple[int, dict[str, str]]:  # noqa: ARG002
         errors = self.policy_errors or (0,)
         self.policy_errors = errors[1:]
-        return errors[0], self.policy
+        return errors[0], {"cleanup.policy": self.policy, **dict(self.settings)}
+
+    def replicas(self, topic: str, leader: int) -> list[int]:
+        return list(range(self.replica_count)) if topic == LEDGER else [leader]
 
     def offsets(self, node: int, topic: str, partition: int, timestamp: int) -> tuple[int, int]:
         if topic == LEDGER and timestamp == -2:
@@ -90,11 +95,12 @@ def stubs(broker: StubCluster) -> StubCluster:
     """
     ensure_ledger_topic.cache_clear()
     state = {"policy": "compact", "policy_errors": (), "log_start": 0, "kinds": ()}
+    state |= {"settings": (), "replica_count": 1, "_metadata": {}}
     broker.set(requests=Counter(), logs={}, transactions={}, **state)
     return broker
 
 
-def write(stubs: StubCluster, batch: int = 1, block_ms: int = 30_000) -> None:
+def write(stubs: StubCluster, batch: int = 1, block_ms: int = 30_000, **more_options: str) -> None:
     """
     Write a row of a micro-batch, as a task does.
     """
@@ -104,6 +110,7 @@ def write(stubs: StubCluster, batch: int = 1, block_ms: int = 30_000) -> None:
         "topic": "out",
         "deliveryGuarantee": "exactly-once",
         "transactionalIdPrefix": PREFIX,
+        **more_options,
     }
     delivery = ExactlyOnceStream(parse_sink(options, streaming=True))
     row = pa.RecordBatch.from_pydict({"value": [b"x"]})
@@ -133,6 +140,68 @@ def test_a_ledger_that_is_not_only_compacted_is_refused(stubs: StubCluster, poli
     assert error.condition == "EXACTLY_ONCE_LEDGER_NOT_COMPACTED"
     assert f"cleanup.policy={policy}," in str(error)
     assert f"--topic {LEDGER} --add-config cleanup.policy=compact" in str(error)
+
+
+@pytest.mark.parametrize("kinds", [(), ("marker",)])
+def test_a_ledger_that_may_lose_decisions_in_an_election_is_refused(
+    stubs: StubCluster, kinds: tuple[str, ...]
+) -> None:
+    """
+    An unclean election drops acknowledged entries, after which committed rows would be written
+    again; the error says how to change the topic.
+    """
+    stubs.set(kinds=kinds, settings=(("unclean.leader.election.enable", "true"),))
+
+    error = refused(stubs)
+
+    assert error.condition == "EXACTLY_ONCE_LEDGER_UNCLEAN_ELECTION"
+    assert f"--topic {LEDGER} --add-config unclean.leader.election.enable=false" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("replicas", "min_in_sync", "options", "warns"),
+    [
+        (3, 1, {}, True),
+        (5, 1, {}, True),
+        (3, 2, {}, False),
+        (2, 1, {}, False),
+        (1, 1, {}, False),
+        (3, 1, {"ledgerMinInsyncReplicas": "1"}, False),
+    ],
+)
+def test_a_ledger_whose_entries_one_broker_may_lose_is_reported(
+    stubs: StubCluster,
+    caplog: pytest.LogCaptureFixture,
+    replicas: int,
+    min_in_sync: int,
+    options: dict[str, str],
+    warns: bool,
+) -> None:
+    """
+    With enough replicas, an entry that only one of them has should not count as written, unless the
+    user chose so.
+    """
+    settings = (
+        ("unclean.leader.election.enable", "false"),
+        ("min.insync.replicas", str(min_in_sync)),
+    )
+    stubs.set(kinds=("marker",), settings=settings, replica_count=replicas)
+    write(stubs, **options)
+
+    advice = f"--topic {LEDGER} --add-config min.insync.replicas=2"
+    assert (advice in caplog.text) is warns
+
+
+def test_more_in_sync_replicas_than_replicas_are_reported(
+    stubs: StubCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    Nothing can be appended to such a ledger: a warning says so before the first task waits.
+    """
+    stubs.set(kinds=("marker",), settings=(("min.insync.replicas", "2"),))
+    write(stubs)
+
+    assert f"the ledger {LEDGER} has min.insync.replicas=2, but 1 replica" in caplog.text
 
 
 @pytest.mark.parametrize("log_start", [1, 700])
@@ -252,4 +321,4 @@ def test_the_policy_is_requested_for_max_block_ms(stubs: StubCluster) -> None:
         write(stubs, block_ms=1_500)
 
     assert caught.value.retriable
-    assert f"reading the setting cleanup.policy of {LEDGER}" in str(caught.value)
+    assert f"reading the settings of {LEDGER}" in str(caught.value)
