@@ -25,6 +25,7 @@ OTHERS = {
     "pykafka",
     "register(spark)",
     "spark.executor.memoryOverhead",
+    "spark.sql.shuffle.partitions",
     "unclean.leader.election.enable=false",
 }
 
@@ -40,6 +41,8 @@ def exists(text: str) -> bool:
     name = text.partition("=")[0]
     if name.isupper():
         return f'"{name}' in SOURCES
+    if text.startswith("--"):
+        return f'"{text}"' in SOURCES
     names = {option.name for option in OPTIONS} | set(pyspark_pykafka.__all__)
     return name in names or hasattr(errors, name) or name in {"describe", "abort"}
 
@@ -50,6 +53,16 @@ def test_names_on_the_page_exist(text: str) -> None:
     Each condition, error, option and command on the page is one of the connector's.
     """
     assert exists(text)
+
+
+@pytest.mark.parametrize("condition", sorted(set(re.findall(r'"(EXACTLY_ONCE_[A-Z_]+)"', SOURCES))))
+def test_each_condition_of_exactly_once_writes_has_a_row(condition: str) -> None:
+    """
+    The page says for each condition of exactly-once writes what it means, and what to do.
+    """
+    (row,) = [line for line in PAGE.splitlines() if line.startswith(f"| `{condition}` |")]
+
+    assert all(cell.strip() for cell in row.strip("|").split("|"))
 
 
 def test_unknown_names_are_found() -> None:

@@ -26,7 +26,7 @@ from pyspark_pykafka.sink.ledger_topic import ensure_ledger_topic
 from pyspark_pykafka.sink.transactional_ids import stream_task_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
 PREFIX, QUERY = "out", "0a1b2c3d-0000-0000-0000-000000000000"
 LEDGER = f"{PREFIX}-ledger"
@@ -100,7 +100,12 @@ def stubs(broker: StubCluster) -> StubCluster:
     return broker
 
 
-def write(stubs: StubCluster, batch: int = 1, block_ms: int = 30_000, **more_options: str) -> None:
+def write(
+    stubs: StubCluster,
+    batch: int = 1,
+    block_ms: int = 30_000,
+    more_options: Mapping[str, str] | None = None,
+) -> None:
     """
     Write a row of a micro-batch, as a task does.
     """
@@ -110,7 +115,7 @@ def write(stubs: StubCluster, batch: int = 1, block_ms: int = 30_000, **more_opt
         "topic": "out",
         "deliveryGuarantee": "exactly-once",
         "transactionalIdPrefix": PREFIX,
-        **more_options,
+        **(more_options or {}),
     }
     delivery = ExactlyOnceStream(parse_sink(options, streaming=True))
     row = pa.RecordBatch.from_pydict({"value": [b"x"]})
@@ -186,7 +191,7 @@ def test_a_ledger_whose_entries_one_broker_may_lose_is_reported(
         ("min.insync.replicas", str(min_in_sync)),
     )
     stubs.set(kinds=("marker",), settings=settings, replica_count=replicas)
-    write(stubs, **options)
+    write(stubs, more_options=options)
 
     advice = f"--topic {LEDGER} --add-config min.insync.replicas=2"
     assert (advice in caplog.text) is warns
