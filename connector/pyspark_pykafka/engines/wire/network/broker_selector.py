@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_pykafka.engines.wire.network.broker_rotation import BrokerRotation
-from pyspark_pykafka.engines.wire.network.connecting import Connecting
+from pyspark_pykafka.engines.wire.network.connecting import Connecting, needs_login
 from pyspark_pykafka.engines.wire.network.connection_cache import ConnectionCache
 from pyspark_pykafka.engines.wire.network.poll import readable
 from pyspark_pykafka.engines.wire.network.racing import TRANSIENT_ERRORS, race
@@ -64,6 +64,9 @@ class BrokerSelector:
     jitter: Callable[[], float] = field(repr=False)
     now: Callable[[], float] = field(default=time.monotonic, repr=False)
     connections: ConnectionCache = field(init=False)
+    #: The connections that :meth:`connection_or_none` opens.
+    background: Connecting = field(init=False)
+    _background_errors: dict[Address, PykafkaError] = field(init=False, default_factory=dict)
     _advertised: tuple[Address, ...] = field(init=False, default=())
     _rotation: BrokerRotation = field(init=False)
     _last_spare_at: float = field(init=False, default=float("-inf"))
@@ -71,6 +74,7 @@ class BrokerSelector:
 
     def __post_init__(self) -> None:
         self.connections = ConnectionCache(self.config, self.now)
+        self.background = self.connecting()
         self._rotation = BrokerRotation(REACHABILITY.is_unreachable, self.jitter, self.now)
 
     def update_known_brokers(self, addresses: Iterable[Address]) -> None:
@@ -110,6 +114,26 @@ class BrokerSelector:
         Return an empty set of connections to open in the background.
         """
         return Connecting(self.connections, self._with_hint)
+
+    def connection_or_none(self, address: Address) -> Connection | None:
+        """
+        Return the connection to a broker, or None while it is opened in the background.
+
+        Raises the error of opening it, once; the next call tries again.
+        """
+        for other, result in self.background.take():
+            if isinstance(result, PykafkaError):
+                self._background_errors[other] = result
+        error = self._background_errors.pop(address, None)
+        if address not in self.background.pending:
+            if error is not None:
+                raise error
+            self._claim_spare(address)
+            connection = self.connections.get_open(address)
+            if connection is not None and not needs_login(connection):
+                return connection
+            self.background.start(address)
+        return None
 
     def any_connection(self, deadline: Deadline) -> Connection:
         """
@@ -185,6 +209,13 @@ class BrokerSelector:
         self._rotation.record_request(connection.address)
         self.connections.add(connection)
         return connection.address, response
+
+    def close(self) -> None:
+        """
+        Close every connection.
+        """
+        self.background.close()
+        self.connections.close()
 
     def open_spare_connection(self) -> None:
         """

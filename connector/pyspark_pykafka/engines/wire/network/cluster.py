@@ -20,7 +20,7 @@ from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings.wire_config import Address
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable
+    from collections.abc import Callable, Collection, Iterable, Sequence
     from typing import Unpack
     from uuid import UUID
 
@@ -265,6 +265,29 @@ class Cluster:
         """
         return self._brokers.connection(self._address(node), deadline)
 
+    def connection_or_none(self, node: int) -> Connection | None:
+        """
+        Return the connection to a broker, or None while it is opened in the background.
+
+        Raises the error of opening it, once; the next call tries again.
+        """
+        return self._brokers.connection_or_none(self._address(node))
+
+    @property
+    def is_connecting(self) -> bool:
+        """
+        Whether :meth:`connection_or_none` opens a connection in the background.
+        """
+        return bool(self._brokers.background.pending)
+
+    def readable(self, connections: Sequence[Connection], seconds: float) -> list[Connection]:
+        """
+        Return the connections that have input, waiting up to ``seconds`` for the first of them.
+
+        The wait also ends when a connection is open that :meth:`connection_or_none` opens.
+        """
+        return self._brokers.background.readable(connections, seconds)
+
     def connect_all(self, addresses: Collection[Address], deadline: Deadline) -> Connecting:
         """
         Return the connections to brokers, which are opened in the background if there are several.
@@ -311,7 +334,7 @@ class Cluster:
         """
         Close every connection.
         """
-        self._brokers.connections.close()
+        self._brokers.close()
 
     def _is_connected(self, node: int) -> bool:
         address = self._addresses.get(node)

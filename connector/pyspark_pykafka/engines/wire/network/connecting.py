@@ -77,7 +77,7 @@ class Connecting:
         Start to open the connection to a broker, unless there is one.
         """
         connection = self._connections.get_open(address)
-        if connection is None or (connection.is_login_due and not connection.in_flight):
+        if connection is None or needs_login(connection):
             self._waiting.append(address)
             self._start_waiting()
         else:
@@ -96,6 +96,8 @@ class Connecting:
         self._start_waiting()
         ended = list(self._ended)
         self._ended.clear()
+        if not self._opening:
+            self.close()
         return ended
 
     def readable(self, connections: Sequence[Connection], seconds: float) -> list[Connection]:
@@ -106,7 +108,7 @@ class Connecting:
 
     def close(self) -> None:
         """
-        Wait for no connection any more.
+        Wait for no connection any more, until the next one is started.
         """
         self._waiting.clear()
         self._ended.clear()
@@ -154,6 +156,13 @@ class Connecting:
         if isinstance(result.error, PykafkaError):
             return self._with_hint(result.error, address)
         return self._connections.keep(result.unwrap())
+
+
+def needs_login(connection: Connection) -> bool:
+    """
+    Return whether the next request on a connection would renew its login (KIP-368) first.
+    """
+    return connection.is_login_due and not connection.in_flight
 
 
 def not_connected_error(address: Address) -> PykafkaError:

@@ -61,10 +61,10 @@ class ReadyBrokers:
 
     def connection(self, node: int, queues: list[PartitionQueue]) -> Connection | None:
         """
-        Return the connection to a leader, or None if it cannot be reached at the moment.
+        Return the connection to a leader, or None if it is being opened or cannot be reached.
         """
         try:
-            return self._cluster.connection(node, self._request_deadline())
+            return self._cluster.connection_or_none(node)
         except PykafkaError as error:
             self._retry_policy.raise_if_fatal(error)
             for queue in queues:

@@ -199,12 +199,13 @@ class Sender:
 
     def _receive(self, seconds: float) -> None:
         connections = self._in_flight.connections
-        if not connections:
+        if not connections and not self._cluster.is_connecting:
             if seconds > 0 and self._accumulator.active:
                 # Every batch is backing off.
                 self._sleep(seconds)
             return
-        ready = readable(connections, seconds)
+        # A leader that cannot be reached delays no other one.
+        ready = self._cluster.readable(connections, seconds)
         while ready:
             for connection in ready:
                 self._receive_from(connection)
