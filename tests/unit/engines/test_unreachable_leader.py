@@ -4,19 +4,26 @@ Writes to several leaders, one of which cannot be reached.
 
 from __future__ import annotations
 
+import contextlib
+import struct
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from kafka.protocol.metadata import ApiVersionsResponse
+from tests.support.listening import listen
 from tests.support.producing import batch_of, write
 from tests.support.proxy import Proxy
+from tests.support.scripted_broker import framed, read_frame
 from tests.support.stub_brokers import Behaviour, StubCluster
 
 from pyspark_pykafka.engines.wire.network import connect
+from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.testing import Record
 
 if TYPE_CHECKING:
+    import socket
     from collections.abc import Callable
 
 
@@ -75,3 +82,38 @@ def test_unusable_leader_delays_no_records_of_others(
             assert stubs.get("logs").keys() == {("t", 0), ("t", 1), ("t", 2)}
 
     assert written == [3]
+
+
+def answer_versions_only(listener: socket.socket, accepted: list[int]) -> None:
+    """
+    Close each connection after ApiVersions; return once the listener is shut down.
+    """
+    apis = [ApiVersionsResponse.ApiVersion(api_key=0, min_version=3, max_version=9)]
+    body = bytes(ApiVersionsResponse(error_code=0, api_keys=apis, throttle_time_ms=0).encode(3))
+    with contextlib.suppress(OSError):
+        while True:
+            peer, _ = listener.accept()
+            accepted.append(1)
+            with peer, contextlib.suppress(OSError, struct.error):
+                (correlation,) = struct.unpack(">i", read_frame(peer)[4:8])
+                peer.sendall(framed(correlation, body))
+
+
+def test_leader_that_closes_its_connections_is_retried_with_pauses() -> None:
+    """
+    A leader that closes each connection after the login is not connected to in a tight loop.
+    """
+    accepted: list[int] = []
+    with listen() as listener:
+        serving = threading.Thread(
+            target=answer_versions_only, args=(listener, accepted), daemon=True
+        )
+        serving.start()
+        port = listener.getsockname()[1]
+        with StubCluster(Behind(brokers=2, topics={"t": 2}, proxy_port=port)) as stubs:
+            rows = [batch_of([Record(b"v", partition=1)])]
+            timeouts = {"request_timeout_ms": 1_500, "delivery_timeout_ms": 3_000}
+            with pytest.raises(PykafkaError):
+                write(stubs.bootstrap, rows, "t", "wire", **timeouts)
+
+    assert 1 < len(accepted) < 50

@@ -66,7 +66,7 @@ class BrokerSelector:
     connections: ConnectionCache = field(init=False)
     #: The connections that :meth:`connection_or_none` opens.
     background: Connecting = field(init=False)
-    _background_errors: dict[Address, PykafkaError] = field(init=False, default_factory=dict)
+    _opened: dict[Address, Connection | PykafkaError] = field(init=False, default_factory=dict)
     _advertised: tuple[Address, ...] = field(init=False, default=())
     _rotation: BrokerRotation = field(init=False)
     _last_spare_at: float = field(init=False, default=float("-inf"))
@@ -121,13 +121,14 @@ class BrokerSelector:
 
         Raises the error of opening it, once; the next call tries again.
         """
-        for other, result in self.background.take():
-            if isinstance(result, PykafkaError):
-                self._background_errors[other] = result
-        error = self._background_errors.pop(address, None)
+        self._opened.update(self.background.take())
+        result = self._opened.pop(address, None)
+        if isinstance(result, PykafkaError):
+            raise result
+        if result is not None and not result.closed:
+            # Even if the broker has closed it: its request fails, and is retried with a pause.
+            return result
         if address not in self.background.pending:
-            if error is not None:
-                raise error
             self._claim_spare(address)
             connection = self.connections.get_open(address)
             if connection is not None and not needs_login(connection):
