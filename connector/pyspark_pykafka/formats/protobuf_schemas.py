@@ -121,14 +121,25 @@ def _given_bytes(text: str) -> bytes:
 
 def _file(path: Path) -> bytes:
     try:
-        if path.stat().st_size > MAX_SCHEMA_BYTES:
-            msg = f"the file '{path}' has more than {MAX_SCHEMA_BYTES} bytes"
-            raise ProtobufSchemaError(msg)
-        data = path.read_bytes()
-    except OSError as cause:
-        msg = f"the file '{path}' cannot be read on the driver ({cause.strerror})"
+        is_too_large = path.stat().st_size > MAX_SCHEMA_BYTES
+        data = b"" if is_too_large else path.read_bytes()
+    except (OSError, ValueError) as cause:
+        # A path with a null byte is a ValueError.
+        reason = cause.strerror if isinstance(cause, OSError) else cause
+        msg = f"the file '{path}' cannot be read on the driver ({reason})"
         raise ProtobufSchemaError(msg) from cause
-    return _compile(data.decode(), {}) if path.suffix == ".proto" else data
+    if is_too_large:
+        msg = f"the file '{path}' has more than {MAX_SCHEMA_BYTES} bytes"
+        raise ProtobufSchemaError(msg)
+    return _compile(_decoded(path, data), {}) if path.suffix == ".proto" else data
+
+
+def _decoded(path: Path, data: bytes) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as cause:
+        msg = f"the file '{path}' is not UTF-8, as protoc requires; convert it"
+        raise ProtobufSchemaError(msg) from cause
 
 
 def _compile(text: str, imports: Mapping[str, str]) -> bytes:

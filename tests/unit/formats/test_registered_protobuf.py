@@ -22,7 +22,7 @@ from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.default_columns import default_ddl
 from pyspark_pykafka.formats.proto_text import at_path, message_names
 from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
-from pyspark_pykafka.formats.protobuf_schemas import given_schema
+from pyspark_pykafka.formats.protobuf_schemas import MAX_SCHEMA_BYTES, given_schema
 from pyspark_pykafka.formats.protoc import compile_proto
 from pyspark_pykafka.formats.record_decoder import decode_records
 from pyspark_pykafka.formats.record_format import record_format
@@ -295,6 +295,27 @@ def test_schemas_of_the_user(tmp_path: Path) -> None:
     ):
         with pytest.raises(OptionsError, match=expected):
             given_schema("value", schema, message)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    """
+    A file that is not UTF-8 or is too large, a folder, and a path that no file can have are errors
+    with the reason.
+    """
+    large = tmp_path / "large.desc"
+    with large.open("wb") as file:
+        file.truncate(MAX_SCHEMA_BYTES + 1)
+    latin = tmp_path / "shop.proto"
+    latin.write_bytes(b'syntax = "proto3"; // caf\xe9\nmessage Order { int64 id = 1; }')
+
+    for path, reason in (
+        (str(latin), "shop.proto' is not UTF-8"),
+        (str(large), f"large.desc' has more than {MAX_SCHEMA_BYTES} bytes"),
+        (f"file:{tmp_path}", "Is a directory"),
+        ("/schemas/or\0ders.desc", "cannot be read on the driver .embedded null byte"),
+    ):
+        with pytest.raises(OptionsError, match=reason):
+            given_schema("value", path, None)
 
 
 def test_names_in_texts() -> None:
