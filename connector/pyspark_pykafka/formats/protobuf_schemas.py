@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 #: A larger file is an error: no column's schema is that large.
 MAX_SCHEMA_BYTES = 16 << 20
 
+# What protoc reports if an import is missing.
+_MISSING_IMPORT = "File not found"
+
 
 class ResolvedSchema(NamedTuple):
     """
@@ -68,7 +71,13 @@ def given_schema(column: str, text: str, message: str | None) -> ResolvedSchema:
         data = _given_bytes(text)
         name = _message_name(parse_descriptor_set(data), message, column, needs_one=True)
     except ProtobufSchemaError as cause:
-        msg = f"{column}Schema is not a usable Protobuf schema: {cause}"
+        advice = ""
+        if _MISSING_IMPORT in str(cause):
+            advice = (
+                f"; compile it with its imports, and set {column}Schema to the file that "
+                "protoc --include_imports --descriptor_set_out=... writes"
+            )
+        msg = f"{column}Schema is not a usable Protobuf schema: {cause}{advice}"
         raise OptionsError((msg,)) from cause
     return ResolvedSchema(base64.b64encode(data).decode(), name)
 

@@ -78,7 +78,8 @@ def _run_protoc(folder: Path, name: str) -> bytes:
         msg = f"protoc did not finish within {_COMPILE_SECONDS} seconds"
         raise ProtobufSchemaError(msg) from cause
     if result.returncode:
-        reason = result.stderr.decode(errors="replace").strip().replace("\n", "; ")[:_MAX_ERROR]
+        text = result.stderr.decode(errors="replace").replace(f"{folder / 'files'}/", "")
+        reason = text.strip().replace("\n", "; ")[:_MAX_ERROR]
         msg = f"protoc rejects it: {reason or 'it gives no reason'}"
         raise ProtobufSchemaError(msg)
     return output.read_bytes()

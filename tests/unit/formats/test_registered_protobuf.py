@@ -318,6 +318,23 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
             given_schema("value", path, None)
 
 
+def test_texts_with_imports_of_the_user() -> None:
+    """
+    A text cannot import files of the user; the error names the import and its line, shows no path
+    of a temporary file, and says what to do.
+    """
+    with pytest.raises(OptionsError) as raised:
+        given_schema("value", SHOP, "com.shop.Order")
+
+    reason = str(raised.value)
+    assert 'money.proto: File not found.; schema.proto:4:1: Import "money.proto" was not' in reason
+    assert "pykafka-proto-" not in reason
+    assert reason.endswith(
+        "compile it with its imports, and set valueSchema to the file that "
+        "protoc --include_imports --descriptor_set_out=... writes"
+    )
+
+
 def test_names_in_texts() -> None:
     """
     Messages are found in a text by their path, with and without counting maps; comments and strings
