@@ -20,7 +20,7 @@ from pyspark_pykafka.engines.wire.consumer.list_offsets import (
 )
 from pyspark_pykafka.engines.wire.consumer.topics import existing_topics, to_topic
 from pyspark_pykafka.engines.wire.network.api_timeout import retry_within_api_timeout
-from pyspark_pykafka.engines.wire.network.topic_configs import fetch_topic_setting
+from pyspark_pykafka.engines.wire.network.topic_configs import fetch_topic_settings
 from pyspark_pykafka.engines.wire.protocol.list_offsets import ISOLATION, ListOffsetsPartition
 from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import OffsetForLeaderPartition
 from pyspark_pykafka.errors import (
@@ -118,7 +118,7 @@ class WireMetadata:
 
         def request(cluster: Cluster, attempt: Attempt) -> str | PykafkaError:
             try:
-                return fetch_topic_setting(cluster, topic, name, attempt.deadline)
+                return fetch_topic_settings(cluster, topic, [name], attempt.deadline)[name]
             except UnknownTopicError as error:
                 # Not retried: the topic may have been deleted.
                 return error
