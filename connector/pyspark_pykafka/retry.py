@@ -8,13 +8,15 @@ import logging
 import math
 import random
 import time
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_pykafka.errors import PykafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 T = TypeVar("T")
 
@@ -23,9 +25,32 @@ logger = logging.getLogger("pyspark_pykafka")
 #: Waits of more than this time are logged.
 LONG_WAIT_SECONDS = 5.0
 
+# Of a thread: whether its long waits are parts of a wait that another thread logs.
+_is_part_of_wait: ContextVar[bool] = ContextVar("is_part_of_wait", default=False)
+
 _JITTER = 0.2
 # Bounds the exponent: many more steps would overflow a float.
 _MAX_STEPS = 60
+
+
+def log_long_wait(text: str, *arguments: object) -> None:
+    """
+    Log a wait of more than :data:`LONG_WAIT_SECONDS`, unless it is part of another one.
+    """
+    if not _is_part_of_wait.get():
+        logger.warning(text, *arguments)
+
+
+@contextmanager
+def part_of_wait() -> Iterator[None]:
+    """
+    Let no long wait of the block be logged: another thread waits for the block, and logs that.
+    """
+    token = _is_part_of_wait.set(True)
+    try:
+        yield
+    finally:
+        _is_part_of_wait.reset(token)
 
 
 @dataclass(frozen=True, slots=True)

@@ -153,7 +153,7 @@ class RetryingAdmin:
                 return results
             if log_at.expired:
                 log_at, seconds = NEVER, deadline.remaining()
-                logger.warning("%s: %s; retrying for %.0f s more", action, reason, seconds)
+                logger.warning("%s: %s; retrying for %.0f s at most", action, reason, seconds)
 
     def _request(
         self, request: Callable[[AdminClient, float], Futures[K, R]], seconds: float, action: str

@@ -23,7 +23,7 @@ from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin, describe_clu
 from pyspark_pykafka.engines.librdkafka.first_error import bootstrap_error
 from pyspark_pykafka.engines.librdkafka.rows import Row, rows_of
 from pyspark_pykafka.errors import MissingTopicError, RecordError, TimeoutExceededError
-from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.retry import LONG_WAIT_SECONDS, NEVER, Deadline, log_long_wait
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.settings.librdkafka_config import (
     delivery_timeout_ms,
@@ -236,6 +236,7 @@ class _Task:
         Without a deadline the limit is ``kafka.max.block.ms``.
         """
         deadline = deadline or Deadline.after(max_block_ms(self.kafka) / 1000, self.now)
+        log_at = Deadline.after(LONG_WAIT_SECONDS, self.now)
         while True:
             metadata = self._metadata(topic, deadline)
             if metadata is not None and metadata.error is None and metadata.partitions:
@@ -256,6 +257,13 @@ class _Task:
                     "(kafka.max.block.ms); create it, or correct the option or column 'topic'"
                 )
                 raise MissingTopicError(msg)
+            if log_at.expired:
+                log_at, seconds = NEVER, deadline.remaining()
+                log_long_wait(
+                    "reading the partitions of topic '%s': not done yet; retrying for %.0f s at "
+                    "most",
+                    *(topic, seconds),
+                )
             self._poll(_SLICE_SECONDS)
 
     def _metadata(self, topic: str, deadline: Deadline) -> TopicMetadata | None:

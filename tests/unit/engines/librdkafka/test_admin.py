@@ -122,7 +122,7 @@ def test_a_role_that_no_broker_takes_is_an_error_at_the_deadline(
     with pytest.raises(BrokerUnavailableError, match="NOT_COORDINATOR"):
         RetryingAdmin(settings, clock.now).call(describe, "describing", deadline)
     assert caplog.messages == [
-        "describing: the coordinator or the controller is moving; retrying for 5 s more"
+        "describing: the coordinator or the controller is moving; retrying for 5 s at most"
     ]
 
 

@@ -5,7 +5,6 @@ Connects to a broker: looks up its name, races its addresses (RFC 8305), and sta
 from __future__ import annotations
 
 import errno
-import logging
 import math
 import os
 import queue
@@ -23,7 +22,7 @@ from pyspark_pykafka.errors import (
     TimeoutExceededError,
     with_advice,
 )
-from pyspark_pykafka.retry import LONG_WAIT_SECONDS, Deadline
+from pyspark_pykafka.retry import LONG_WAIT_SECONDS, Deadline, log_long_wait
 
 if TYPE_CHECKING:
     import ssl
@@ -33,8 +32,6 @@ if TYPE_CHECKING:
 
     #: The forms in which ``socket.getaddrinfo`` returns addresses.
     SocketAddress = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
-
-logger = logging.getLogger("pyspark_pykafka")
 
 #: The connect timeout of one address of a name.
 ADDRESS_TIMEOUT_SECONDS = 10.0
@@ -181,7 +178,7 @@ class _ConnectRace:
         if self._limit.now() >= self._log_at:
             self._log_at = math.inf
             seconds = self._limit.remaining()
-            logger.warning("still connecting to %s, for %.0f s at most", self._address, seconds)
+            log_long_wait("still connecting to %s, for %.0f s at most", self._address, seconds)
 
     def _finish(self, attempt: _Attempt) -> Transport | None:
         cause = _connect_error(attempt.raw)
@@ -260,7 +257,7 @@ def _get_logged(
     except queue.Empty:
         seconds = deadline.remaining(threading.TIMEOUT_MAX)
         if seconds:
-            logger.warning(
+            log_long_wait(
                 "%s: still waiting for the DNS server, for %.0f s at most", address, seconds
             )
         return results.get(timeout=seconds)

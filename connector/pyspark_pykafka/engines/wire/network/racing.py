@@ -4,15 +4,15 @@ Racing attempts: the next one starts while slow ones are still running (RFC 8305
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from pyspark_pykafka.engines.error_mapping import no_answer_error
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TimeoutExceededError
-from pyspark_pykafka.retry import LONG_WAIT_SECONDS
+from pyspark_pykafka.retry import LONG_WAIT_SECONDS, log_long_wait, part_of_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pyspark_pykafka.retry import Deadline
 
 T = TypeVar("T")
-
-logger = logging.getLogger("pyspark_pykafka")
 
 #: Errors of one attempt only; any other error ends the race.
 TRANSIENT_ERRORS = (BrokerUnavailableError, TimeoutExceededError)
@@ -133,6 +131,8 @@ def race(
     of the attempts. Raises :class:`BrokerUnavailableError` with all reasons if every attempt failed
     or the deadline has passed, and at once any error that is not in :data:`TRANSIENT_ERRORS`.
     """
+    # The race itself logs a long wait.
+    attempts = [partial(_run_as_part, attempt) for attempt in attempts]
     running: ConcurrentAttempts[T] = ConcurrentAttempts(on_late_result)
     failures: dict[int, PykafkaError] = {}
     try:
@@ -148,6 +148,11 @@ def race(
     finally:
         running.stop()
     raise _no_answer_error(failures, names)
+
+
+def _run_as_part(attempt: Callable[[], T]) -> T:
+    with part_of_wait():
+        return attempt()
 
 
 def _no_answer_error(
@@ -192,5 +197,5 @@ def _results(
             yield result
         elif now() >= log_at:
             seconds = deadline.remaining()
-            logger.warning("still waiting for %s, for %.0f s at most", goal, seconds)
+            log_long_wait("still waiting for %s, for %.0f s at most", goal, seconds)
             log_at = float("inf")

@@ -5,7 +5,6 @@ Sends and receives bytes: every call has a deadline, and every failure is one of
 from __future__ import annotations
 
 import errno
-import logging
 import math
 import select
 from collections import deque
@@ -19,7 +18,7 @@ from pyspark_pykafka.errors import (
     TimeoutExceededError,
     with_advice,
 )
-from pyspark_pykafka.retry import LONG_WAIT_SECONDS
+from pyspark_pykafka.retry import LONG_WAIT_SECONDS, log_long_wait
 
 if TYPE_CHECKING:
     import socket
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.settings.wire_config import Address
-
-logger = logging.getLogger("pyspark_pykafka")
 
 # All systems accept this number of buffers in one call (IOV_MAX is 1,024 on Linux).
 _MAX_PIECES = 512
@@ -109,7 +106,7 @@ class Transport:
                     if error.errno is not None or max_seconds == math.inf or limit.expired:
                         raise
                     max_seconds = math.inf
-                    logger.warning(
+                    log_long_wait(
                         "%s: still waiting for the response to %s, for %.0f s at most",
                         *(self._address, action, limit.remaining()),
                     )
