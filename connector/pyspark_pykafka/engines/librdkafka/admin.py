@@ -182,7 +182,9 @@ class RetryingAdmin:
         if reason is not None and not reason.retriable:
             raise reason from error
         if deadline.expired:
-            msg = f"{action}: {reason or no_answer_error(())}"
+            if reason is None:
+                raise error
+            msg = f"{action}: {reason}"
             raise TimeoutExceededError(msg) from error
 
     def create_topic(
@@ -255,7 +257,7 @@ class RetryingAdmin:
                 return future.result(timeout=deadline.remaining(max_seconds=_SLICE_SECONDS))
             except NotDone as error:
                 if deadline.expired:
-                    msg = f"{action}: no broker responded in time"
+                    msg = f"{action}: {no_answer_error(())}"
                     raise TimeoutExceededError(msg) from error
                 self.client().poll(0)
 
