@@ -22,6 +22,8 @@ MAX_TYPES = 100_000
 
 #: The maximum size of a value of a fixed type.
 MAX_FIXED_BYTES = (1 << 30) - 1
+# Spark's decimals, and the size of a fixed type that can hold each of them.
+_DECIMAL_DIGITS, _BYTES_OF_ALL_DIGITS = 38, 16
 _TOO_DEEP = f"it is nested more than {MAX_TYPE_DEPTH} levels"
 
 
@@ -253,10 +255,19 @@ def _with_logical(kind: AvroType, document: dict[str, Any]) -> AvroType:
     logical = str(document.get("logicalType", ""))
     if logical == "decimal" and kind.kind in {"bytes", "fixed"}:
         precision, scale = document.get("precision"), document.get("scale", 0)
-        if not isinstance(precision, int) or not isinstance(scale, int):
+        if type(precision) is not int or type(scale) is not int:
             return kind
-        if 0 <= scale <= precision and 1 <= precision <= 38:
+        if 0 <= scale <= precision and 1 <= precision <= _max_digits(kind):
             return replace(kind, logical=logical, precision=precision, scale=scale)
     elif (logical == "date" and kind.kind == "int") or (logical in TIMES and kind.kind == "long"):
         return replace(kind, logical=logical)
     return kind
+
+
+def _max_digits(kind: AvroType) -> int:
+    """
+    Return the maximum number of digits of a decimal: Spark's, or what a ``fixed`` can hold.
+    """
+    if kind.kind != "fixed" or kind.size >= _BYTES_OF_ALL_DIGITS:
+        return _DECIMAL_DIGITS
+    return len(str((1 << 8 * kind.size) // 2)) - 1

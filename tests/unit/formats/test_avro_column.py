@@ -264,6 +264,30 @@ EMPTY_PARTS = record(
 )
 
 
+@pytest.mark.parametrize(
+    ("schema", "ddl"),
+    [
+        ({"type": "bytes", "precision": True, "scale": False}, "BINARY"),
+        ({"type": "bytes", "precision": 39}, "BINARY"),
+        ({"type": "bytes", "precision": 2, "scale": 3}, "BINARY"),
+        ({"type": "fixed", "name": "f", "size": 1, "precision": 3}, "BINARY"),
+        ({"type": "fixed", "name": "f", "size": 1, "precision": 2}, "DECIMAL(2, 0)"),
+        ({"type": "fixed", "name": "f", "size": 8, "precision": 19}, "BINARY"),
+        ({"type": "fixed", "name": "f", "size": 8, "precision": 18}, "DECIMAL(18, 0)"),
+        ({"type": "fixed", "name": "f", "size": 16, "precision": 38}, "DECIMAL(38, 0)"),
+        ({"type": "fixed", "name": "f", "size": 0, "precision": 1}, "BINARY"),
+    ],
+)
+def test_invalid_decimals_are_bytes(schema: dict[str, Any], ddl: str) -> None:
+    """
+    A decimal that is invalid, as one of more digits than its ``fixed`` can hold, is the type that
+    it annotates, as in Avro's Java library.
+    """
+    text = json.dumps({**schema, "logicalType": "decimal"})
+
+    assert avro_ddl(parse_avro(text)) == ddl
+
+
 def test_types_without_values_have_no_column() -> None:
     """
     Records without fields and the type null have no column, nor have lists, maps and unions of

@@ -146,8 +146,8 @@ def test_derived_schema_is_that_of_spark() -> None:
             "value.f has more than 8 digits",
         ),
         (
-            *(pa.decimal128(9, 2), Decimal("400.00")),
-            {"type": "fixed", "name": "x", "size": 2, "logicalType": "decimal", "precision": 9}
+            *(pa.decimal128(10, 2), Decimal("12345678.90")),
+            {"type": "fixed", "name": "x", "size": 4, "logicalType": "decimal", "precision": 9}
             | {"scale": 2},
             "value.f has more than 9 digits, or more than fit the schema's type",
         ),
