@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol
+from uuid import uuid4
 
 import pytest
 from confluent_kafka import IsolationLevel, Producer, TopicPartition
@@ -111,7 +112,7 @@ def settled(kafka_cluster: KafkaCluster) -> Callable[[str], None]:
 
 
 @pytest.fixture
-def transaction(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> Callable[[], Any]:
+def transaction(kafka_cluster: KafkaCluster) -> Callable[[], Any]:
     """
     Return a context manager that yields a producer with an open transaction.
 
@@ -123,7 +124,7 @@ def transaction(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> Calla
         producer = Producer(
             {
                 "bootstrap.servers": kafka_cluster.bootstrap,
-                "transactional.id": topic.__name__ + str(id(object())),
+                "transactional.id": f"test-{uuid4().hex}",
                 "transaction.timeout.ms": 60_000,
                 "linger.ms": 0,
             }

@@ -78,7 +78,13 @@ class PatternTopics:
             )
             return True
         if is_compacted:
-            logger.info("the ledger %s matches subscribePattern, and is left out", name)
+            # A warning: a topic of the user's may look like a ledger.
+            logger.warning(
+                "subscribePattern does not select the topic %s: it is compacted and has one "
+                "partition, as the ledger of an exactly-once stream, and the name of one. To read "
+                "it all the same, name it in the option subscribe",
+                name,
+            )
         return is_compacted
 
 
