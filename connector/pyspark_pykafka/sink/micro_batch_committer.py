@@ -147,6 +147,22 @@ def _warn_of_other_rows(batch: CommittableBatch, committed: EntriesWithOffsets) 
     )
 
 
+def _warn_of_new_ledger(ledger: Ledger, batch: CommittableBatch) -> None:
+    """
+    Log a warning if a query that is not new commits its first batch with this ledger.
+    """
+    if batch.batch <= 0:
+        return
+    logger.warning(
+        "the ledger %s is new, but the query %s continues with its batch %d. If this batch was "
+        "written before, with another transactionalIdPrefix or deliveryGuarantee or to another "
+        "cluster, its rows are visible twice. To avoid that, let the last batch complete before "
+        "you change these options: run the query once with the old ones and "
+        "trigger(availableNow=True)",
+        *(ledger.topic, batch.query, batch.batch),
+    )
+
+
 def _prepared(committables: Sequence[Committable]) -> list[PreparedTransaction]:
     return [committable.prepared for committable in committables]
 
@@ -223,6 +239,7 @@ def _committed_before(
         check_owner(batch, committed)
     if batch.committables and not records_commit(entry for _, entry in committed):
         check_ledger_not_emptied(transactions, batch.prefix, batch.query, batch.batch, ledger.topic)
+        _warn_of_new_ledger(ledger, batch)
     if batch.committables and not batch_state(batch.query, batch.batch, committed).markers:
         # The intent decides whether this write may commit.
         return committed

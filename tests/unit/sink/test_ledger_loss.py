@@ -224,3 +224,43 @@ def test_a_truncated_ledger_is_known_to_the_command(log_start: int) -> None:
     assert ask(world, prefix_commands.is_ledger_truncated) is (log_start > 0)
     release(world)
     assert not ask(world, prefix_commands.is_ledger_truncated)
+
+
+def warnings_of_new_ledgers(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """
+    Return the warnings so far that a query continues with a new ledger.
+    """
+    return [text for text in caplog.messages if "is new, but the query" in text]
+
+
+def test_a_query_that_continues_with_a_new_ledger_is_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """
+    With another prefix or cluster nothing shows whether the last batch was committed before: one
+    warning says that its rows may be visible twice, and what to do.
+    """
+    caplog.set_level("WARNING", "pyspark_pykafka")
+    world = World()
+    assert run(world, "first", 5).outcome == "done"
+
+    (warning,) = warnings_of_new_ledgers(caplog)
+    assert f"the ledger {PREFIX}-ledger is new, but the query {QUERY} continues with" in warning
+    assert "batch 5" in warning
+    assert "transactionalIdPrefix" in warning
+    assert run(world, "second", 6).outcome == "done"
+    assert run(world, "third", 6).outcome == "done"
+    assert len(warnings_of_new_ledgers(caplog)) == 1
+
+
+def test_a_new_or_released_query_is_not_warned(caplog: pytest.LogCaptureFixture) -> None:
+    """
+    A query's first batch repeats nothing, and who has run the release has accepted it.
+    """
+    caplog.set_level("WARNING", "pyspark_pykafka")
+    assert run(World(), "first", 0).outcome == "done"
+    world = World()
+    release(world)
+    assert run(world, "released", 5).outcome == "done"
+
+    assert not warnings_of_new_ledgers(caplog)
