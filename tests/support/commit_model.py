@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
+from itertools import count
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ from pyspark_pykafka.sink.ledger_entries import Committable, CommittableBatch, M
 from pyspark_pykafka.sink.transactional_ids import fallback_id, stream_task_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark_pykafka.engines.transaction_contract import TransactionalIdPattern
     from pyspark_pykafka.sink.ledger_entries import Entry, Intent
@@ -97,6 +98,7 @@ class World:
     trace: list[str] = field(default_factory=list)
     #: The descriptions that a former coordinator still returns.
     stale: dict[str, TransactionDescription | None] = field(default_factory=dict)
+    producer_ids: Iterator[int] = field(default_factory=count)
     #: How many entries the leader's high watermark lags behind.
     lag: int = 0
     #: The first offset that has not been deleted.
@@ -127,7 +129,7 @@ class World:
         """
         before = self.names.get(name)
         if before is None:
-            prepared = PreparedTransaction(name, len(self.names), 0)
+            prepared = PreparedTransaction(name, next(self.producer_ids), 0)
         else:
             self._finish(before, TransactionState.COMPLETE_ABORT)
             prepared = before.prepared._replace(epoch=before.prepared.epoch + 1)
@@ -217,6 +219,13 @@ class World:
         """
         self.excused = True
         self._finish(self.names[name], TransactionState.COMPLETE_ABORT)
+
+    def forget_ids(self) -> None:
+        """
+        Forget all ids without an open transaction, as coordinators do after
+        ``transactional.id.expiration.ms``.
+        """
+        self.names = {name: self.names[name] for name in self.ongoing}
 
     @property
     def ongoing(self) -> list[str]:

@@ -251,6 +251,38 @@ def test_transactions_of_a_dead_driver_time_out(division: Division) -> None:
             check_completed(world, restart(world, "b", division), division)
 
 
+@pytest.mark.parametrize("division", DIVISIONS, ids="|".join)
+def test_a_restart_after_the_ids_have_expired(division: Division) -> None:
+    """
+    After a week the coordinators know no id of the query: the ledger alone decides. The same tasks
+    complete the batch; other tasks complete it if nothing was committed, and are refused otherwise.
+    """
+    for moment, turn in moments():
+        world = World()
+        killed_at(world, "a", FIRST, moment, turn)
+        for name in world.ongoing:
+            world.time_out(name)
+        world.forget_ids()
+        check_completed(world, restart(world, "b", division), division)
+
+
+def test_a_driver_that_resumes_after_its_ids_have_expired() -> None:
+    """
+    A driver that was paused for a week finds its transactions unknown to the brokers, and commits
+    nothing; the batch can be written again.
+    """
+    world = World()
+    paused = until_next(start(world, "a", FIRST), "append Intent")
+    for name in world.ongoing:
+        world.time_out(name)
+    world.forget_ids()
+    assert paused.finish().outcome != "done"
+    assert world.visible(0) == Counter()
+
+    assert restart(world, "b", FIRST).outcome == "done"
+    check_whole(world, 0, ROWS)
+
+
 @pytest.mark.parametrize("division", DIVISIONS[:3], ids="|".join)
 def test_a_paused_driver_resumes(division: Division) -> None:
     """
