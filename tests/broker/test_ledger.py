@@ -307,6 +307,19 @@ def test_a_ledger_whose_entries_may_be_deleted_is_refused(stream: Stream) -> Non
     assert stream.seen() == [b"0/0", b"0/1"]
 
 
+def test_a_ledger_with_unclean_elections_is_refused(stream: Stream) -> None:
+    """
+    A topic whose leader may be a replica without all entries is refused until this is changed.
+    """
+    stream.cluster.create_topic(stream.ledger)
+    stream.configure_ledger(cleanup_policy="compact", unclean_leader_election_enable="true")
+    assert stream.refused(0).condition == "EXACTLY_ONCE_LEDGER_UNCLEAN_ELECTION"
+
+    stream.configure_ledger(cleanup_policy="compact", unclean_leader_election_enable="false")
+    stream.run(0)
+    assert stream.seen() == [b"0/0", b"0/1"]
+
+
 @pytest.mark.parametrize("batch", [0, 1])
 def test_a_ledger_without_its_first_entries_is_refused(stream: Stream, batch: int) -> None:
     """
