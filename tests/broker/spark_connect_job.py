@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.request import urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from tests.support.page_blocks import blocks_of
 
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.failures.restarts import Attempt
 
 AUDIT_SECONDS = 60
+STARTS = 5
 RESTARTS = RestartPolicy(initial_delay=0.1, max_delay=0.2, attempts=3)
 
 
@@ -144,7 +146,7 @@ class Job:
         dead = DeadLetterTopic(self.names["dead"], session)
         writer = self._load().writeStream.foreachBatch(isolate_poison(sink, dead))
         writer = writer.option("checkpointLocation", self._folder("poison"))
-        outcome = _ended(writer.trigger(availableNow=True).start())
+        outcome = _ended(_started(writer.trigger(availableNow=True)))
         # The poison record is the last one, so a good record is written once more after it.
         return f"{outcome} {self.spark.read.parquet(folder).distinct().count()}"
 
@@ -218,7 +220,7 @@ class Job:
         def start() -> Any:
             writer = self._load().writeStream.foreachBatch(sink)
             writer = writer.option("checkpointLocation", self._folder("supervised"))
-            return writer.trigger(availableNow=True).start()
+            return _started(writer.trigger(availableNow=True))
 
         supervise(start, RESTARTS, attempts.append)
         return {
@@ -332,6 +334,20 @@ def _error_of(mistake: Callable[[], Any]) -> str:
     except Exception as error:  # noqa: BLE001 (any error of the client is a result)
         return str(error)
     return "no error"
+
+
+def _started(writer: Any) -> Any:
+    """
+    Start a query with a function. Spark gives the function's process 10 s to start, which is too
+    short on a busy machine.
+    """
+    for _ in range(STARTS):
+        try:
+            return writer.start()
+        except PySparkException as error:
+            if "Python worker failed to connect back" not in str(error):
+                raise
+    return writer.start()
 
 
 def _ended(query: Any) -> str:
