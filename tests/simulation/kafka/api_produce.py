@@ -176,7 +176,8 @@ class _Append:
         return bool(self._call.request.acks == _ALL_IN_SYNC)
 
     def _stored(self, replica: Replica, batch: StoredBatch) -> StoredBatch:
-        if self._needs_all and len(replica.isr) < replica.min_isr:
+        is_short = len(replica.isr) < replica.min_isr or self._is_refused()
+        if self._needs_all and is_short:
             raise RequestError(Code.NOT_ENOUGH_REPLICAS)
         producers = replica.log.producers
         if batch.producer_id >= 0:
@@ -185,6 +186,11 @@ class _Append:
                 return duplicate
             producers.check(batch)
         return replica.append(batch)
+
+    def _is_refused(self) -> bool:
+        world = self._call.node.world
+        probability = world.refused_writes.get(self._partition.topic, 0.0)
+        return bool(probability) and world.random.random() < probability
 
     def _wait(self, replica: Replica, end: int, result: _Result) -> None:
         epoch, finished = replica.epoch, False

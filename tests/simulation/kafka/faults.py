@@ -172,6 +172,12 @@ class Faults(Truth):
         self._world.empty_reads[topic] = probability
         self._world.slow_reads[topic] = seconds
 
+    def refuse_writes(self, topic: str, probability: float) -> None:
+        """
+        Refuse some writes, as a partition does whose in-sync replicas come and go.
+        """
+        self._world.refused_writes[topic] = probability
+
     # --- Coordinators -----------------------------------------------------------------
 
     def move_coordinator(

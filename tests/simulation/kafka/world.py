@@ -36,6 +36,9 @@ class World:
     #: By topic: the longest time that a read may take, as from remote storage.
     slow_reads: dict[str, float] = field(default_factory=dict)
 
+    #: By topic: how likely a write is to be refused, as while a partition lacks in-sync replicas.
+    refused_writes: dict[str, float] = field(default_factory=dict)
+
     def now(self) -> float:
         return self.schedule.now()
 

@@ -23,6 +23,7 @@ from tests.simulation.workloads.options import (
     draw_batch_change,
     draw_ignorance,
     draw_lost_commits,
+    draw_refusals,
     draw_release,
     draw_timeouts,
     read_options,
@@ -148,6 +149,10 @@ def _sink(seed: int, guarantee: str, *, is_traced: bool) -> tuple[Verdict, Histo
         _append_rows(history, plain)
         options = write_options(history, guarantee)
         shape = history.draw.choice(shapes())
+        if draw_refusals(seed):
+            # Only this shape keeps an order that can be checked.
+            shape, options["kafka.batch.size"] = DIRECT, "100"
+            history.cluster.refuse_writes(OUTPUT, 0.1)
         supervisor = history.supervise(
             Definition(
                 lambda: plain,

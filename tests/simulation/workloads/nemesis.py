@@ -91,6 +91,7 @@ class Nemesis:
             history.cluster.forget_topics(node, 0.0)
         for topic, _ in self.topics:
             history.cluster.tiered(topic, 0.0)
+            history.cluster.refuse_writes(topic, 0.0)
 
     def _next(self) -> None:
         pause = self.history.draw.expovariate(1 / _MEAN_PAUSE_SECONDS)

@@ -59,6 +59,13 @@ def draw_lost_commits(seed: int) -> bool:
     return Random(f"lost commits {seed}").random() < 0.1
 
 
+def draw_refusals(seed: int) -> bool:
+    """
+    Return whether leaders refuse single batches, and accept those behind them.
+    """
+    return Random(f"refused writes {seed}").random() < 0.1
+
+
 def read_options(history: History, isolation: str) -> dict[str, str]:
     draw = history.draw
     options = {
