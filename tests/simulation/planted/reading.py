@@ -262,6 +262,41 @@ def start_is_resolved_again(connector: Connector) -> list[Any]:
     return [patch.object(stream, "latest_offset", latest_offset)]
 
 
+def available_now_goes_on(connector: Connector) -> list[Any]:
+    """
+    Each micro-batch of an availableNow run ends at the latest offsets of its own time.
+    """
+    stream = connector.module("source.micro_batch_stream").MicroBatchStream
+    return [patch.object(stream, "_latest_after", lambda self, start: self._ends.latest(start))]
+
+
+def second_pass_ends_early(connector: Connector) -> list[Any]:
+    """
+    A read with ``latestPerKey`` leaves out the last of its records.
+    """
+    selection = connector.module("source.latest_per_key")._Selection
+    original = selection.__init__
+
+    def init(self: Any, requested: Any, offsets: Any) -> None:
+        original(self, requested, offsets[:-1])
+
+    return [patch.object(selection, "__init__", init)]
+
+
+def records_of_one_time_are_skipped(connector: Connector) -> list[Any]:
+    """
+    A read that starts at a time starts after the first record of that time.
+    """
+    client = connector.module("engines.metadata").MetadataClient
+    original = client.offsets_for_times
+
+    def offsets_for_times(self: Any, times: Any) -> Any:
+        found = original(self, times)
+        return {tp: None if offset is None else offset + 1 for tp, offset in found.items()}
+
+    return [patch.object(client, "offsets_for_times", offsets_for_times)]
+
+
 FAULTS = {
     "recreation-is-not-noticed": Fault("changing-log", "recreation", recreation_is_not_noticed),
     "empty-response-is-a-gap": Fault("source", "lost", empty_response_is_a_gap),
@@ -281,6 +316,11 @@ FAULTS = {
     "names-are-not-compared": Fault("batch", "mixed topics", names_are_not_compared),
     "added-partitions-are-not-read": Fault("batch", "lost", added_partitions_are_not_read),
     "memory-is-reused": Fault("source", "CORRUPT", memory_is_reused),
+    "available-now-goes-on": Fault("source", "wrong end of a run", available_now_goes_on),
+    "records-of-one-time-are-skipped": Fault(
+        "batch", "lost", records_of_one_time_are_skipped, "outside of the times"
+    ),
+    "second-pass-ends-early": Fault("batch", "lost", second_pass_ends_early),
     # With failOnDataLoss a start beyond the end is a false report.
     "start-is-resolved-again": Fault("source", "lost", start_is_resolved_again, "data loss"),
     "truncation-is-not-checked": Fault("changing-log", "lost", truncation_is_not_checked),
