@@ -35,8 +35,9 @@ class Ledgers(Behaviour):
     compacted = (LEDGER, "wide-ledger", "compacted")
     setting_error = 0
 
-    def cleanup_policy(self, node: int, topic: str) -> tuple[int, str]:  # noqa: ARG002
-        return self.setting_error, "compact" if topic in self.compacted else "delete"
+    def topic_settings(self, node: int, topic: str) -> tuple[int, dict[str, str]]:  # noqa: ARG002
+        policy = "compact" if topic in self.compacted else "delete"
+        return self.setting_error, {"cleanup.policy": policy}
 
 
 @pytest.fixture
