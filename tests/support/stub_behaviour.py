@@ -737,6 +737,8 @@ class Behaviour:
 
         def one(resource: Any) -> Any:
             error, values = self.topic_settings(node, resource.resource_name)
+            # Null: all settings.
+            keys = values if resource.configuration_keys is None else resource.configuration_keys
             settings = [
                 kind.DescribeConfigsResourceResult(
                     name=name,
@@ -749,7 +751,7 @@ class Behaviour:
                     documentation=None,
                 )
                 for name, value in values.items()
-                if name in resource.configuration_keys
+                if name in keys
             ]
             return kind(
                 error_code=error,
