@@ -8,23 +8,27 @@ from __future__ import annotations
 
 import json
 import sys
+from importlib.machinery import PathFinder
 from typing import TYPE_CHECKING
 
+from pyspark import SparkFiles
 from pyspark.sql import SparkSession
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 
-def imported_from(_: Iterable[int]) -> Iterator[tuple[str, bool]]:
+def imported_from(_: Iterable[int]) -> Iterator[tuple[str, bool, bool]]:
     """
-    Yield the path from which a worker imports the package, and whether the compiled modules are
-    there.
+    Yield the path from which a worker imports the package, whether the compiled modules are there,
+    and whether Spark has sent the worker a file with the package.
     """
     import pyspark_pykafka
     from pyspark_pykafka.spark.compiled_modules import missing_compiled_modules
 
-    yield str(pyspark_pykafka.__file__), not missing_compiled_modules()
+    sent = [path for path in sys.path if path.startswith(SparkFiles.getRootDirectory())]
+    has_own_copy = PathFinder.find_spec("pyspark_pykafka", sent) is not None
+    yield str(pyspark_pykafka.__file__), not missing_compiled_modules(), has_own_copy
 
 
 def main() -> None:
