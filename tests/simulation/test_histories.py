@@ -56,7 +56,7 @@ _SOON = {
     "replay-with-other-partitions": 6,
     "start-is-resolved-again": 220,
     "second-pass-ends-early": 6,
-    "stale-broker-is-believed": 16,
+    "stale-broker-is-believed": 0,
     "timeout-is-an-acknowledgement": 0,
     "worker-keeps-its-leader": 66,
 }
