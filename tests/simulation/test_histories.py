@@ -27,6 +27,7 @@ _CHUNK = 10
 _SOON = {
     "added-partitions-are-not-read": 0,
     "aborted-records-are-read": 3,
+    "aborted-records-hide-keys": 8,
     "available-now-goes-on": 0,
     "decided-batch-is-aborted": 271,
     "commit-is-not-checked": 1,

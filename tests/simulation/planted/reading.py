@@ -283,6 +283,22 @@ def second_pass_ends_early(connector: Connector) -> list[Any]:
     return [patch.object(selection, "__init__", init)]
 
 
+def aborted_records_hide_keys(connector: Connector) -> list[Any]:
+    """
+    The first pass of a read with ``latestPerKey`` also reads the keys of aborted records.
+    """
+    module = connector.module("source.latest_per_key")
+    fetch = module.fetch
+
+    def read(requested: Any, settings: Any) -> Any:
+        is_first = settings.schema is module._KEYS
+        level = "read_uncommitted" if is_first else settings.isolation_level
+        return fetch(requested, replace(settings, isolation_level=level))
+
+    defaults = (read, module.range_in_log)
+    return [patch.object(module.latest_records, "__defaults__", defaults)]
+
+
 def records_of_one_time_are_skipped(connector: Connector) -> list[Any]:
     """
     A read that starts at a time starts after the first record of that time.
@@ -320,6 +336,7 @@ FAULTS = {
     "records-of-one-time-are-skipped": Fault(
         "batch", "lost", records_of_one_time_are_skipped, "outside of the times"
     ),
+    "aborted-records-hide-keys": Fault("batch", "lost", aborted_records_hide_keys),
     "second-pass-ends-early": Fault("batch", "lost", second_pass_ends_early),
     # With failOnDataLoss a start beyond the end is a false report.
     "start-is-resolved-again": Fault("source", "lost", start_is_resolved_again, "data loss"),
