@@ -32,6 +32,7 @@ _SOON = {
     "decided-batch-is-aborted": 271,
     "commit-is-not-checked": 1,
     "dead-write-is-not-ended": 0,
+    "end-at-a-time-moves": 52,
     "error-is-an-acknowledgement": 0,
     "empty-response-is-a-gap": 18,
     "first-batch-is-not-alone": 47,

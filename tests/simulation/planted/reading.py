@@ -299,6 +299,20 @@ def aborted_records_hide_keys(connector: Connector) -> list[Any]:
     return [patch.object(module.latest_records, "__defaults__", defaults)]
 
 
+def end_at_a_time_moves(connector: Connector) -> list[Any]:
+    """
+    A partition without a record at or after the end time is read up to its latest offset at the
+    time of the task.
+    """
+    module = connector.module("source.offset_limits")
+    latest = connector.module("offsets").LATEST
+
+    def with_ends(resolved: Any, _: Any) -> Any:
+        return {tp: latest if offset is None else offset for tp, offset in resolved.items()}
+
+    return [patch.object(module, "_with_ends", with_ends)]
+
+
 def records_of_one_time_are_skipped(connector: Connector) -> list[Any]:
     """
     A read that starts at a time starts after the first record of that time.
@@ -333,6 +347,7 @@ FAULTS = {
     "added-partitions-are-not-read": Fault("batch", "lost", added_partitions_are_not_read),
     "memory-is-reused": Fault("source", "CORRUPT", memory_is_reused),
     "available-now-goes-on": Fault("source", "wrong end of a run", available_now_goes_on),
+    "end-at-a-time-moves": Fault("batch", "outside of the times", end_at_a_time_moves),
     "records-of-one-time-are-skipped": Fault(
         "batch", "lost", records_of_one_time_are_skipped, "outside of the times"
     ),
