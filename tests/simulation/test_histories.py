@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -137,6 +138,17 @@ def test_a_fault_can_be_planted(fault: str) -> None:
         during = [replacement.get_original()[0] for replacement in replacements]
 
     assert all(old is not new for old, new in zip(before, during, strict=True))
+
+
+def test_the_page_lists_the_planted_faults() -> None:
+    """
+    docs/simulation.md has a row for each planted fault.
+    """
+    page = (Path(__file__).parents[2] / "docs" / "simulation.md").read_text(encoding="utf-8")
+    table = page.partition("## Planted faults")[2].partition("## Limits")[0]
+    rows = [line for line in table.splitlines() if line.startswith("|")]
+
+    assert len(rows) - len(("heading", "line below it")) == len(PLANTED)
 
 
 @pytest.mark.parametrize(("fault", "seed"), _SOON.items())
