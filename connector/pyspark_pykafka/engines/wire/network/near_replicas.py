@@ -56,7 +56,6 @@ class NearReplicas:
         if self.now() < failures.retry_at and not failures.is_reconnecting:
             return False
         if self.is_connected(node):
-            failures.is_reconnecting = False
             return True
         if self.now() >= failures.retry_at:
             failures.is_reconnecting = True

@@ -5,6 +5,7 @@ Fetches from the replica in the client's rack (KIP-392) while that replica canno
 from __future__ import annotations
 
 import logging
+import threading
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -181,3 +182,29 @@ def test_pause_of_a_replica_grows_with_its_failures() -> None:
     replicas.record_success(NEAR)
     replicas.record_failure(NEAR, "near:9092", error)
     assert replicas.retry_at(NEAR) - now[0] == 10
+
+
+def test_reconnected_replica_is_used_by_all_partitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Once the connection to a replica is open again, all of its partitions are read from it, not only
+    after the pause that another failure would need.
+    """
+    monkeypatch.setattr(connect, "ADDRESS_TIMEOUT_SECONDS", 0.5)
+    with near_replica() as client:
+        client.proxy.drop_syns()
+        fetchers = [client.fetcher(0), client.fetcher(1)]
+        assert fetch(fetchers[0]) == (LEADER, False)
+        with pytest.raises(PykafkaError, match="timed out"):
+            fetch(fetchers[0])
+        fetchers[0].reset()
+        client.proxy.heal()
+        client.clock[0] += 11.0
+        # Connects in the background.
+        assert fetch(fetchers[0]) == (LEADER, False)
+        limit, changed = Deadline.after(60), threading.Event()
+        while not client.cluster.near_replicas.is_connected(NEAR) and not limit.expired:
+            changed.wait(0.01)
+        client.clock[0] += 11.0
+        fetched = [[fetch(fetcher) for _ in range(2)] for fetcher in fetchers]
+
+    assert fetched == 2 * [[(LEADER, False), (NEAR, True)]]
