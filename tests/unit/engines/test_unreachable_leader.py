@@ -7,6 +7,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import threading
+import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -18,13 +19,18 @@ from tests.support.scripted_broker import framed, read_frame
 from tests.support.stub_brokers import Behaviour, StubCluster
 
 from pyspark_pykafka.engines.wire.network import connect
-from pyspark_pykafka.errors import PykafkaError
+from pyspark_pykafka.engines.wire.network.cluster import Cluster
+from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError
 from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.settings.wire_config import Address, wire_config
 from pyspark_pykafka.testing import Record
 
 if TYPE_CHECKING:
     import socket
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
+
+METADATA = 3
 
 
 class Behind(Behaviour):
@@ -117,3 +123,88 @@ def test_leader_that_closes_its_connections_is_retried_with_pauses() -> None:
                 write(stubs.bootstrap, rows, "t", "wire", **timeouts)
 
     assert 1 < len(accepted) < 50
+
+
+class Slow(Behaviour):
+    """
+    Three brokers, of which node 1 answers no metadata request in time.
+    """
+
+    def delay(self, node: int, api_key: int) -> float:
+        return 60.0 if node == 1 and api_key == METADATA else 0.0
+
+
+@contextlib.contextmanager
+def client_of(
+    behaviour: Behaviour, now: Callable[[], float] = time.monotonic
+) -> Iterator[tuple[StubCluster, Cluster]]:
+    """
+    Yield brokers, and a client that knows their addresses.
+    """
+    with StubCluster(behaviour) as stubs:
+        settings = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap})
+        cluster = Cluster(wire_config(settings), now=now)
+        try:
+            cluster.addresses(cluster.new_deadline(60))
+            yield stubs, cluster
+        finally:
+            cluster.close()
+
+
+def open_in_background(cluster: Cluster, node: int) -> None:
+    """
+    Open the connection to a broker, without asking for the result; node 0 is connected.
+    """
+    assert cluster.connection_or_none(node) is None
+    limit = Deadline.after(60)
+    while cluster.is_connecting and not limit.expired:
+        cluster.readable([], 1.0)
+        assert cluster.connection_or_none(0) is not None
+    assert not cluster.is_connecting
+
+
+def test_opened_connection_ends_one_wait() -> None:
+    """
+    A connection that is open, but whose leader has moved meanwhile, does not keep the sender busy.
+    """
+    with client_of(Behaviour(brokers=2)) as (_, cluster):
+        assert cluster.connection_or_none(1) is None
+        cluster.readable([], 60.0)
+        started = time.monotonic()
+        cluster.readable([], 0.2)
+
+        assert time.monotonic() - started >= 0.2
+        assert cluster.connection_or_none(1) is not None
+
+
+def test_connection_that_another_thread_uses_is_not_shared() -> None:
+    """
+    A connection on which a slow Metadata response is awaited is not used for records, even if it
+    was opened for them.
+    """
+    with client_of(Slow(brokers=3, topics={"t": 3})) as (stubs, cluster):
+        open_in_background(cluster, 1)
+        for port in (stubs.ports[0], stubs.ports[2]):
+            cluster.demote(Address("127.0.0.1", port))
+        cluster.metadata(["t"], cluster.new_deadline(60))
+        connection = cluster.connection_or_none(1)
+
+    assert connection is None
+
+
+def test_old_error_of_a_connection_is_not_raised() -> None:
+    """
+    The error of a connection that nobody needed in time is not raised in a later write.
+    """
+    clock = [1000.0]
+    behaviour = Behind(brokers=2, topics={"t": 2}, proxy_port=1)
+    with client_of(behaviour, lambda: clock[0]) as (_, cluster):
+        open_in_background(cluster, 1)
+        clock[0] += 60.0
+
+        assert cluster.connection_or_none(1) is None
+        limit = Deadline.after(60)
+        while cluster.is_connecting and not limit.expired:
+            cluster.readable([], 1.0)
+        with pytest.raises(BrokerUnavailableError):
+            cluster.connection_or_none(1)

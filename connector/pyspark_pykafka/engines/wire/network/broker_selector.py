@@ -47,6 +47,10 @@ _MIN_IN_ROTATION = 2
 # The most connections that are kept open for rotation alone.
 _MAX_SPARES = 2
 
+# How long the result of opening a connection is kept for its broker, which may have no leader any
+# more. The connection itself stays in the cache.
+_RESULT_SECONDS = 10.0
+
 # How many known brokers are tried before each bootstrap server.
 _KNOWN_PER_BOOTSTRAP = 2
 
@@ -66,7 +70,10 @@ class BrokerSelector:
     connections: ConnectionCache = field(init=False)
     #: The connections that :meth:`connection_or_none` opens.
     background: Connecting = field(init=False)
-    _opened: dict[Address, Connection | PykafkaError] = field(init=False, default_factory=dict)
+    # The results of ``background``, and when each was known.
+    _opened: dict[Address, tuple[float, Connection | PykafkaError]] = field(
+        init=False, default_factory=dict
+    )
     _advertised: tuple[Address, ...] = field(init=False, default=())
     _rotation: BrokerRotation = field(init=False)
     _last_spare_at: float = field(init=False, default=float("-inf"))
@@ -119,13 +126,12 @@ class BrokerSelector:
         """
         Return the connection to a broker, or None while it is opened in the background.
 
-        Raises the error of opening it, once; the next call tries again.
+        :meth:`readable` ends that. Raises the error of opening it, once; the next call tries again.
         """
-        self._opened.update(self.background.take())
-        result = self._opened.pop(address, None)
+        result = self._take_opened(address)
         if isinstance(result, PykafkaError):
             raise result
-        if result is not None and not result.closed:
+        if result is not None:
             # Even if the broker has closed it: its request fails, and is retried with a pause.
             return result
         if address not in self.background.pending:
@@ -135,6 +141,29 @@ class BrokerSelector:
                 return connection
             self.background.start(address)
         return None
+
+    def readable(self, connections: Sequence[Connection], seconds: float) -> list[Connection]:
+        """
+        Return the connections that have input, waiting up to ``seconds`` for the first of them.
+
+        The wait also ends when :meth:`connection_or_none` has a new result for one broker.
+        """
+        ready = self.background.readable(connections, seconds)
+        # All of them, also for brokers that nobody needs any more: they would end each later wait.
+        now = self.now()
+        self._opened.update((address, (now, result)) for address, result in self.background.take())
+        return ready
+
+    def _take_opened(self, address: Address) -> Connection | PykafkaError | None:
+        """
+        Return a result of opening a connection, unless it is old or the connection is in use.
+        """
+        opened_at, result = self._opened.pop(address, (0.0, None))
+        if result is None or self.now() - opened_at > _RESULT_SECONDS:
+            return None
+        if isinstance(result, PykafkaError):
+            return result
+        return result if self.connections.has(result) and not result.closed else None
 
     def any_connection(self, deadline: Deadline) -> Connection:
         """

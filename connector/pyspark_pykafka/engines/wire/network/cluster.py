@@ -284,9 +284,9 @@ class Cluster:
         """
         Return the connections that have input, waiting up to ``seconds`` for the first of them.
 
-        The wait also ends when a connection is open that :meth:`connection_or_none` opens.
+        The wait also ends when :meth:`connection_or_none` has a new result for one broker.
         """
-        return self._brokers.background.readable(connections, seconds)
+        return self._brokers.readable(connections, seconds)
 
     def connect_all(self, addresses: Collection[Address], deadline: Deadline) -> Connecting:
         """

@@ -119,11 +119,17 @@ class ConnectionCache:
         self.add(connection)
         return self._open[connection.address]
 
+    def has(self, connection: Connection) -> bool:
+        """
+        Return whether a connection is cached, so that it belongs to no other thread.
+        """
+        return self._open.get(connection.address) is connection
+
     def detach(self, connection: Connection) -> None:
         """
         Remove a connection from the cache; it belongs to the caller.
         """
-        if self._open.get(connection.address) is connection:
+        if self.has(connection):
             del self._open[connection.address]
 
     def drain(self, connection: Connection) -> None:
