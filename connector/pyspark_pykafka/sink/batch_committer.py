@@ -250,7 +250,7 @@ def _best_effort(step: Callable[[], None]) -> None:
         step()
     except PykafkaError as error:
         logger.warning(
-            "everything is committed, but %s; losing attempts of tasks, or what a dead write left, "
+            "everything is committed, but %s; transactions of losing attempts or of a dead write "
             "may block read_committed readers for up to kafka.transaction.timeout.ms",
             error,
         )
