@@ -66,8 +66,9 @@ def registry() -> Iterator[FakeRegistry]:
 
 
 def formats(registry: FakeRegistry, **changes: Any) -> FormatOptions:
-    registry_options = RegistryOptions((registry.url,), request_timeout_ms=2000, timeout_ms=2000)
-    start = FormatOptions(value_format="avro", on_bad_record="rescue", registry=registry_options)
+    start = FormatOptions(
+        value_format="avro", on_bad_record="rescue", registry=RegistryOptions((registry.url,))
+    )
     return replace(start, **changes)
 
 
@@ -324,7 +325,9 @@ def test_unreachable_registry_is_no_bad_record(registry: FakeRegistry) -> None:
     If the registry does not answer, the task fails with a retriable error, whatever onBadRecord is.
     """
     old = registry.add("orders-value", OLD)
-    resolved = with_registered_schemas(formats(registry), ORDERS, gives_columns=True)
+    impatient = RegistryOptions((registry.url,), timeout_ms=2000)
+    options = replace(formats(registry), registry=impatient)
+    resolved = with_registered_schemas(options, ORDERS, gives_columns=True)
     registry.always = Fault(503)
     with pytest.raises(RegistryUnavailableError, match=registry.url) as caught:
         rows(resolved, [framed(old, b"\x02")])
