@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from pyspark_pykafka.doctor.finding import Finding, failed, ok, warning
+from pyspark_pykafka.doctor.finding import Finding, failed, ok, skipped, warning
 from pyspark_pykafka.engines.selection import group_backend, transaction_client
 from pyspark_pykafka.errors import (
     AuthorizationError,
@@ -19,7 +19,11 @@ from pyspark_pykafka.sink.ledger_entries import ledger_topic
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pyspark_pykafka.engines.librdkafka.inspection import ClusterDescription, ClusterInspection
+    from pyspark_pykafka.engines.librdkafka.inspection import (
+        ClusterDescription,
+        ClusterInspection,
+        TopicDescription,
+    )
     from pyspark_pykafka.settings import KafkaSettings
 
 _READ, _WRITE, _CREATE = "READ", "WRITE", "CREATE"
@@ -65,21 +69,38 @@ def _check_topic(inspection: ClusterInspection, topic: str, needed: set[str]) ->
         return failed(check, str(error), f"correct the name, or: pykafka topic create {topic}")
     except PykafkaError as error:
         return failed(check, str(error), f"allow {_listed(needed)} on the topic")
+    lacking = _lacking(check, description, needed)
+    return lacking or ok(check, f"{description.partitions} partitions, {_listed(needed)} allowed")
+
+
+def _lacking(check: str, description: TopicDescription, needed: set[str]) -> Finding | None:
+    """
+    Return the finding on a topic without the needed operations, or None if all are allowed.
+    """
+    # Whoever sees a topic may describe it, so that brokers that report operations report one.
+    if not description.operations:
+        return _unreported(check, needed)
     missing = needed - description.operations
-    if missing:
-        return failed(
-            check, f"no permission to {_listed(missing)}", f"allow {_listed(missing)} on it"
-        )
-    return ok(check, f"{description.partitions} partitions, {_listed(needed)} allowed")
+    if not missing:
+        return None
+    return failed(check, f"no permission to {_listed(missing)}", f"allow {_listed(missing)} on it")
+
+
+def _unreported(check: str, needed: set[str]) -> Finding:
+    text = "exists, but the brokers do not report which operations the user may use on it"
+    return skipped(check, text, f"check that {_listed(needed)} is allowed")
 
 
 def _check_group(kafka: KafkaSettings, group: str) -> Finding:
     check = f"group {group}"
     advice = "allow READ on the consumer group"
     try:
-        operations = group_backend(kafka).describe(group, include_operations=True).operations
+        description = group_backend(kafka).describe(group, include_operations=True)
     except PykafkaError as error:
         return failed(check, str(error), advice)
+    operations = description.operations
+    if operations is None and description.members:
+        return _unreported(check, {_READ})
     if operations is None:
         return ok(check, "does not exist yet; a query creates it, if READ is allowed")
     if _READ in operations:
@@ -119,12 +140,8 @@ def _check_ledger(
         )
     except PykafkaError as error:
         return failed(check, str(error), f"allow CREATE, READ and WRITE on the topic {ledger}")
-    missing = {_READ, _WRITE} - description.operations
-    if missing:
-        return failed(
-            check, f"no permission to {_listed(missing)}", f"allow {_listed(missing)} on it"
-        )
-    return ok(check, "READ and WRITE allowed")
+    lacking = _lacking(check, description, {_READ, _WRITE})
+    return lacking or ok(check, "READ and WRITE allowed")
 
 
 def _listed(operations: set[str]) -> str:

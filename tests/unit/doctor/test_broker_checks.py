@@ -8,6 +8,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.stub_brokers import Behaviour, StubCluster, StubGroup
 
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.cli.exit_codes import ExitCode
@@ -113,6 +114,25 @@ def test_wrong_settings(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert code == ExitCode.FAILED
     assert "give host:port only" in by_check["kafka settings"]["text"]
+
+
+def test_brokers_that_report_no_operations(capsys: pytest.CaptureFixture[str]) -> None:
+    """
+    If the brokers do not report which operations a user may use, the doctor says so, and does not
+    say that a permission is missing. A user who sees a topic may describe it at least.
+    """
+    groups = {"g": StubGroup([("client", None)])}
+    with StubCluster(Behaviour(topics={"in": 1, "out": 1, "p-ledger": 1})) as stubs:
+        stubs.set(groups=groups, group_operations=frozenset({31}))
+        _, by_check = findings(
+            capsys,
+            *("--bootstrap-server", stubs.bootstrap),
+            *("--read", "in", "--write", "out", "--group", "g", "--prefix", "p"),
+        )
+
+    for check in ("topic in", "topic out", "ledger p-ledger", "group g"):
+        assert by_check[check]["status"] == "skipped", by_check[check]
+        assert "do not report" in by_check[check]["text"]
 
 
 def test_transaction_timeout_within_the_limit_of_the_brokers() -> None:
