@@ -558,26 +558,31 @@ def content(rows: str) -> str:
     return f"{sum(1 << 2 * (ord(row) - ord('a')) for row in rows):016x}"
 
 
-def writes(division: Division, batch: int = 0, *, fails: bool = False) -> Callable[[Process], None]:
+def writes(
+    division: Division, batch: int = 0, *, fails: bool = False, write: str = ""
+) -> Callable[[Process], None]:
     """
     Return a program that writes a batch and commits it, or aborts it if the commit or a task fails.
+
+    ``write`` identifies the write; it is the process's name by default.
     """
 
     def program(process: Process) -> None:
         transactions: Any = MemoryTransactions(process)
+        name = write or process.name
         written = [
-            _write(process, transactions, batch, task, rows)
+            _write(process, transactions, (batch, name), (task, 0), rows)
             for task, rows in enumerate(division)
             if rows
         ]
-        abort_arguments = (PREFIX, QUERY, process.name, written)
+        abort_arguments = (PREFIX, QUERY, name, written)
         if fails:
             micro_batch_committer.abort_micro_batch(
                 transactions, *abort_arguments, maybe_committing=False
             )
             return
         committable_batch = CommittableBatch(
-            PREFIX, QUERY, batch, process.name, len(division), tuple(written)
+            PREFIX, QUERY, batch, name, len(division), tuple(written)
         )
         try:
             micro_batch_committer.commit_micro_batch(transactions, committable_batch)
@@ -588,12 +593,99 @@ def writes(division: Division, batch: int = 0, *, fails: bool = False) -> Callab
     return program
 
 
-def _write(process: Process, transactions: Any, batch: int, task: int, rows: str) -> Committable:
-    name = stream_task_id(PREFIX, QUERY, batch, task, 0)
+@dataclass
+class Checkpoint:
+    """
+    The checkpoint of a query: the last micro-batch that was planned, and the last that is complete.
+    """
+
+    #: Whether a second entry for a batch is refused, as by a file system with an atomic rename.
+    is_exclusive: bool = True
+    planned: int = 0
+    completed: int = -1
+
+    def start(self) -> tuple[int, bool]:
+        """
+        Return the batch with which a process continues, and whether it repeats that batch.
+        """
+        repeats = self.planned > self.completed
+        return (self.planned if repeats else self.planned + 1), repeats
+
+    def plan(self, batch: int) -> None:
+        """
+        Record that a batch is about to be written.
+        """
+        self._check_new(batch, self.planned)
+        self.planned = max(self.planned, batch)
+
+    def complete(self, batch: int) -> None:
+        """
+        Record that a batch was written.
+        """
+        self._check_new(batch, self.completed)
+        self.completed = max(self.completed, batch)
+
+    def reset(self) -> None:
+        """
+        Forget the last batch.
+        """
+        last = max(self.planned - 1, self.completed - 1, 0)
+        self.planned, self.completed = last, last - 1
+
+    def _check_new(self, batch: int, last: int) -> None:
+        if self.is_exclusive and batch <= last:
+            raise CheckpointConflictError(str(batch))
+
+
+class CheckpointConflictError(PykafkaError):
+    """
+    Another process has recorded the batch in the checkpoint: Spark ends the query.
+    """
+
+
+def continues(
+    checkpoint: Checkpoint, batches: int, write: Callable[[Process, int], None]
+) -> Callable[[Process], None]:
+    """
+    Return a program that runs a query as Spark does: first the last planned batch again, unless it
+    is complete, and then the next ones; ``write`` writes a batch.
+    """
+
+    def program(process: Process) -> None:
+        batch, repeats = process.call("read the checkpoint", checkpoint.start)
+        while batch < batches:
+            if not repeats:
+                process.call(f"plan batch {batch}", partial(checkpoint.plan, batch))
+            write(process, batch)
+            process.call(f"complete batch {batch}", partial(checkpoint.complete, batch))
+            batch, repeats = batch + 1, False
+
+    return program
+
+
+def losing_attempt(batch: int, write: str, task: int, rows: str) -> Callable[[Process], None]:
+    """
+    Return a program that runs another attempt of a task, of which the driver hears nothing.
+    """
+
+    def program(process: Process) -> None:
+        _write(process, MemoryTransactions(process), (batch, write), (task, 1), rows)
+
+    return program
+
+
+def _write(
+    process: Process, transactions: Any, ids: tuple[int, str], attempt: tuple[int, int], rows: str
+) -> Committable:
+    """
+    Write the rows of a task; ``ids`` are batch and write, ``attempt`` its task and its number.
+    """
+    (batch, write), (task, number) = ids, attempt
+    name = stream_task_id(PREFIX, QUERY, batch, task, number)
     # A restarted driver numbers attempts from 0 again.
     name = choose_free_id(transactions, Transaction(name, 1, fallback_id(name, task)))
     prepared = transactions.begin(name)
-    marker = Marker(QUERY, batch, process.name, task, len(rows), content(rows))
+    marker = Marker(QUERY, batch, write, task, len(rows), content(rows))
     marker_offset = process.call(
         f"write task {task} of batch {batch}", lambda: process.world.write(prepared, marker, rows)
     )

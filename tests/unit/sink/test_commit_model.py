@@ -20,6 +20,7 @@ from tests.support.clock import Clock
 from tests.support.commit_model import (
     PREFIX,
     QUERY,
+    Checkpoint,
     MemoryLedger,
     MemoryTransactions,
     Process,
@@ -28,7 +29,9 @@ from tests.support.commit_model import (
     check_once,
     check_whole,
     content,
+    continues,
     ledger_of,
+    losing_attempt,
     writes,
 )
 
@@ -989,9 +992,9 @@ def test_a_completion_that_lands_late(turn: Turn) -> None:
             write_next_batch(world)
 
 
-def start_command(world: World, *, repeat: bool) -> Process:
+def start_command(world: World, *, repeat: bool, batch: int | None = 0) -> Process:
     """
-    Start the command `release` or `complete` on batch 0.
+    Start the command `release` or `complete` on a batch, or on whichever is the last.
     """
     finish = prefix_commands.release_prefix if repeat else prefix_commands.complete_batch
 
@@ -999,7 +1002,7 @@ def start_command(world: World, *, repeat: bool) -> Process:
         transactions: Any = MemoryTransactions(process)
         owner = prefix_commands.read_prefix_owner(transactions, PREFIX)
         assert owner is not None
-        assert owner.batch == 0
+        assert batch in (None, owner.batch)
         finish(transactions, owner, PREFIX)
 
     return Process(world, "tool", program)
@@ -1141,6 +1144,202 @@ def test_more_histories_of_three_processes() -> None:
         history.run()
         refusals += history.refusals
     assert 0 < refusals < 2_000
+
+
+#: The rows of the micro-batches of a query.
+BATCHES = ("abcd", "efgh", "ijkl", "mnop")
+
+
+class TaskFailedError(PykafkaError):
+    """
+    A task has failed, and with it the query.
+    """
+
+
+@dataclass
+class QueryHistory:
+    """
+    Processes of one query that go on from batch to batch, in random orders, all from one seed.
+    """
+
+    seed: int
+    outcomes: Counter[str] = field(default_factory=Counter)
+
+    def __post_init__(self) -> None:
+        self.chance, self.world = random.Random(self.seed), World()
+        self.checkpoint = Checkpoint(is_exclusive=self.chance.random() < 0.5)
+        self._has_empty_writes = self.chance.random() < 0.3
+        self._has_losing_attempts = self.chance.random() < 0.4
+        #: Batches that a write without rows may have completed.
+        self._maybe_empty: set[int] = set()
+        self._alive: list[Process] = []
+        self._attempts: list[Process] = []
+        self._started = 0
+        #: Whether a command has let rows repeat, or given them up.
+        self._is_released = False
+
+    def run(self) -> None:
+        """
+        Let three processes continue the query at once; one that fails is restarted, six times at
+        most. In some histories former leaders and coordinators answer, compaction removes entries,
+        transactions time out, attempts lose, or writes have no rows. Then a last process, in some
+        histories after a reset of the checkpoint by one batch, ends the query alone.
+        """
+        disturb = self._disturbances()
+        switch = self.chance.choice((0.02, 0.1, 0.3))
+        for _ in range(3):
+            self._start()
+        current = self._alive[0]
+        while self._alive:
+            if self.chance.random() < switch:
+                current = self.chance.choice(self._alive)
+            for disturbance in disturb:
+                disturbance(self.world, self.chance)
+            if not current.advance(self._turn()):
+                self._end(current)
+            self._check_once()
+            self._alive += self._attempts
+            self._attempts.clear()
+            if current not in self._alive and self._alive:
+                current = self.chance.choice(self._alive)
+        self._finish()
+
+    def _disturbances(self) -> list[Callable[[World, random.Random], None]]:
+        others = History(self.seed)
+        possible = (others._lag, others._report_stale, _compact, _time_out)
+        return [_land_one, *(each for each in possible if self.chance.random() < 0.3)]
+
+    def _turn(self) -> Turn:
+        return Turn.GO if self.chance.random() < 0.98 else self.chance.choice(list(Turn))
+
+    def _start(self) -> Process:
+        self._started += 1
+        program = continues(self.checkpoint, len(BATCHES), self._write)
+        process = Process(self.world, f"process {self._started}", program)
+        self._alive.append(process)
+        return process
+
+    def _end(self, process: Process) -> None:
+        self._alive.remove(process)
+        self.outcomes[str(process.outcome)] += 1
+        is_query = process.name.startswith("process")
+        if process.outcome != "done" and is_query and self._started < 9:
+            self._start()
+
+    def _write(self, process: Process, batch: int) -> None:
+        division, write = self._divide(batch), f"{process.name}, batch {batch}"
+        fails = self.chance.random() < 0.03
+        task = self.chance.randrange(len(division))
+        if self._has_losing_attempts and division[task] and self.chance.random() < 0.3:
+            attempt = losing_attempt(batch, write, task, division[task])
+            self._attempts.append(Process(self.world, f"attempt, {write}", attempt))
+        if division == EMPTY:
+            self._maybe_empty.add(batch)
+        writes(division, batch, fails=fails, write=write)(process)
+        if fails:
+            raise TaskFailedError(write)
+        # After a write without rows another one of the batch may decide, and commits in parts.
+        if division != EMPTY and not self._is_released:
+            check_whole(self.world, batch, BATCHES[batch])
+
+    def _divide(self, batch: int) -> Division:
+        if self._has_empty_writes and self.chance.random() < 0.2:
+            return EMPTY
+        rows = str.maketrans(ROWS, BATCHES[batch])
+        return tuple(task.translate(rows) for task in self.chance.choice(DIVISIONS))
+
+    def _is_complete(self, batch: int) -> bool:
+        rows = self.world.visible(batch)
+        may_differ = batch in self._maybe_empty and (not rows or self.world.excused)
+        return self._is_released or may_differ or rows == Counter(BATCHES[batch])
+
+    def _check_once(self) -> None:
+        if not self._is_released:
+            check_once(self.world, dict(enumerate(BATCHES)))
+
+    def _finish(self) -> None:
+        land(self.world)
+        self.world.lag, self.world.stale = 0, {}
+        self._has_empty_writes = self._has_losing_attempts = False
+        self.checkpoint.is_exclusive = False
+        was_reset = self.chance.random() < 0.3
+        if was_reset:
+            self.checkpoint.reset()
+        for _ in range(10):
+            last = self._start().finish()
+            self._alive.clear()
+            self._check_once()
+            if last.outcome == "done":
+                break
+            self._help(last, was_reset=was_reset)
+        else:
+            pytest.fail(f"seed {self.seed}: the query has not ended: {self.world.trace}")
+        assert all(map(self._is_complete, range(len(BATCHES)))), self.world.trace
+
+    def _help(self, refused: Process, *, was_reset: bool) -> None:
+        """
+        Do what the error of the last process says; fail if it should not have been refused.
+        """
+        text, trace = str(refused.failure), self.world.trace
+        self.outcomes[text.partition("]")[0]] += 1
+        if isinstance(refused.failure, TaskFailedError):
+            return
+        if "has begun to write batch" in text:
+            assert was_reset, (text, trace)
+            for name in self.world.ongoing:
+                self.world.abort(name, None)
+            return
+        is_overtaken = "EXACTLY_ONCE_BATCH_OVERTAKEN" in text
+        assert was_reset if is_overtaken else self.world.excused, (text, trace)
+        assert is_overtaken or "EXACTLY_ONCE_REPLAY_DIFFERS" in text, (text, trace)
+        self._is_released = True
+        repeat = is_overtaken or bool(self.seed % 2)
+        command = start_command(self.world, repeat=repeat, batch=None).finish()
+        assert command.outcome == "done", (command.failure, trace)
+
+
+def _land_one(world: World, chance: random.Random) -> None:
+    if chance.random() < 0.02 and world.in_flight:
+        with suppress(PykafkaError):
+            world.in_flight.pop(chance.randrange(len(world.in_flight)))()
+
+
+def _time_out(world: World, chance: random.Random) -> None:
+    if chance.random() < 0.004 and world.ongoing:
+        world.time_out(chance.choice(world.ongoing))
+
+
+def test_histories_of_a_query_that_goes_on() -> None:
+    """
+    Whatever happens to three processes of a query while they go on from batch to batch, no row is
+    duplicated, and a batch that succeeds has all its rows. A process that is alone then ends the
+    query: it is refused only after a timeout of decided transactions or a reset of the checkpoint,
+    and what the error says helps.
+    """
+    outcomes = run_query_histories(range(60))
+    assert min(outcomes["done"], outcomes["killed"], outcomes["ConcurrentWriteError"]) > 20
+
+
+def run_query_histories(seeds: range) -> Counter[str]:
+    """
+    Run the histories of these seeds, and count how their processes have ended.
+    """
+    outcomes: Counter[str] = Counter()
+    for seed in seeds:
+        history = QueryHistory(seed)
+        history.run()
+        outcomes += history.outcomes
+    return outcomes
+
+
+@pytest.mark.soak
+def test_more_histories_of_a_query_that_goes_on() -> None:
+    """
+    The same with more seeds; all kinds of refusals occur.
+    """
+    outcomes = run_query_histories(range(60, 6_000))
+    refusals = ("BATCH_OVERTAKEN", "REPLAY_DIFFERS", "CONCURRENT_WRITE")
+    assert all(outcomes[f"[EXACTLY_ONCE_{refusal}"] for refusal in refusals), outcomes
 
 
 # --- The model finds planted faults --------------------------------------------------------------
