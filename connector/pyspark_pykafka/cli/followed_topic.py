@@ -17,7 +17,7 @@ class FollowedTopic:
     """
     The next offset of each followed partition of a topic: of one ``partition``, or of all.
 
-    ``topic_id`` is the id of the topic that the offsets are of.
+    ``topic_id`` is the id of the topic to which the offsets belong.
 
     ``on_event`` is called with a line of text when the topic has been deleted or recreated.
     """
@@ -50,7 +50,7 @@ class FollowedTopic:
 
     def refresh(self) -> bool:
         """
-        Add the partitions that are new, and return whether the topic is another one, or missing.
+        Add new partitions, and return whether the topic was recreated or is missing.
 
         A recreated topic is read from its beginning: none of its records has been shown. Brokers
         before 2.8 have no topic ids; there a topic counts as recreated if it was missing before.
@@ -58,7 +58,7 @@ class FollowedTopic:
         topic_id, tps = self._existing()
         if not tps:
             if not self._is_missing:
-                self._on_event(f"the topic {self._name} was deleted; waiting until it exists again")
+                self._on_event(self._missing_text(exists=topic_id is not None))
             self._is_missing = True
             return True
         is_other = topic_id != self._id if topic_id and self._id else self._is_missing
@@ -77,6 +77,14 @@ class FollowedTopic:
         Return the current ends of the followed partitions; none while the topic is missing.
         """
         return {} if self._is_missing else self._client.end_offsets(self.positions)
+
+    def _missing_text(self, *, exists: bool) -> str:
+        if exists:
+            return (
+                f"the topic {self._name} was recreated without partition {self._partition}; "
+                "waiting until it has that partition"
+            )
+        return f"the topic {self._name} was deleted; waiting until it exists again"
 
     def _existing(self) -> tuple[str | None, list[TopicPartition]]:
         existing = self._client.existing([self._name])

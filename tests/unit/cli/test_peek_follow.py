@@ -126,3 +126,20 @@ def test_a_recreated_topic_is_followed_from_its_beginning(
         "pykafka peek: the topic recreated was deleted; waiting until it exists again",
         f"pykafka peek: {recreated}",
     ]
+
+
+def test_a_selected_partition_that_a_recreated_topic_lacks(
+    monkeypatch: pytest.MonkeyPatch, cluster: SimulatedAccess, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    If the topic is recreated without the selected partition, a line on the standard error says so.
+    """
+    name = cluster.create_topic("shrunk", 2)
+
+    def recreate() -> None:
+        cluster.delete_topic(name)
+        cluster.create_topic(name, 1)
+
+    follow(monkeypatch, cluster, name, [recreate, lambda: None], "--partition", "1")
+    text = "the topic shrunk was recreated without partition 1; waiting until it has that partition"
+    assert shown(capsys) == ([], [f"pykafka peek: {text}"])
