@@ -174,5 +174,10 @@ def not_connected_error(address: Address) -> PykafkaError:
 
 
 def _renew_login(connection: Connection, limit: Deadline) -> Connection:
-    connection.renew_login(limit)
+    try:
+        connection.renew_login(limit)
+    except BaseException:
+        # Nobody else has it: not even the cache.
+        connection.close()
+        raise
     return connection

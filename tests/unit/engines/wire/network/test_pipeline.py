@@ -190,3 +190,34 @@ def test_silent_renewal_of_a_login_delays_no_other_broker(
 
     assert result.responses.keys() == {good.address}
     assert result.errors.keys() == {stuck.address}
+
+
+def test_connection_whose_login_cannot_be_renewed_in_time_is_closed(
+    scripted: Callable[..., ScriptedBroker],
+) -> None:
+    """
+    A connection whose login (KIP-368) could be renewed only after a long throttle time is closed.
+    """
+    throttled = responding(metadata(12, throttle=THROTTLE_MS), flexible=True)
+    broker = scripted(GREETING, handshake(), authenticated(lifetime=1000), throttled)
+    options = {
+        "bootstrap.servers": f"{broker.address}",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "alice",
+        "sasl.password": "geheim",
+    }
+    cluster = Cluster(wire_config(KafkaSettings.of(options)))
+    connection = cluster.connection_at(broker.address, Deadline.after(60))
+    cluster.request(connection, metadata_of_t(connection), Deadline.after(60))
+    give_up = Deadline.after(60)
+    while not connection.is_login_due and not give_up.expired:
+        time.sleep(0.01)
+    with cluster.connect_all([], Deadline.after(60)) as connecting:
+        connecting.start(broker.address)
+        connecting.readable([], 60)
+        ((_, result),) = connecting.take()
+    cluster.close()
+
+    assert isinstance(result, TimeoutExceededError)
+    assert connection.closed
