@@ -139,9 +139,11 @@ class LeaderFetches:
             name = topic if isinstance(topic, str) else names.get(topic, "")
             for partition in partitions:
                 tp = TopicPartition(name, partition.partition_index)
+                if tp not in without_records:
+                    continue
                 if partition.error_code:
                     self.failed.add(tp)
-                elif partition.records and tp in without_records:
+                elif partition.records:
                     size_bytes += len(partition.records)
                     without_records.discard(tp)
                     yield tp, partition

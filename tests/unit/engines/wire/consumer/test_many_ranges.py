@@ -5,6 +5,7 @@ Many ranges are read with one request to each leader, within limits of bytes.
 from __future__ import annotations
 
 from collections import defaultdict
+from copy import copy
 from typing import Any
 
 import pytest
@@ -98,6 +99,32 @@ def test_record_sizes_of_many_partitions_cost_a_request_per_leader() -> None:
     assert densities.keys() == positions.keys()
     assert not errors
     assert requests[FETCH] == 100
+
+
+class Surplus(Limited):
+    """
+    A leader whose responses have an error of a partition that was not requested.
+    """
+
+    def _on_1(self, node: int, request: Any) -> Any:
+        response = super()._on_1(node, request)
+        surplus = copy(response.responses[0].partitions[0])
+        surplus.partition_index, surplus.error_code = 99, NOT_LEADER
+        if len(response.responses[0].partitions) > 1:
+            response.responses[0].partitions.append(surplus)
+        return response
+
+
+def test_partition_that_was_not_requested_is_ignored() -> None:
+    """
+    The error of a partition that was not requested does not end the samples of the others.
+    """
+    with StubCluster(Surplus(topics={"t": 4}, high_watermark=5)) as stubs:
+        positions = {r.tp: 0 for r in ranges(4, 5)}
+        densities, errors = sample_record_sizes(positions, settings(stubs))
+
+    assert densities.keys() == positions.keys()
+    assert not errors
 
 
 def test_a_response_has_bounded_bytes_and_partitions() -> None:
