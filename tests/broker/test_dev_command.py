@@ -7,15 +7,12 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
-import sys
 
-import psutil
 import pytest
+from tests.support.dev_command import DEV, broker_processes, read_address, start_dev
 from tests.support.listening import listen
 
 from pyspark_pykafka.testing import ExternalCluster, Record
-
-DEV = [sys.executable, "-m", "pyspark_pykafka.cli", "dev"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -46,20 +43,14 @@ def test_broker_that_is_killed_by_hand_comes_back() -> None:
     """
     If one of three brokers is killed, the others continue, and `pykafka dev` restarts it.
     """
-    options = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen([*DEV, "--brokers", "3"], **options) as dev:  # type: ignore[call-overload]
-        greeting = "".join(iter(dev.stdout.readline, "Ctrl-C stops it and deletes all its data.\n"))
-        match = re.search(r"Kafka is ready: +(\S+)\n", greeting)
-        assert match is not None
-        brokers = [
-            process
-            for process in psutil.Process(dev.pid).children(recursive=True)
-            if "kafka.Kafka" in process.cmdline()
-        ]
+    with start_dev("--brokers", "3") as dev:
+        address = read_address(dev.stdout)
+        brokers = broker_processes(dev)
         assert len(brokers) == 3
         brokers[1].kill()
+        assert dev.stderr is not None
         first_lines = [dev.stderr.readline() for _ in range(2)]
-        ExternalCluster(match.group(1)).start()
+        ExternalCluster(address).start()
         dev.send_signal(signal.SIGINT)
         output, errors = dev.communicate(timeout=60)
     assert re.fullmatch(

@@ -5,14 +5,16 @@
 from __future__ import annotations
 
 import json
+import signal
 import threading
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import TopicPartition
+from tests.support.dev_command import broker_processes, read_address, start_dev
 
 from pyspark_pykafka.cli import main
-from pyspark_pykafka.testing import KafkaCluster, Record
+from pyspark_pykafka.testing import ExternalCluster, KafkaAccess, KafkaCluster, Record
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -25,7 +27,7 @@ SECONDS = 60
 COMMITTED = {"isolation.level": "read_committed"}
 
 
-def topics(cluster: KafkaCluster, prefix: str) -> list[str]:
+def topics(cluster: KafkaAccess, prefix: str) -> list[str]:
     """
     Return the topics of runs with this prefix.
     """
@@ -33,7 +35,7 @@ def topics(cluster: KafkaCluster, prefix: str) -> list[str]:
     return sorted(name for name in names if name.startswith(prefix))
 
 
-def output_records(cluster: KafkaCluster, prefix: str) -> list[Record]:
+def output_records(cluster: KafkaAccess, prefix: str) -> list[Record]:
     """
     Return the records of the output topic of the only run with this prefix.
     """
@@ -51,7 +53,7 @@ def meanwhile(act: Callable[[], None]) -> threading.Thread:
 
 
 def verify(
-    cluster: KafkaCluster,
+    cluster: KafkaAccess,
     prefix: str,
     capsys: pytest.CaptureFixture[str],
     *options: str,
@@ -143,6 +145,39 @@ def test_killed_broker_is_no_anomaly(
         code, report = verify(cluster, "verify-kill", capsys, *options)
         striking.join()
 
+    assert (code, report["verdict"], report["anomalies"]) == (0, "clean", {})
+    assert report["read"] >= report["acknowledged"] > 1_000
+
+
+@pytest.mark.soak
+def test_a_broker_of_the_dev_command_is_killed_by_hand(
+    spark: SparkSession, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """
+    One of the three brokers of `pykafka dev --brokers 3` is killed during the run, and the command
+    starts it again: the verdict is clean.
+    """
+    assert spark.version
+    with start_dev("--brokers", "3") as dev:
+        cluster = ExternalCluster(read_address(dev.stdout)).start()
+        restarted: list[str] = []
+
+        def strike() -> None:
+            wait_until(
+                lambda: None if output_records(cluster, "verify-dev") else "nothing copied",
+                SECONDS,
+            )
+            broker_processes(dev)[1].kill()
+            assert dev.stderr is not None
+            restarted.extend(dev.stderr.readline() for _ in range(2))
+
+        striking = meanwhile(strike)
+        code, report = verify(cluster, "verify-dev", capsys, "--seconds", "40")
+        striking.join()
+        dev.send_signal(signal.SIGINT)
+        dev.communicate(timeout=SECONDS)
+
+    assert "is back" in restarted[1]
     assert (code, report["verdict"], report["anomalies"]) == (0, "clean", {})
     assert report["read"] >= report["acknowledged"] > 1_000
 
