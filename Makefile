@@ -15,6 +15,8 @@ RUN := JAVA_HOME="$$($(BIN)/python scripts/java_home.py)" && export JAVA_HOME &&
 	PYSPARK_PYTHON="$(BIN)/python" PATH="$(BIN):$$PATH"
 # Three processes, each with a broker and a Spark session of its own: most tests wait more than they work.
 PARALLEL := -n 3 --dist worksteal
+# A simulated history depends on the order of sets; `python -m tests.simulation` has the same order.
+HASHES := PYTHONHASHSEED=0
 NOX := $(RUN) nox --session
 FUZZ_SECONDS ?= 60
 SIMULATE_SEEDS ?= 0-9999
@@ -31,7 +33,7 @@ demo: $(READY)  ## watch 336,776 flights go through a real Kafka broker and Spar
 	@$(RUN) python examples/demo.py
 
 test: $(READY)  ## run all tests, against brokers that they start, on Spark 4.2
-	@$(RUN) python -m pytest --require-broker $(PARALLEL) $(ARGS)
+	@$(RUN) $(HASHES) python -m pytest --require-broker $(PARALLEL) $(ARGS)
 
 lint: $(READY)  ## check style, formatting, types and shell scripts; change nothing
 	@$(BIN)/ruff check
@@ -56,7 +58,7 @@ installs: $(READY)  ## check that each Python that we name finds a wheel of each
 	@$(NOX) installs
 
 slow: $(READY)  ## run the slow tests: random schedules with many seeds, every codec, many partitions
-	@$(RUN) python -m pytest --require-broker --soak $(PARALLEL) $(ARGS)
+	@$(RUN) $(HASHES) python -m pytest --require-broker --soak $(PARALLEL) $(ARGS)
 
 soak: $(READY)  ## run all workloads at once while faults strike, for an hour; SOAK_MINUTES for more
 	@$(RUN) python -m tests.soak --minutes $(SOAK_MINUTES) --results soak.json $(ARGS)
