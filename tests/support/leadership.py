@@ -25,11 +25,20 @@ SECONDS = 30
 
 def leader(cluster: KafkaCluster, topic: str, partition: int = 0) -> int:
     """
-    Return the broker that leads a partition, as reported by a running broker.
+    Return the broker that leads a partition, once a running broker reports one.
     """
     admin = cluster.admin(",".join(cluster.running_addresses()))
-    topics = admin.list_topics(topic, timeout=SECONDS).topics
-    return int(topics[topic].partitions[partition].leader)
+    known: list[int] = []
+
+    def missing() -> str | None:
+        # A broker that has just been started may not know the partition yet.
+        partitions = admin.list_topics(topic, timeout=SECONDS).topics[topic].partitions
+        if partition in partitions and partitions[partition].leader >= 0:
+            known.append(int(partitions[partition].leader))
+        return None if known else f"no leader of {topic}-{partition} is known"
+
+    wait_until(missing, SECONDS)
+    return known[-1]
 
 
 def move_leader(cluster: KafkaCluster, topic: str, partition: int, node: int) -> None:
