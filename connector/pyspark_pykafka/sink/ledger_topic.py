@@ -183,11 +183,11 @@ def _retry(transactions: Transactions, request: Callable[[Cluster, Deadline], T]
 
 def _read_settings(transactions: Transactions, topic: str) -> dict[str, str]:
     """
-    Return the settings of the topic that are checked; log a warning, and return none, if they are
-    not known.
+    Return the settings of the topic that are checked, or log a warning and return an empty
+    dictionary if the brokers do not report them.
 
-    They are not known without the permission DescribeConfigs, which a write does not need, or if a
-    service has no such request.
+    That requires the permission DescribeConfigs, which a write does not need, and some services
+    have no such request.
     """
     names = (_POLICY, _UNCLEAN_ELECTION, _MIN_IN_SYNC)
     try:

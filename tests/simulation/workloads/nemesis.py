@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.simulation.kernel.network import Connection
+    from tests.simulation.kernel.world import Process
     from tests.simulation.spark.query import Query
     from tests.simulation.workloads.history import History, Supervisor
 
@@ -385,7 +386,7 @@ class Nemesis:
         supervisor.start()
 
     def _pause(self, query: Query, seconds: float) -> None:
-        for process in (query.driver, query.planner, query.committer):
+        for process in _processes(query):
             process.pause(seconds)
 
     def _overtake(self, query: Query) -> None:
@@ -517,8 +518,15 @@ class Nemesis:
 
 
 def _resume(query: Query) -> None:
-    for process in (query.driver, query.planner, query.committer):
+    for process in _processes(query):
         process.resume()
+
+
+def _processes(query: Query) -> tuple[Process, ...]:
+    """
+    Return the processes of a query's driver.
+    """
+    return query.driver, query.planner, query.committer
 
 
 def _api_key(request: bytes) -> int:
