@@ -65,6 +65,8 @@ class Nemesis:
     _forgets_until: float = field(default=0.0, init=False)
     _overtaken: Query | None = field(default=None, init=False)
     _plans_until_resumed: int = field(default=0, init=False)
+    #: When each query planned its micro-batch, in milliseconds since 1970.
+    _planned_ms: dict[Query, int] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         self._rare = Random(f"rare faults {self.history.seed}")
@@ -421,10 +423,11 @@ class Nemesis:
 
     def _strike(self, point: str, query: Query) -> None:
         if point == "partitions":
+            self._planned_ms[query] = int(self.history.world.now() * 1000)
             self._plan(query)
         draw, world = self.history.draw, self.history.world
         if point == "commit" and not self._is_healed and self._rare.random() < self.timeout_chance:
-            self._time_out_transaction()
+            self._time_out_transaction(query)
         chance = self.strike_chance * (_COMMIT_WEIGHT if point == "commit" else 1.0)
         if query.is_new:
             chance = max(chance, self.first_strike_chance)
@@ -486,19 +489,25 @@ class Nemesis:
             if connection.process is query.committer:
                 connection.lose()
 
-    def _time_out_transaction(self) -> None:
+    def _time_out_transaction(self, query: Query) -> None:
         """
-        Let one of the open transactions time out, and wait until it has.
+        Let one of the query's open transactions time out before its commit, and wait until it has.
 
         A transaction that times out while it is being committed leaves a micro-batch in part, which
-        nothing can prevent.
+        nothing can prevent. So the transactions of earlier runs are spared, and those of a second
+        driver: one of them may be decided.
         """
+        if any(other is not query and not other.is_done for other in self._planned_ms):
+            return
         world, cluster = self.history.world, self.history.cluster
         states = {name: cluster.transaction(name) for name in cluster.transactional_ids()}
         names = sorted(
             name
             for name, state in states.items()
-            if state and state.state == ONGOING and cluster.is_alive(cluster.coordinator(name))
+            if state
+            and state.state == ONGOING
+            and state.started_ms >= self._planned_ms[query]
+            and cluster.is_alive(cluster.coordinator(name))
         )
         if not names:
             return
