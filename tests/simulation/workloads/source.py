@@ -191,7 +191,6 @@ class _Stream:
     _rows: dict[int, list[Any]] = field(default_factory=dict)
     _levels: dict[int, str] = field(default_factory=dict)
     _runs: int = 0
-    _final_ends: dict[int, int] | None = None
 
     def next_definition(self) -> Definition:
         """
@@ -235,12 +234,11 @@ class _Stream:
             return False
         if checkpoint.last_end is None:
             return False
-        if self._final_ends is None:
-            self._final_ends = self._ends_of_stream()
+        # Not once only: a coordinator that has moved may write a marker again.
         starts, end = _offsets(checkpoint.initial), _offsets(checkpoint.last_end)
         return all(
             end.get(number) == max(final, starts.get(number, 0))
-            for number, final in self._final_ends.items()
+            for number, final in self._ends_of_stream().items()
         )
 
     def _ends_of_stream(self) -> dict[int, int]:
