@@ -73,7 +73,7 @@ FIRING = {
     "PykafkaReplays": Alert(
         "warning", "Query flights reads micro-batches again and again", REPLAYS
     ),
-    "PykafkaRecordsLost": Alert("critical", "Query flights lost records of orders unread", LOST),
+    "PykafkaRecordsLost": Alert("critical", "Query flights lost unread records of orders", LOST),
     "PykafkaDataLoss": Alert("critical", "Query flights lost records: KAFKA_DATA_LOSS.X", LOSSES),
     "PykafkaDeadLetters": Alert("warning", "Query flights set records of orders aside", LETTERS),
     "PykafkaBadRecords": Alert(

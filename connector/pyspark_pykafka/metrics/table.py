@@ -334,7 +334,7 @@ METRICS = (
         ("auditor", "verdict"),
         "{batch}",
         "Micro-batches that an `Auditor` has compared, by the gravest verdict of the report, on "
-        "the whole batch or on a partition: a mismatch before `unknown` before `complete`.",
+        "the whole batch or on a partition: a mismatch, else `unknown`, else `complete`.",
         _audits,
     ),
 )

@@ -40,7 +40,7 @@ _KAFKA = """\
 
 Options that start with `kafka.` go to the Kafka client without that prefix. Both librdkafka's names
 and the Java client's are accepted, subject to the tables below. `kafka.bootstrap.servers` is
-mandatory. The connector only logs and prints values known to be harmless, so never passwords and
+mandatory. The connector logs and prints only values known to be harmless, never passwords or
 keys. Spark itself prints some options, so [mask logins](deploying.md#logins-in-sparks-output).
 
 These defaults are the Java client's, not librdkafka's: `isolation.level=read_uncommitted`,

@@ -178,7 +178,7 @@ def _subject(column: str) -> tuple[Option[Any], Option[Any], Option[Any], Option
         Option(
             f"{column}Subject",
             TEXT,
-            f"The subject of the registry whose schema `{column}` is read or written with. By "
+            f"The registry's subject with the schema for reading or writing `{column}`. By "
             f"default `{column}SubjectNameStrategy` determines it.",
             Scope.ALL,
         ),

@@ -351,7 +351,7 @@ ZOOKEEPER_ACL: Option[Acl] = Option(
 VALUE_FORMAT: Option[ValueFormat] = Option(
     "valueFormat",
     one_of("raw", "text", "json", "avro", "protobuf", "debezium-json", "debezium-avro"),
-    "What `value` is decoded from, or encoded as: `raw` leaves the bytes as they are, `text` is "
+    "The format in which `value` is read or written: `raw` leaves the bytes as they are, `text` is "
     "UTF-8, `json` is JSON with the type given by the schema or by `valueSchema`, `avro` is Avro's "
     "binary encoding with the schema in `valueSchema`, `protobuf` is the message "
     "`valueMessageName` of `valueSchema`, `debezium-json` and `debezium-avro` are [change events "
@@ -363,7 +363,7 @@ VALUE_FORMAT: Option[ValueFormat] = Option(
 KEY_FORMAT: Option[ValueFormat] = Option(
     "keyFormat",
     one_of("raw", "text", "json", "avro", "protobuf"),
-    "What `key` is decoded from, or encoded as; like `valueFormat`.",
+    "The format in which `key` is read or written; like `valueFormat`.",
     Scope.ALL,
     default="raw",
 )
@@ -419,9 +419,9 @@ DEBEZIUM_ROWS = Option(
     "debeziumRows",
     BOOLEAN,
     "Make the changed row the value of a change event: the row after the change, or before it if "
-    "the row was deleted. `_op` is the operation, and `_ts` is when Debezium handled it. If false, "
-    "the value has `before`, `after`, `op` and `ts`. Requires `valueFormat` `debezium-json` or "
-    "`debezium-avro`.",
+    "the row was deleted. `_op` is the operation, and `_ts` the time at which Debezium handled it. "
+    "If false, the value has `before`, `after`, `op` and `ts`. Requires `valueFormat` "
+    "`debezium-json` or `debezium-avro`.",
     Scope.READ,
     default="false",
 )
