@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.metadata import MetadataClient
     from pyspark_pykafka.offsets import Offsets, TopicPartition
 
+# A topic that so many metadata responses in a row lack is missing; one response may be wrong.
+_MISSING_RESPONSES = 2
+
 
 class FollowedTopic:
     """
@@ -37,8 +40,15 @@ class FollowedTopic:
         self._name = name
         self._partition = partition
         self._on_event = on_event
-        self._is_missing = False
+        # The number of responses in a row without a followed partition.
+        self._absences = 0
         self._id = topic_id
+
+    def record_shown(self, tp: TopicPartition, offset: int) -> None:
+        """
+        Continue behind a record that has been shown, even if the read of its range fails.
+        """
+        self.positions[tp] = offset + 1
 
     def advance(self, ends: Offsets) -> None:
         """
@@ -53,21 +63,22 @@ class FollowedTopic:
         Add new partitions, and return whether the topic was recreated or is missing.
 
         A recreated topic is read from its beginning: none of its records has been shown. Brokers
-        before 2.8 have no topic ids; there a topic counts as recreated if it was missing before.
+        before 2.8 have no topic ids; there a topic counts as recreated if it was missing before,
+        unless only one response lacked it, and its log is not shorter than before.
         """
-        topic_id, tps = self._existing()
+        topic_id, exists, tps = self._existing()
         if not tps:
-            if not self._is_missing:
-                self._on_event(self._missing_text(exists=topic_id is not None))
-            self._is_missing = True
+            self._absences += 1
+            if self._absences == _MISSING_RESPONSES:
+                self._on_event(self._missing_text(topic_id, exists=exists))
             return True
-        is_other = topic_id != self._id if topic_id and self._id else self._is_missing
+        is_other = self._is_other(topic_id)
         if is_other:
             self._on_event(
                 f"the topic {self._name} was deleted and recreated; continuing at its beginning"
             )
             self.positions = {}
-        self._id, self._is_missing = topic_id, False
+        self._id, self._absences = topic_id or self._id, 0
         new = [tp for tp in tps if tp not in self.positions]
         self.positions |= self._client.log_start_offsets(new)
         return is_other
@@ -76,17 +87,33 @@ class FollowedTopic:
         """
         Return the current ends of the followed partitions; none while the topic is missing.
         """
-        return {} if self._is_missing else self._client.end_offsets(self.positions)
+        return {} if self._absences else self._client.end_offsets(self.positions)
 
-    def _missing_text(self, *, exists: bool) -> str:
-        if exists:
+    def _is_other(self, topic_id: str | None) -> bool:
+        if topic_id and self._id:
+            return topic_id != self._id
+        if 0 < self._absences < _MISSING_RESPONSES:
+            ends = self._client.end_offsets(self.positions)
+            return any(ends.get(tp, start) < start for tp, start in self.positions.items())
+        return self._absences > 0
+
+    def _missing_text(self, topic_id: str | None, *, exists: bool) -> str:
+        if not exists:
+            return f"the topic {self._name} was deleted; waiting until it exists again"
+        if topic_id == self._id:
             return (
-                f"the topic {self._name} was recreated without partition {self._partition}; "
-                "waiting until it has that partition"
+                f"the topic {self._name} has no partition {self._partition} at present; "
+                "waiting for it"
             )
-        return f"the topic {self._name} was deleted; waiting until it exists again"
+        return (
+            f"the topic {self._name} was recreated without partition {self._partition}; "
+            "waiting until it has that partition"
+        )
 
-    def _existing(self) -> tuple[str | None, list[TopicPartition]]:
+    def _existing(self) -> tuple[str | None, bool, list[TopicPartition]]:
+        """
+        Return the topic's id, whether it exists, and its partitions that are followed.
+        """
         existing = self._client.existing([self._name])
         tps = [tp for tp in existing.partitions if self._partition in (None, tp.partition)]
-        return existing.topic_ids.get(self._name), tps
+        return existing.topic_ids.get(self._name), bool(existing.partitions), tps

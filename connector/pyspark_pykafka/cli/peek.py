@@ -256,8 +256,9 @@ def _follow(
     stop = stop or threading.Event()
     while True:
         try:
-            for _, record in topic.read(ranges_between(followed.positions, ends)):
+            for offset_range, record in topic.read(ranges_between(followed.positions, ends)):
                 show(record)
+                followed.record_shown(offset_range.tp, record["offset"])
         except (DataLossError, OffsetsError, UnknownTopicError):
             # The topic may have been deleted meanwhile.
             if not followed.refresh():
