@@ -42,7 +42,7 @@ class FollowedTopic:
         self._on_event = on_event
         # The number of responses in a row without a followed partition.
         self._absences = 0
-        self._id = topic_id
+        self.topic_id = topic_id
 
     def record_shown(self, tp: TopicPartition, offset: int) -> None:
         """
@@ -78,7 +78,7 @@ class FollowedTopic:
                 f"the topic {self._name} was deleted and recreated; continuing at its beginning"
             )
             self.positions = {}
-        self._id, self._absences = topic_id or self._id, 0
+        self.topic_id, self._absences = topic_id or self.topic_id, 0
         new = [tp for tp in tps if tp not in self.positions]
         self.positions |= self._client.log_start_offsets(new)
         return is_other
@@ -90,8 +90,8 @@ class FollowedTopic:
         return {} if self._absences else self._client.end_offsets(self.positions)
 
     def _is_other(self, topic_id: str | None) -> bool:
-        if topic_id and self._id:
-            return topic_id != self._id
+        if topic_id and self.topic_id:
+            return topic_id != self.topic_id
         if 0 < self._absences < _MISSING_RESPONSES:
             ends = self._client.end_offsets(self.positions)
             return any(ends.get(tp, start) < start for tp, start in self.positions.items())
@@ -100,7 +100,7 @@ class FollowedTopic:
     def _missing_text(self, topic_id: str | None, *, exists: bool) -> str:
         if not exists:
             return f"the topic {self._name} was deleted; waiting until it exists again"
-        if topic_id == self._id:
+        if topic_id == self.topic_id:
             return (
                 f"the topic {self._name} has no partition {self._partition} at present; "
                 "waiting for it"

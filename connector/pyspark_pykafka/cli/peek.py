@@ -9,6 +9,7 @@ import heapq
 import json
 import sys
 import threading
+from dataclasses import replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import islice
@@ -82,8 +83,11 @@ class _Topic(NamedTuple):
     ) -> Iterator[tuple[OffsetRange, Record]]:
         """
         Yield the first records of each range, or all of them; the ranges are interleaved.
+
+        Raises :class:`DataLossError` if the topic does not have the id any more.
         """
-        for offset_range, fetched in fetch_many(ranges, self.settings, max_records):
+        planned = [replace(r, topic_id=self.topic_id) for r in ranges]
+        for offset_range, fetched in fetch_many(planned, self.settings, max_records):
             for batch in self._decoded(offset_range.tp, fetched):
                 for record in self._records(batch):
                     yield offset_range, record
@@ -256,6 +260,7 @@ def _follow(
     stop = stop or threading.Event()
     while True:
         try:
+            topic = topic._replace(topic_id=followed.topic_id)
             for offset_range, record in topic.read(ranges_between(followed.positions, ends)):
                 show(record)
                 followed.record_shown(offset_range.tp, record["offset"])

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -96,7 +96,8 @@ def _records(arguments: argparse.Namespace) -> Iterator[tuple[TopicPartition, in
     backend = metadata_backend(options.kafka, options.isolation_level, options.engine)
     client = MetadataClient(backend, options.fetch_offset_retry)
     with one_api_timeout(options.kafka):
-        tps = client.assignment(Subscribe((arguments.topic,))).partitions
+        assignment = client.assignment(Subscribe((arguments.topic,)))
+        tps = assignment.partitions
         log_start, ends = client.log_start_offsets(tps), client.end_offsets(tps)
         starts, select = log_start, last_records
         if arguments.from_position is not None:
@@ -106,18 +107,24 @@ def _records(arguments: argparse.Namespace) -> Iterator[tuple[TopicPartition, in
     columns = pa.schema([(name, SOURCE_TYPES[name]) for name in (arguments.column, "offset")])
     settings = fetch_settings(options, columns)
     share = -(-arguments.max // max(len(tps), 1))
-    read = partial(_read, arguments.column, settings)
+    topic_id = assignment.topic_ids.get(arguments.topic)
+    read = partial(_read, arguments.column, settings, topic_id)
     for tp, (offset, text) in select(read, starts, ends, share):
         yield tp, offset, text
 
 
 def _read(
-    column: str, settings: FetchSettings, ranges: list[OffsetRange], count: int | None
+    column: str,
+    settings: FetchSettings,
+    topic_id: str | None,
+    ranges: list[OffsetRange],
+    count: int | None,
 ) -> Iterator[tuple[OffsetRange, tuple[int, bytes | None]]]:
     """
-    Yield the offsets and texts of ranges.
+    Yield the offsets and texts of ranges of the topic with this id.
     """
-    for offset_range, batch in fetch_many(ranges, settings, count):
+    planned = [replace(r, topic_id=topic_id) for r in ranges]
+    for offset_range, batch in fetch_many(planned, settings, count):
         offsets, texts = batch.column("offset").to_pylist(), batch.column(column).to_pylist()
         for record in zip(offsets, texts, strict=True):
             yield offset_range, record

@@ -126,6 +126,11 @@ class Broken:
 
     def __init__(self) -> None:
         self.failures = 1
+        self.topic_ids: list[str | None] = []
+
+    def _replace(self, topic_id: str | None) -> Broken:
+        self.topic_ids.append(topic_id)
+        return self
 
     def read(self, ranges: list[OffsetRange]) -> Iterator[tuple[OffsetRange, dict[str, int]]]:
         for offset_range in ranges:
@@ -155,7 +160,7 @@ class Polls(threading.Event):
 def test_a_read_that_fails_in_the_middle_shows_no_record_twice() -> None:
     """
     After a read that failed because the topic was missing for a moment, the next one continues
-    behind the last record that was shown.
+    behind the last record that was shown, in the topic with the same id.
     """
     brokers = Brokers(ID)
     followed, _ = brokers.follow()
@@ -166,6 +171,8 @@ def test_a_read_that_fails_in_the_middle_shows_no_record_twice() -> None:
     def show(record: dict[str, Any]) -> None:
         shown.append((record["partition"], record["offset"]))
 
-    peek._follow(cast("peek._Topic", Broken()), followed, ends, show, stop=Polls(brokers))
+    topic = Broken()
+    peek._follow(cast("peek._Topic", topic), followed, ends, show, stop=Polls(brokers))
 
     assert sorted(shown) == [(0, 3), (0, 4), (1, 3), (1, 4)]
+    assert set(topic.topic_ids) == {ID}

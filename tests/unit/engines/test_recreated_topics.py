@@ -8,6 +8,7 @@ show nothing either: the new topic has the same one.
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
 
@@ -15,7 +16,7 @@ import pytest
 from tests.support import fetching
 from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster, record_batch
 
-from pyspark_pykafka.engines.selection import fetch
+from pyspark_pykafka.engines.selection import fetch, fetch_many
 from pyspark_pykafka.engines.wire.consumer import range_reader
 from pyspark_pykafka.engines.wire.consumer.topics import format_topic_id
 from pyspark_pykafka.errors import DataLossError
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 T0 = TopicPartition("t", 0)
-METADATA = 3
+FETCH, METADATA = 1, 3
+UNKNOWN_LEADER_EPOCH = 75
 POLL_MS = 3_000
 
 
@@ -98,6 +100,30 @@ def read(stubs: StubCluster, requested: OffsetRange, engine: str, **changes: Any
     fetch_settings = fetching.settings(stubs.bootstrap, engine, schema=fetching.VALUES, **changes)
     batches = fetch(requested, fetch_settings)
     return [value for batch in batches for value in batch["value"].to_pylist()]
+
+
+def read_many(
+    stubs: StubCluster, requested: list[OffsetRange], engine: str, **changes: Any
+) -> dict[int, list[bytes]]:
+    """
+    Return the values of the records in several ranges, by partition.
+    """
+    changes = {"poll_timeout_ms": POLL_MS, "end_retry_ms": 1, **changes}
+    if engine == ALONE:
+        servers = {"bootstrap.servers": stubs.bootstrap, "topic.blacklist": "none"}
+        changes["kafka"], engine = KafkaSettings.of(servers), "librdkafka"
+    fetch_settings = fetching.settings(stubs.bootstrap, engine, schema=fetching.VALUES, **changes)
+    values: dict[int, list[bytes]] = {}
+    for offset_range, batch in fetch_many(requested, fetch_settings):
+        values.setdefault(offset_range.tp.partition, []).extend(batch["value"].to_pylist())
+    return values
+
+
+def all_ranges(topic_id: str | None = None) -> list[OffsetRange]:
+    """
+    Return the ranges of three partitions, with or without the id of their topic.
+    """
+    return [OffsetRange(TopicPartition("t", n), 0, 1000, topic_id) for n in range(3)]
 
 
 def recreate(stubs: StubCluster, **attributes: Any) -> None:
@@ -249,3 +275,116 @@ def test_the_rest_of_a_range_in_the_old_format_keeps_its_topic() -> None:
             list(range_reader.fetch(requested, fetch_settings))
 
     assert raised.value.rest == OffsetRange(T0, 100, 1000, requested.topic_id)
+
+
+@pytest.fixture
+def many() -> Iterator[StubCluster]:
+    """
+    Return a cluster with a topic of three partitions.
+    """
+    with StubCluster(Recreated(topics={"t": 3})) as cluster:
+        yield cluster
+
+
+def test_the_planned_topic_is_read_with_few_requests(many: StubCluster, engine: str) -> None:
+    """
+    Several ranges with the id of the current topic are read whole; the wire engine sends one
+    request for all of them at a time.
+    """
+    topic_id = planned(many).topic_id
+
+    assert read_many(many, all_ranges(topic_id), engine) == dict.fromkeys(range(3), [b"old"] * 1000)
+    if engine == "wire":
+        # Ten requests for each partition, the last partition being read individually in the end.
+        assert many.stats()["requests"][FETCH] < 20
+
+
+def test_ranges_of_a_topic_recreated_before_the_read_are_data_loss(
+    many: StubCluster, engine: str
+) -> None:
+    """
+    No record of the new topic is read in place of several ranges that were planned.
+    """
+    topic_id = planned(many).topic_id
+    recreate(many)
+
+    with pytest.raises(DataLossError, match="recreated"):
+        read_many(many, all_ranges(topic_id), engine)
+
+
+def test_ranges_of_a_topic_recreated_during_the_read_are_data_loss(
+    many: StubCluster, engine: str
+) -> None:
+    """
+    Several ranges that were planned are not complete if some of their records are of another topic.
+    """
+    topic_id = planned(many).topic_id
+    many.set(recreate_at=500)
+
+    with pytest.raises(DataLossError, match="recreated"):
+        read_many(many, all_ranges(topic_id), engine)
+
+
+@pytest.mark.parametrize("end", [100, 1000])
+def test_ranges_without_a_topic_id_are_of_one_topic(many: StubCluster, end: int) -> None:
+    """
+    The first response fixes the topic of several ranges without a topic id: one that is recreated
+    after it is data loss, even if no later request follows.
+    """
+    many.set(recreate_at=end - 100)
+    requested = [replace(offset_range, end=end) for offset_range in all_ranges()]
+
+    with pytest.raises(DataLossError, match="recreated"):
+        read_many(many, requested, "wire")
+
+
+def test_an_allowed_loss_of_several_ranges_is_logged(
+    many: StubCluster, engine: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    With failOnDataLoss=false several ranges of a recreated topic give no rows, and a warning.
+    """
+    topic_id = planned(many).topic_id
+    recreate(many)
+
+    with caplog.at_level(logging.WARNING, "pyspark_pykafka"):
+        assert read_many(many, all_ranges(topic_id), engine, fail_on_data_loss=False) == {}
+    assert "recreated" in caplog.text
+
+
+class Elected(Recreated):
+    """
+    A topic that is recreated when half of it is read; brokers reject the old leader epochs then.
+    """
+
+    def leader_epoch(self, topic: str, partition: int) -> int:  # noqa: ARG002
+        return 7 if self.generation == b"old" else 0
+
+    def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
+        before = self.generation
+        answer = super().fetch(node, topic, partition, offset)
+        return answer if self.generation == before else FetchAnswer(UNKNOWN_LEADER_EPOCH, -1)
+
+
+def test_new_leaders_of_another_topic_are_not_asked() -> None:
+    """
+    After an error, several ranges without a topic id are not continued in a topic that has been
+    recreated meanwhile.
+    """
+    with (
+        StubCluster(Elected(topics={"t": 3}, recreate_at=500)) as cluster,
+        pytest.raises(DataLossError, match="recreated"),
+    ):
+        read_many(cluster, all_ranges(), "wire")
+
+
+def test_ranges_of_two_topics_of_one_name(many: StubCluster) -> None:
+    """
+    Of several ranges with different topic ids, only those of the current topic are read.
+    """
+    current, other = planned(many).topic_id, format_topic_id(uuid4())
+    requested = [*all_ranges(other)[:1], *all_ranges(current)[1:]]
+
+    values = read_many(many, requested, "wire", fail_on_data_loss=False)
+
+    assert values == {1: [b"old"] * 1000, 2: [b"old"] * 1000}

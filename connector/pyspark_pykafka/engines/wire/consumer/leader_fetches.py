@@ -23,6 +23,7 @@ from pyspark_pykafka.engines.wire.protocol.multi_fetch import (
 )
 from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.retry import Backoff, retry_until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -55,16 +56,25 @@ class LeaderFetches:
 
     ``partition_bytes`` limits the records of one partition in a response. With ``fills_response``
     they are more if few partitions are requested. Partitions requested first are served first.
+
+    ``topic_ids`` are those of the planned topics. The first response fixes that of any other topic:
+    partitions of one recreated under the same name are in ``failed``. Brokers before 3.1 fetch by
+    the topic's name; there :meth:`recreated_topics` shows after the last response whether all were
+    of one topic.
     """
 
     settings: FetchSettings
     partition_bytes: int
     fills_response: bool = False
+    topic_ids: dict[str, UUID] = field(default_factory=dict)
     #: The partitions without a usable response to the last request.
     failed: set[TopicPartition] = field(init=False, default_factory=set)
     _response_bytes: int = field(init=False, default=_RESPONSE_BYTES)
     _leaders: PartitionLeaders = field(init=False, default_factory=PartitionLeaders)
-    _topic_ids: dict[str, UUID | None] = field(init=False, default_factory=dict)
+    #: The ids in the last metadata.
+    _current_ids: dict[str, UUID | None] = field(init=False, default_factory=dict)
+    #: The topics that have an id, and were fetched by their name.
+    _read_by_name: set[str] = field(init=False, default_factory=set)
 
     def fetch(
         self, positions: Mapping[TopicPartition, int]
@@ -90,6 +100,42 @@ class LeaderFetches:
         if self.failed:
             self._leaders.clear()
 
+    @property
+    def suspects(self) -> set[str]:
+        """
+        The topics that the last metadata has with another id.
+        """
+        return {name for name in self._current_ids if self._is_recreated(name)}
+
+    def recreated_topics(self) -> set[str]:
+        """
+        Return the topics that were recreated, according to two brokers: their responses may be of
+        two topics.
+
+        A topic that does not exist now has not been recreated.
+        """
+        # Invariant R15 (topic id): no other topic ever has the same id.
+        names = self._read_by_name | self.suspects
+        if not names:
+            return set()
+        with borrowed_cluster(self.settings.kafka) as cluster:
+            deadline = cluster.new_deadline(self.settings.poll_timeout_ms / 1000)
+            topics = retry_until(
+                lambda: existing_topics(
+                    cluster.metadata(names, deadline, confirms_known_topics=True),
+                    "comparing the ids of topics",
+                ),
+                deadline,
+                Backoff(
+                    cluster.config.retry_backoff_seconds, cluster.config.retry_backoff_max_seconds
+                ),
+            )
+        return {
+            name
+            for name, topic in topics.items()
+            if topic.topic_id not in {None, self.topic_ids[name]}
+        }
+
     def _by_leader(
         self, cluster: Cluster, positions: Mapping[TopicPartition, int], deadline: Deadline
     ) -> ByLeader[FetchPartition]:
@@ -99,16 +145,24 @@ class LeaderFetches:
             metadata = cluster.metadata(names, deadline)
             topics = existing_topics(metadata, "reading the leaders of partitions")
             self._leaders.update(topics)
-            self._topic_ids = {name: topic.topic_id for name, topic in topics.items()}
-            by_leader = self._leaders.group(cluster, positions, FetchPartition)
+            self._current_ids = {name: topic.topic_id for name, topic in topics.items()}
+        of_same_topic = {
+            tp: offset for tp, offset in positions.items() if not self._is_recreated(tp.topic)
+        }
+        by_leader = self._leaders.group(cluster, of_same_topic, FetchPartition)
         self.failed.update(by_leader.leaderless, by_leader.unknown)
+        self.failed.update(positions.keys() - of_same_topic.keys())
         return by_leader
+
+    def _is_recreated(self, topic: str) -> bool:
+        ids = {self.topic_ids.get(topic), self._current_ids.get(topic)}
+        return None not in ids and len(ids) > 1
 
     def _request(
         self, cluster: Cluster, by_leader: ByLeader[FetchPartition], deadline: Deadline
     ) -> Iterator[tuple[TopicPartition, FetchResponse]]:
         requested = {node: _first(topics) for node, topics in by_leader.requests.items()}
-        by_name = None in self._topic_ids.values()
+        by_name = None in self._current_ids.values()
         api = LeaderApi(
             MULTI_FETCH,
             self._make_request,
@@ -127,12 +181,12 @@ class LeaderFetches:
         partition_bytes = max(share, min(self.partition_bytes, max_bytes))
         isolation = ISOLATION[self.settings.isolation_level]
         limits = FetchLimits(max_bytes, partition_bytes, isolation)
-        return multi_fetch_request(version, partitions, self._topic_ids, limits)
+        return multi_fetch_request(version, partitions, self._current_ids, limits)
 
     def _with_records(
         self, response: MultiFetchResponse, requested: Partitions
     ) -> Iterator[tuple[TopicPartition, FetchResponse]]:
-        names = {topic_id: name for name, topic_id in self._topic_ids.items()}
+        names = {topic_id: name for name, topic_id in self._current_ids.items()}
         without_records = set(_partitions(requested))
         size_bytes = 0
         for topic, partitions in response.topics:
@@ -146,12 +200,20 @@ class LeaderFetches:
                 elif partition.records:
                     size_bytes += len(partition.records)
                     without_records.discard(tp)
+                    self._record_topic(name, is_by_name=isinstance(topic, str))
                     yield tp, partition
         without_records -= self.failed
         if not size_bytes:
             self.failed |= without_records
         elif without_records and size_bytes < self._response_bytes // 2:
             self.partition_bytes = min(self.partition_bytes * _GROWTH, self._response_bytes)
+
+    def _record_topic(self, name: str, *, is_by_name: bool) -> None:
+        topic_id = self._current_ids.get(name)
+        if topic_id is not None:
+            self.topic_ids.setdefault(name, topic_id)
+            if is_by_name:
+                self._read_by_name.add(name)
 
 
 def _first(topics: Partitions) -> dict[str, Sequence[FetchPartition]]:

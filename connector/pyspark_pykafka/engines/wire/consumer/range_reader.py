@@ -4,10 +4,8 @@ Reads one offset range into Arrow batches, straight from the log's record batche
 
 from __future__ import annotations
 
-from base64 import urlsafe_b64decode
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from uuid import UUID
 
 from pyspark_pykafka.engines.contract import (
     BATCH_RECORDS,
@@ -30,6 +28,7 @@ from pyspark_pykafka.engines.wire.consumer.stall_causes import (
     explain_empty_fetch,
     explain_out_of_range,
 )
+from pyspark_pykafka.engines.wire.consumer.topics import parse_topic_id
 from pyspark_pykafka.engines.wire.consumer.truncation_check import LogCheck, LogTruncatedError
 from pyspark_pykafka.engines.wire.network.cluster_pool import borrowed_cluster
 from pyspark_pykafka.engines.wire.records._decoder import (
@@ -85,7 +84,7 @@ def fetch_from(
     """
     Yield as :func:`fetch` does, over the caller's connections.
     """
-    topic_id = None if requested.topic_id is None else _uuid(requested.topic_id)
+    topic_id = None if requested.topic_id is None else parse_topic_id(requested.topic_id)
     partition = PartitionFetcher(cluster, requested.tp, settings.isolation_level, topic_id)
     fetcher = RetryingFetcher(partition, settings.poll_timeout_ms, settings.max_throttle_seconds)
     fail = settings.fail_on_data_loss
@@ -118,12 +117,6 @@ def _resolve(requested: OffsetRange, fetcher: RetryingFetcher, *, fail: bool) ->
     # Leaders list the offsets of any topic with this name; if there is nothing to fetch, no
     # response shows that the topic was recreated.
     return resolved if resolved.size > 0 or fetcher.has_one_topic() else None
-
-
-def _uuid(text: str) -> UUID:
-    # Topic ids are printed in base64 without padding; this decodes both alphabets, Kafka's and
-    # librdkafka's.
-    return UUID(bytes=urlsafe_b64decode(f"{text}=="))
 
 
 @dataclass(slots=True)

@@ -10,8 +10,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.engines.contract import BATCH_RECORDS, first_records, limit_records
+from pyspark_pykafka.engines.contract import (
+    BATCH_RECORDS,
+    first_records,
+    limit_records,
+    report_lost_topic,
+)
 from pyspark_pykafka.engines.wire.consumer.leader_fetches import LeaderFetches
+from pyspark_pykafka.engines.wire.consumer.topics import format_topic_id, parse_topic_id
 from pyspark_pykafka.engines.wire.network.cluster_pool import borrowed_cluster
 from pyspark_pykafka.engines.wire.records._decoder import (
     MalformedBatch,
@@ -23,7 +29,8 @@ from pyspark_pykafka.engines.wire.records.compression import Decompressor
 from pyspark_pykafka.offsets import NO_EPOCH, OffsetRange
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sequence
+    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from uuid import UUID
 
     import pyarrow as pa
 
@@ -46,13 +53,21 @@ def fetch_many(
     """
     Yield the first ``max_records`` records of each range, or all of them if it is None.
 
-    ``fetch_one`` reads one range: one planned with a topic id or a leader epoch, one whose limits
-    are not offsets, the last one if all its records are read, and one whose request failed.
-    Raises as it does.
+    The records of a topic's ranges are those of one topic, whose id the ranges or the first
+    response have. A topic that is recreated meanwhile is reported as data loss, in the end if
+    brokers fetch by name.
+
+    ``fetch_one`` reads one range: one planned with a leader epoch, one whose limits are not
+    offsets, the last one if all its records are read, and one whose request failed. Raises as it
+    does.
     """
     pending = [_Pending(r, r.start, max_records) for r in ranges]
     min_count = 1 if max_records is None else 0
-    return _RangesReader(settings, fetch_one, pending, min_count).batches()
+    planned_ids: dict[str, UUID] = {}
+    for r in ranges:
+        if r.topic_id is not None:
+            planned_ids.setdefault(r.tp.topic, parse_topic_id(r.topic_id))
+    return _RangesReader(settings, fetch_one, ranges, pending, min_count, planned_ids).batches()
 
 
 @dataclass(slots=True)
@@ -69,44 +84,67 @@ class _Pending:
     def is_done(self) -> bool:
         return self.position >= self.range.end or (self.missing is not None and self.missing <= 0)
 
-    @property
-    def rest(self) -> OffsetRange:
-        return OffsetRange(self.range.tp, self.position, self.range.end)
+    def rest(self, topic_ids: Mapping[str, UUID]) -> OffsetRange:
+        """
+        Return the part of the range that has not been read, as one of the same topic.
+        """
+        if self.needs_checks:
+            return self.range
+        topic_id = self.range.topic_id
+        if topic_id is None and (read_id := topic_ids.get(self.range.tp.topic)) is not None:
+            topic_id = format_topic_id(read_id)
+        return OffsetRange(self.range.tp, self.position, self.range.end, topic_id)
 
     @property
     def needs_checks(self) -> bool:
         """
         Whether each response must be checked against what the range was planned with.
         """
+        return not self.range.resolved or self.range.end_epoch != NO_EPOCH
+
+    def is_of(self, topic_ids: Mapping[str, UUID]) -> bool:
+        """
+        Whether the range was planned with the id of its topic, or without one.
+        """
         r = self.range
-        return not r.resolved or r.topic_id is not None or r.end_epoch != NO_EPOCH
+        return r.topic_id is None or parse_topic_id(r.topic_id) == topic_ids.get(r.tp.topic)
 
 
 @dataclass(slots=True)
 class _RangesReader:
     settings: FetchSettings
     fetch_one: Callable[[OffsetRange], Iterator[pa.RecordBatch]]
+    ranges: Sequence[OffsetRange]
     pending: list[_Pending]
     #: The last range is read individually if all its records are read: ahead of their decoding.
     min_count: int
+    planned_ids: dict[str, UUID]
     fetches: LeaderFetches = field(init=False)
     check_crcs: bool = field(init=False)
+    #: The topics that were recreated, and reported.
+    lost: set[str] = field(init=False, default_factory=set)
 
     def __post_init__(self) -> None:
         self.fetches = LeaderFetches(
-            self.settings, _PARTITION_BYTES, fills_response=self.min_count > 0
+            self.settings,
+            _PARTITION_BYTES,
+            fills_response=self.min_count > 0,
+            topic_ids=self.planned_ids,
         )
         with borrowed_cluster(self.settings.kafka) as cluster:
             self.check_crcs = cluster.config.check_crcs
 
     def batches(self) -> Iterator[tuple[OffsetRange, pa.RecordBatch]]:
-        for pending in [pending for pending in self.pending if pending.needs_checks]:
-            yield from self._read_one(pending)
+        for pending in self.pending:
+            if pending.needs_checks or not pending.is_of(self.planned_ids):
+                yield from self._read_one(pending)
         self._remove_done()
         failed_rounds = 0
         while len(self.pending) > self.min_count and failed_rounds < _MAX_FAILED_ROUNDS:
             has_progress = yield from self._one_round()
             failed_rounds = 0 if has_progress else failed_rounds + 1
+            if self.fetches.suspects - self.lost:
+                self._report_recreated([p.range for p in self.pending])
             # One range is read individually: that waits for a leader which is being elected. Then
             # the others follow.
             failed = [p for p in self.pending if p.range.tp in self.fetches.failed]
@@ -115,6 +153,18 @@ class _RangesReader:
             self._remove_done()
         for pending in self.pending:
             yield from self._read_one(pending)
+        self._report_recreated(self.ranges)
+
+    def _report_recreated(self, ranges: Iterable[OffsetRange]) -> None:
+        """
+        Report those of the ranges whose topic was recreated; none of it is read any more.
+        """
+        recreated = self.fetches.recreated_topics() - self.lost
+        for r in ranges:
+            if r.tp.topic in recreated:
+                report_lost_topic(r, fail=self.settings.fail_on_data_loss)
+        self.lost |= recreated
+        self.pending = [p for p in self.pending if p.range.tp.topic not in self.lost]
 
     def _one_round(self) -> Generator[tuple[OffsetRange, pa.RecordBatch], None, bool]:
         """
@@ -173,8 +223,8 @@ class _RangesReader:
         return batches
 
     def _read_one(self, pending: _Pending) -> Iterator[tuple[OffsetRange, pa.RecordBatch]]:
-        offsets = pending.range if pending.needs_checks else pending.rest
-        for batch in first_records(self.fetch_one, offsets, pending.missing):
+        rest = pending.rest(self.fetches.topic_ids)
+        for batch in first_records(self.fetch_one, rest, pending.missing):
             yield pending.range, batch
         pending.missing = 0
 

@@ -4,8 +4,9 @@ Converts the topics of a Metadata response for the driver.
 
 from __future__ import annotations
 
-from base64 import b64encode
+from base64 import b64encode, urlsafe_b64decode
 from typing import TYPE_CHECKING
+from uuid import UUID
 
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import map_read_error_code
@@ -13,7 +14,6 @@ from pyspark_pykafka.engines.metadata_contract import Topic
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from uuid import UUID
 
     from pyspark_pykafka.engines.wire.protocol.metadata import MetadataResponse, TopicMetadata
 
@@ -55,3 +55,11 @@ def format_topic_id(topic_id: UUID) -> str:
     """
     # librdkafka's form, with + and /; Kafka's own tools print - and _ instead.
     return b64encode(topic_id.bytes).rstrip(b"=").decode()
+
+
+def parse_topic_id(text: str) -> UUID:
+    """
+    Return a topic id from its text, in Kafka's form or in librdkafka's.
+    """
+    # Base64 without padding; this decodes both alphabets.
+    return UUID(bytes=urlsafe_b64decode(f"{text}=="))
