@@ -126,6 +126,17 @@ def describe_permission(topic: str) -> str:
     return f"Describe, which Read and Write include, on the topic {topic}"
 
 
+def are_settings_hidden(error: PykafkaError) -> bool:
+    """
+    Return whether an error means that brokers do not report a topic's settings to this user.
+
+    That requires the permission DescribeConfigs, and some services have no such request.
+    """
+    if isinstance(error, KafkaClientError):
+        return error.code == KafkaErrorCode.UNSUPPORTED_VERSION
+    return isinstance(error, AuthorizationError)
+
+
 def map_read_error(error: KafkaError, action: str) -> PykafkaError:
     """
     Return the error as :func:`map_kafka_error` does, but retriable if the broker failed

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+    from pyspark_pykafka.errors import PykafkaError
     from pyspark_pykafka.offsets import LogEnds, Offsets, TopicPartition
 
 
@@ -54,11 +55,11 @@ class MetadataBackend(Protocol):
         Return the topics with matching names among all that the user may describe.
         """
 
-    def topic_setting(self, topic: str, name: str) -> str:
+    def topic_settings(self, topics: Collection[str], name: str) -> dict[str, str | PykafkaError]:
         """
-        Return the value of a topic's setting; empty if it has none.
+        Return the value of a setting of each topic, empty if it has none, or the topic's error.
 
-        Raises :class:`~pyspark_pykafka.errors.AuthorizationError` without the permission
+        That is :class:`~pyspark_pykafka.errors.AuthorizationError` without the permission
         DescribeConfigs on the topic, and :class:`~pyspark_pykafka.errors.UnknownTopicError` if a
         broker does not know the topic (yet).
         """

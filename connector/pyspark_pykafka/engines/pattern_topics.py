@@ -11,9 +11,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.engines.error_codes import KafkaErrorCode
+from pyspark_pykafka.engines.error_mapping import are_settings_hidden
 from pyspark_pykafka.engines.transaction_contract import LEDGER_SUFFIX
-from pyspark_pykafka.errors import AuthorizationError, KafkaClientError, UnknownTopicError
+from pyspark_pykafka.errors import PykafkaError, UnknownTopicError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -38,55 +38,60 @@ class PatternTopics:
         """
         Return the topics that a pattern selects, out of those that match it.
         """
+        topics = {name: topic for name, topic in matching.items() if not topic.is_internal}
+        ledgers = self._ledgers(
+            {name: topic for name, topic in topics.items() if _looks_like_ledger(name, topic)}
+        )
+        return {name: topic for name, topic in topics.items() if name not in ledgers}
+
+    def _ledgers(self, candidates: Mapping[str, Topic]) -> set[str]:
+        """
+        Return the ledgers among topics that look like one; topics of a user's may do so, too.
+
+        The settings of all new ones are read with one request.
+        """
+        identities = {name: (name, topic.id) for name, topic in candidates.items()}
+        new = [name for name, identity in identities.items() if identity not in self._is_ledger]
+        policies = self._backend.topic_settings(new, _POLICY) if new else {}
+        for name in new:
+            policy = policies[name]
+            if not isinstance(policy, UnknownTopicError):
+                self._is_ledger[identities[name]] = _is_compacted(name, policy)
+        # An unknown topic counts as a ledger until the next plan: records of a ledger that one plan
+        # selects are lost data in the next.
         return {
-            name: topic
-            for name, topic in matching.items()
-            if not topic.is_internal and not self._is_ledger_topic(name, topic)
+            name for name, identity in identities.items() if self._is_ledger.get(identity, True)
         }
 
-    def _is_ledger_topic(self, name: str, topic: Topic) -> bool:
-        """
-        Return whether a topic is a ledger: compacted, with one partition, and named like one.
 
-        A topic with such a name may also be a user's.
-        """
-        if not name.endswith(LEDGER_SUFFIX) or len(topic.partitions) != 1:
-            return False
-        identity = name, topic.id
-        if identity not in self._is_ledger:
-            try:
-                self._is_ledger[identity] = self._is_compacted(name)
-            except UnknownTopicError:
-                # Not False: records of a ledger that one plan selects are lost data in the next.
-                return True
-        return self._is_ledger[identity]
-
-    def _is_compacted(self, name: str) -> bool:
-        """
-        Return whether a topic is compacted, or true without the permission to know it.
-        """
-        try:
-            is_compacted = self._backend.topic_setting(name, _POLICY) == _COMPACT
-        except (AuthorizationError, KafkaClientError) as error:
-            if isinstance(error, KafkaClientError) and not _is_unsupported(error):
-                raise
-            logger.warning(
-                "subscribePattern does not select the topic %s, which has the name of a ledger of "
-                "an exactly-once stream: %s. Allow DescribeConfigs on it, or name it in the option "
-                "subscribe",
-                *(name, error),
-            )
-            return True
-        if is_compacted:
-            # A warning: a topic of the user's may look like a ledger.
-            logger.warning(
-                "subscribePattern does not select the topic %s: it is compacted and has one "
-                "partition, as the ledger of an exactly-once stream, and the name of one. To read "
-                "it all the same, name it in the option subscribe",
-                name,
-            )
-        return is_compacted
+def _looks_like_ledger(name: str, topic: Topic) -> bool:
+    """
+    Return whether a topic has the name and the single partition of a ledger.
+    """
+    return name.endswith(LEDGER_SUFFIX) and len(topic.partitions) == 1
 
 
-def _is_unsupported(error: KafkaClientError) -> bool:
-    return error.code == KafkaErrorCode.UNSUPPORTED_VERSION
+def _is_compacted(name: str, policy: str | PykafkaError) -> bool:
+    """
+    Return whether a topic is compacted, or true if its settings are hidden; log a warning then.
+    """
+    if isinstance(policy, PykafkaError):
+        if not are_settings_hidden(policy):
+            raise policy
+        logger.warning(
+            "subscribePattern does not select the topic %s, which has the name of a ledger of "
+            "an exactly-once stream: %s. Allow DescribeConfigs on it, or name it in the option "
+            "subscribe",
+            *(name, policy),
+        )
+        return True
+    if policy != _COMPACT:
+        return False
+    # A warning: a topic of the user's may look like a ledger.
+    logger.warning(
+        "subscribePattern does not select the topic %s: it is compacted and has one "
+        "partition, as the ledger of an exactly-once stream, and the name of one. To read "
+        "it all the same, name it in the option subscribe",
+        name,
+    )
+    return True

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, TypeVar
 from uuid import uuid4
 
 from pyspark_pykafka.engines import first_contact
-from pyspark_pykafka.engines.error_codes import KafkaErrorCode
+from pyspark_pykafka.engines.error_mapping import are_settings_hidden
 from pyspark_pykafka.engines.selection import transaction_client
 from pyspark_pykafka.engines.wire.network.topic_configs import fetch_topic_settings
 from pyspark_pykafka.engines.wire.network.topic_replicas import TopicReplicas, fetch_topic_replicas
-from pyspark_pykafka.errors import AuthorizationError, ExactlyOnceError, KafkaClientError
+from pyspark_pykafka.errors import ExactlyOnceError, KafkaClientError, PykafkaError
 from pyspark_pykafka.retry import Backoff, retry_until
 from pyspark_pykafka.sink.ledger import Ledger
 from pyspark_pykafka.sink.ledger_entries import Release
@@ -184,18 +184,20 @@ def _retry(transactions: Transactions, request: Callable[[Cluster, Deadline], T]
 def _read_settings(transactions: Transactions, topic: str) -> dict[str, str]:
     """
     Return the settings of the topic that are checked, or log a warning and return an empty
-    dictionary if the brokers do not report them.
-
-    That requires the permission DescribeConfigs, which a write does not need, and some services
-    have no such request.
+    dictionary if the brokers do not report them: a write does not need the permission for that.
     """
     names = (_POLICY, _UNCLEAN_ELECTION, _MIN_IN_SYNC)
+
+    def read(cluster: Cluster, limit: Deadline) -> dict[str, str]:
+        settings = fetch_topic_settings(cluster, [topic], names, limit)[topic]
+        if isinstance(settings, PykafkaError):
+            raise settings
+        return settings
+
     try:
-        return _retry(
-            transactions, lambda cluster, limit: fetch_topic_settings(cluster, topic, names, limit)
-        )
-    except (AuthorizationError, KafkaClientError) as error:
-        if isinstance(error, KafkaClientError) and error.code != KafkaErrorCode.UNSUPPORTED_VERSION:
+        return _retry(transactions, read)
+    except PykafkaError as error:
+        if not are_settings_hidden(error):
             raise
         logger.warning(
             "whether brokers keep the entries of the ledger %s is not known: %s. Allow "

@@ -76,8 +76,8 @@ def test_a_pattern_leaves_ledgers_out(stubs: StubCluster, engine: str) -> None:
     for _ in range(3):
         assert topics_of(client, EVERYTHING) == {"general-ledger", "wide-ledger", "compacted"}
 
-    # One for each topic of one partition with such a name.
-    assert stubs.stats()["requests"][DESCRIBE_CONFIGS] == 2
+    # One for all topics of one partition with such a name.
+    assert stubs.stats()["requests"][DESCRIBE_CONFIGS] == 1
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -106,6 +106,38 @@ def test_topics_with_hidden_settings_and_the_name_of_a_ledger(
     (warning,) = (text for text in caplog.messages if "general-ledger" in text)
     assert "subscribe" in warning
     assert "DescribeConfigs" in warning
+
+
+class ManyLedgers(Behaviour):
+    """
+    Topics with the name of a ledger, one in three with hidden settings, and one in three a ledger.
+    """
+
+    def topic_settings(self, node: int, topic: str) -> tuple[int, dict[str, str]]:  # noqa: ARG002
+        kind = int(topic.removesuffix("-ledger")) % 3
+        policy = "delete" if kind == 1 else "compact"
+        return NOT_AUTHORIZED if kind == 2 else 0, {"cleanup.policy": policy}
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_settings_of_many_topics_cost_one_request(
+    engine: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    The settings of 200 topics with the name of a ledger are read with one request, once; a topic
+    whose settings are hidden does not hide those of the others.
+    """
+    names = [f"{number}-ledger" for number in range(200)]
+    with StubCluster(ManyLedgers(topics=dict.fromkeys(names, 1))) as cluster:
+        client = client_of(cluster, engine)
+        with caplog.at_level(logging.WARNING, "pyspark_pykafka"):
+            for _ in range(2):
+                assert topics_of(client, EVERYTHING) == set(names[1::3])
+        assert cluster.stats()["requests"][DESCRIBE_CONFIGS] == 1
+
+    hidden = [text for text in caplog.messages if "DescribeConfigs" in text]
+    assert len(hidden) == len(names[2::3])
+    assert len(caplog.messages) == len(names[0::3]) + len(hidden)
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -70,6 +70,10 @@ _MOVED_PAUSE_SECONDS = 0.5
 _MISSING = ("UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_TOPIC", "GROUP_ID_NOT_FOUND")
 
 
+def _raise_error(_subject: object, error: PykafkaError) -> None:
+    raise error
+
+
 class RetryingAdmin:
     """
     An admin client that is created on first use, and replaced when it gets no response.
@@ -123,9 +127,12 @@ class RetryingAdmin:
         request: Callable[[AdminClient, float], Futures[K, R]],
         action: str,
         deadline: Deadline | None = None,
+        on_error: Callable[[K, PykafkaError], None] = _raise_error,
     ) -> dict[K, R]:
         """
         Return the results by subject, without subjects that do not exist.
+
+        ``on_error`` is called with a subject and its error; by default it is raised.
 
         ``request`` gets a client and a request timeout in seconds. Until the deadline (by default
         ``timeout_seconds`` from now) it is called again with a new client: with twice the timeout
@@ -138,7 +145,7 @@ class RetryingAdmin:
         while True:
             seconds = max(deadline.remaining(max_seconds=request_seconds), _MIN_REQUEST_SECONDS)
             try:
-                results = self._request(request, seconds, action)
+                results = self._request(request, seconds, action, on_error)
             except TimeoutExceededError as error:
                 self._raise_at_end(error, deadline, action)
                 reason = "no response yet"
@@ -156,7 +163,11 @@ class RetryingAdmin:
                 logger.warning("%s: %s; retrying for %.0f s at most", action, reason, seconds)
 
     def _request(
-        self, request: Callable[[AdminClient, float], Futures[K, R]], seconds: float, action: str
+        self,
+        request: Callable[[AdminClient, float], Futures[K, R]],
+        seconds: float,
+        action: str,
+        on_error: Callable[[K, PykafkaError], None],
     ) -> dict[K, R]:
         """
         Send the request once; the next request uses a new client if this one is no longer usable.
@@ -165,7 +176,7 @@ class RetryingAdmin:
         limit = Deadline.after(seconds + _GRACE_SECONDS, self._now)
         try:
             with _kept_until_done(self.client(), futures.values()):
-                return self._results(futures, limit, action)
+                return self._results(futures, limit, action, on_error)
         except TimeoutExceededError:
             wait(futures.values(), timeout=_GRACE_SECONDS)
             self.reset()
@@ -236,7 +247,13 @@ class RetryingAdmin:
 
         return name in self.call(delete, f"deleting the topic {name}")
 
-    def _results(self, futures: Futures[K, R], deadline: Deadline, action: str) -> dict[K, R]:
+    def _results(
+        self,
+        futures: Futures[K, R],
+        deadline: Deadline,
+        action: str,
+        on_error: Callable[[K, PykafkaError], None],
+    ) -> dict[K, R]:
         results = {}
         for subject, future in futures.items():
             try:
@@ -246,7 +263,9 @@ class RetryingAdmin:
                 if name in _MOVED:
                     raise _MovedError(map_kafka_error(error.args[0], action)) from error
                 if name not in _MISSING:
-                    raise map_kafka_error(error.args[0], action) from error
+                    cause = map_kafka_error(error.args[0], action)
+                    cause.__cause__ = error
+                    on_error(subject, cause)
         return results
 
     def _result(self, future: Future[R], deadline: Deadline, action: str) -> R:

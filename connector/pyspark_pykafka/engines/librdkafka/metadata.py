@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka.admin import AdminClient, TopicDescription
 
+    from pyspark_pykafka.errors import PykafkaError
     from pyspark_pykafka.settings import KafkaSettings
 
 K = TypeVar("K")
@@ -79,20 +80,29 @@ class AdminMetadata:
             listed = self._admin.client().list_topics(timeout=self._admin.timeout_seconds)
         return self.describe_topics([name for name in listed.topics if matches(name)])
 
-    def topic_setting(self, topic: str, name: str) -> str:
+    def topic_settings(self, topics: Collection[str], name: str) -> dict[str, str | PykafkaError]:
         """
-        Return the value of a topic's setting; empty if it has none.
+        Return the value of a setting of each topic, empty if it has none, or the topic's error.
         """
-        resource = ConfigResource(ResourceType.TOPIC, topic)
-        described = self._call(
-            lambda client, seconds: client.describe_configs([resource], request_timeout=seconds),
-            f"reading the setting {name} of {topic}",
+        resources = [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]
+        errors: dict[ConfigResource, PykafkaError] = {}
+        described = self._admin.call(
+            lambda client, seconds: client.describe_configs(resources, request_timeout=seconds),
+            f"reading the setting {name} of topics",
+            on_error=errors.__setitem__,
         )
-        if resource not in described:
-            msg = f"the brokers do not have the topic {topic}"
-            raise UnknownTopicError(msg)
-        entry = described[resource].get(name)
-        return "" if entry is None else str(entry.value or "")
+        values: dict[str, str | PykafkaError] = {}
+        for resource in resources:
+            topic = str(resource.name)
+            if resource in described:
+                entry = described[resource].get(name)
+                values[topic] = "" if entry is None else str(entry.value or "")
+            elif resource in errors:
+                values[topic] = to_read_error(errors[resource])
+            else:
+                msg = f"the brokers do not have the topic {topic}"
+                values[topic] = UnknownTopicError(msg)
+        return values
 
     def leader_addresses(self, names: Collection[str]) -> dict[TopicPartition, tuple[str, int]]:
         """

@@ -111,22 +111,25 @@ class WireMetadata:
         self._leaders.update(topics)
         return {name: to_topic(topic) for name, topic in topics.items()}
 
-    def topic_setting(self, topic: str, name: str) -> str:
+    def topic_settings(self, topics: Collection[str], name: str) -> dict[str, str | PykafkaError]:
         """
-        Return the value of a topic's setting; empty if it has none.
+        Return the value of a setting of each topic, empty if it has none, or the topic's error.
         """
 
-        def request(cluster: Cluster, attempt: Attempt) -> str | PykafkaError:
-            try:
-                return fetch_topic_settings(cluster, topic, [name], attempt.deadline)[name]
-            except UnknownTopicError as error:
-                # Not retried: the topic may have been deleted.
-                return error
+        def request(cluster: Cluster, attempt: Attempt) -> dict[str, str | PykafkaError]:
+            described = fetch_topic_settings(cluster, topics, [name], attempt.deadline)
+            values: dict[str, str | PykafkaError] = {}
+            for topic, settings in described.items():
+                if not isinstance(settings, PykafkaError):
+                    values[topic] = settings[name]
+                    continue
+                # An unknown topic is not retried: it may have been deleted.
+                if settings.retriable and not isinstance(settings, UnknownTopicError):
+                    raise settings
+                values[topic] = settings
+            return values
 
-        setting = self._retry(request)
-        if isinstance(setting, PykafkaError):
-            raise setting
-        return setting
+        return self._retry(request)
 
     def leader_addresses(self, names: Collection[str]) -> dict[TopicPartition, tuple[str, int]]:
         """

@@ -1,5 +1,5 @@
 """
-Settings of a topic, read with DescribeConfigs.
+Settings of topics, read with DescribeConfigs.
 """
 
 from __future__ import annotations
@@ -13,27 +13,33 @@ from pyspark_pykafka.engines.wire.protocol.describe_configs import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
+    from pyspark_pykafka.errors import PykafkaError
     from pyspark_pykafka.retry import Deadline
 
 
 def fetch_topic_settings(
-    cluster: Cluster, topic: str, names: Sequence[str], deadline: Deadline
-) -> dict[str, str]:
+    cluster: Cluster, topics: Collection[str], names: Sequence[str], deadline: Deadline
+) -> dict[str, dict[str, str] | PykafkaError]:
     """
-    Return the values of some of a topic's settings, as one broker reports them; empty if unset.
+    Return the values of some of the topics' settings, as one broker reports them; empty if unset.
 
-    Raises :class:`AuthorizationError` without the permission DescribeConfigs on the topic, and
-    :class:`UnknownTopicError` if the broker does not know the topic (yet).
+    In their place are :class:`AuthorizationError` without the permission DescribeConfigs on a
+    topic, and :class:`UnknownTopicError` if the broker does not know the topic (yet).
     """
     connection = cluster.any_connection(deadline)
-    request = describe_configs_request(connection.version(DESCRIBE_CONFIGS), topic, names)
+    request = describe_configs_request(connection.version(DESCRIBE_CONFIGS), topics, names)
     response = cluster.request(connection, request, deadline)
+    settings: dict[str, dict[str, str] | PykafkaError] = {
+        topic: dict.fromkeys(names, "") for topic in topics
+    }
     for described in response.topics:
         if described.error_code:
-            action, permission = f"reading the settings of {topic}", "DescribeConfigs on it"
-            raise map_error_code(described.error_code, action, permission)
-        return {name: described.values.get(name) or "" for name in names}
-    return dict.fromkeys(names, "")
+            action = f"reading the settings of {described.topic}"
+            error = map_error_code(described.error_code, action, "DescribeConfigs on it")
+            settings[described.topic] = error
+        else:
+            settings[described.topic] = {name: described.values.get(name) or "" for name in names}
+    return settings

@@ -11,7 +11,7 @@ from pyspark_pykafka.engines.wire.protocol.primitives import Reader
 from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
 # The first versions with the field, and the first flexible one (DescribeConfigsRequest.json).
 _DOCUMENTATION, _FLEXIBLE = 3, 4
@@ -40,14 +40,16 @@ class DescribeConfigsResponse(NamedTuple):
 
 
 def describe_configs_request(
-    version: int, topic: str, names: Sequence[str]
+    version: int, topics: Collection[str], names: Sequence[str]
 ) -> Request[DescribeConfigsResponse]:
     """
-    Return a DescribeConfigs request for some settings of a topic; any broker answers it.
+    Return a DescribeConfigs request for some settings of topics; any broker answers it.
     """
     encoding = DESCRIBE_CONFIGS.encoding(version)
-    pieces = [encoding.count(1), _TOPIC, encoding.string(topic), encoding.count(len(names))]
-    pieces += [*map(encoding.string, names), encoding.tags]
+    settings = [encoding.count(len(names)), *map(encoding.string, names), encoding.tags]
+    pieces = [encoding.count(len(topics))]
+    for topic in topics:
+        pieces += [_TOPIC, encoding.string(topic), *settings]
     # include_synonyms, include_documentation
     pieces += [_FALSE] * (2 if version >= _DOCUMENTATION else 1)
     return Request(DESCRIBE_CONFIGS, version, b"".join([*pieces, encoding.tags]))

@@ -176,23 +176,25 @@ def test_list_transactions_request_equals_kafka_pythons(states: list[str]) -> No
     assert sent(list_transactions_request(0, states)) == sent_by_kafka_python(reference)
 
 
-@given(versions(DESCRIBE_CONFIGS), names, st.lists(names, max_size=3))
+@given(versions(DESCRIBE_CONFIGS), some_names, st.lists(names, max_size=3))
 def test_describe_configs_request_equals_kafka_pythons(
-    version: int, topic: str, settings: list[str]
+    version: int, topics: list[str], settings: list[str]
 ) -> None:
     """
     A DescribeConfigs request is kafka-python's, byte for byte, without synonyms or documentation.
     """
     kind = admin.DescribeConfigsRequest.DescribeConfigsResource
-    resource = kind(resource_type=2, resource_name=topic, configuration_keys=settings)
     reference = admin.DescribeConfigsRequest(
-        resources=[resource],
+        resources=[
+            kind(resource_type=2, resource_name=topic, configuration_keys=settings)
+            for topic in topics
+        ],
         include_synonyms=False,
         include_documentation=False,
         version=version,
     )
 
-    actual = describe_configs_request(version, topic, settings)
+    actual = describe_configs_request(version, topics, settings)
 
     assert sent(actual) == sent_by_kafka_python(reference)
 
