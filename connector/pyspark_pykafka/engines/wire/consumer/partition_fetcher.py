@@ -5,6 +5,7 @@ Sends Fetch and ListOffsets requests for one partition to its leader or a replic
 from __future__ import annotations
 
 import time
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,13 +36,12 @@ from pyspark_pykafka.errors import BrokerUnavailableError, SlowResponseError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, NO_EPOCH
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from uuid import UUID
 
     from pyspark_pykafka.engines.wire.network.cluster import Cluster, Leader
     from pyspark_pykafka.engines.wire.network.connection import Connection
     from pyspark_pykafka.engines.wire.protocol.request import Request
-    from pyspark_pykafka.errors import PykafkaError
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.retry import Deadline
 
@@ -180,17 +180,14 @@ class PartitionFetcher:
             leader = self._fresh_leader(leader, deadline)
         self.log_check.run(self.cluster, leader, deadline)
         node = self._replica if self._uses_replica() else leader.node
-        try:
+        with self._recording_failure(node, leader):
             connection = self.cluster.connection(node, self._limit(node, leader, deadline))
-        except TRANSIENT_ERRORS as error:
-            self._record_failure(node, leader, error)
-            raise
-        throttled_seconds = connection.throttled_until - self.now()
-        if throttled_seconds > 0:
-            raise ThrottledError(node, throttled_seconds)
-        request = self._fetch_request(connection, leader, offset, max_bytes, max_wait_ms)
-        self._in_flight = _InFlightFetch(connection, offset, node, leader)
-        connection.send(request, deadline)
+            throttled_seconds = connection.throttled_until - self.now()
+            if throttled_seconds > 0:
+                raise ThrottledError(node, throttled_seconds)
+            request = self._fetch_request(connection, leader, offset, max_bytes, max_wait_ms)
+            self._in_flight = _InFlightFetch(connection, offset, node, leader)
+            connection.send(request, self._limit(node, leader, deadline))
 
     def receive_fetch(self, deadline: Deadline) -> FetchResult:
         """
@@ -204,11 +201,8 @@ class PartitionFetcher:
             msg = "no fetch is in flight"
             raise RuntimeError(msg)
         limit = self._limit(fetch.node, fetch.leader, deadline)
-        try:
+        with self._recording_failure(fetch.node, fetch.leader):
             frame = fetch.connection.receive_frame(limit)
-        except TRANSIENT_ERRORS as error:
-            self._record_failure(fetch.node, fetch.leader, error)
-            raise
         response = read_fetch_response(frame)
         self._in_flight = None
         if response.is_only_throttled:
@@ -243,11 +237,19 @@ class PartitionFetcher:
         """
         return deadline if node == leader.node else deadline.within(deadline.remaining() / 2)
 
-    def _record_failure(self, node: int, leader: Leader, error: PykafkaError) -> None:
-        # A slow replica has answered.
-        if node != leader.node and not isinstance(error, SlowResponseError):
-            address = self.cluster.describe_address(node)
-            self.cluster.near_replicas.record_failure(node, address, error)
+    @contextmanager
+    def _recording_failure(self, node: int, leader: Leader) -> Iterator[None]:
+        """
+        Record that a replica could not be reached, or did not answer.
+        """
+        try:
+            yield
+        except TRANSIENT_ERRORS as error:
+            # A slow replica has answered.
+            if node != leader.node and not isinstance(error, SlowResponseError):
+                address = self.cluster.describe_address(node)
+                self.cluster.near_replicas.record_failure(node, address, error)
+            raise
 
     def _check_partition(self, response: FetchResponse, fetch: _InFlightFetch) -> None:
         if response.partition_index in {self.tp.partition, _WHOLE_RESPONSE}:

@@ -17,6 +17,7 @@ from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster
 from pyspark_pykafka.engines.wire.consumer.partition_fetcher import PartitionFetcher
 from pyspark_pykafka.engines.wire.network import connect
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
+from pyspark_pykafka.engines.wire.network.connection import Connection
 from pyspark_pykafka.engines.wire.network.near_replicas import NearReplicas
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError
 from pyspark_pykafka.offsets import TopicPartition
@@ -149,6 +150,28 @@ def test_silent_replica_leaves_time_for_the_leader() -> None:
         assert not deadline.expired
         fetcher.reset()
         assert fetch(fetcher) == (LEADER, True)
+
+
+def test_replica_that_takes_no_request_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A replica whose connection ends when a request is sent counts as failed, as one whose connection
+    cannot be opened or that does not answer.
+    """
+    with near_replica() as client:
+        fetcher = client.fetcher()
+        assert [fetch(fetcher)[0] for _ in range(2)] == [LEADER, NEAR]
+
+        def fail(connection: Connection, *_: object) -> None:
+            assert connection.address.port == client.proxy.port
+            msg = "the connection ended"
+            raise BrokerUnavailableError(msg)
+
+        with monkeypatch.context() as broken:
+            broken.setattr(Connection, "send", fail)
+            with pytest.raises(BrokerUnavailableError):
+                fetch(fetcher)
+
+        assert not client.cluster.near_replicas.is_usable(NEAR)
 
 
 def test_pause_of_a_replica_grows_with_its_failures() -> None:
