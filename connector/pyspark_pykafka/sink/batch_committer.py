@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.wire.transactions.settlement import Outcome, settle
@@ -16,7 +16,7 @@ from pyspark_pykafka.errors import ExactlyOnceError, PykafkaError, TimeoutExceed
 from pyspark_pykafka.sink.transactional_ids import other_attempt_ids
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from pyspark_pykafka.engines.transaction_contract import (
         PreparedTransaction,
@@ -69,15 +69,18 @@ def commit_write(
         transactions.end_all(prepared, commit=True)
     except PykafkaError as error:
         _check_decided(transactions, prepared, error, started)
+    left_open: list[PykafkaError] = []
     try:
         own_ids = [transaction.transactional_id for transaction in prepared]
-        _best_effort(lambda: _with_short_limit(transactions).register_id(fence_id))
+        with _collecting(left_open):
+            _with_short_limit(transactions).register_id(fence_id)
         other_ids = (
             _list_unfinished(transactions, own_ids, pattern)
             if takes_over
             else find_losing_attempts(transactions, own_ids, pattern)
         )
-        _best_effort(lambda: transactions.abort_ids(other_ids))
+        with _collecting(left_open):
+            transactions.abort_ids(other_ids)
         transactions.wait_until_visible([*own_ids, *other_ids])
     except PykafkaError as error:
         # Raising would make the user write committed rows again.
@@ -85,6 +88,12 @@ def commit_write(
             "everything is committed, but the write could not be finished: %s; readers see all "
             "rows once the brokers have written markers, or after kafka.transaction.timeout.ms",
             error,
+        )
+    if left_open:
+        logger.warning(
+            "everything is committed, but %s; transactions of losing attempts or of a dead write "
+            "may block read_committed readers for up to kafka.transaction.timeout.ms",
+            "; ".join(map(str, left_open)),
         )
 
 
@@ -245,15 +254,15 @@ def find_losing_attempts(
     return sorted(ids - won)
 
 
-def _best_effort(step: Callable[[], None]) -> None:
+@contextmanager
+def _collecting(errors: list[PykafkaError]) -> Iterator[None]:
+    """
+    Add an error of the block to the list: what the block does is not needed for the result.
+    """
     try:
-        step()
+        yield
     except PykafkaError as error:
-        logger.warning(
-            "everything is committed, but %s; transactions of losing attempts or of a dead write "
-            "may block read_committed readers for up to kafka.transaction.timeout.ms",
-            error,
-        )
+        errors.append(error)
 
 
 def abort_lingering(transactions: Transactions, pattern: TransactionalIdPattern) -> list[str]:

@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 
 BROKERS = 6
 MARK = "w-ended-1"
+_NOT_AUTHORIZED = 53
 #: The next transaction of the id may have been started to abort the previous one.
 ENDED = {"CompleteAbort", "Empty"}
 
@@ -116,6 +117,27 @@ def requested(stubs: StubCoordinators, key: int) -> int:
     Return how many requests of a kind the brokers have received.
     """
     return sum(count for (_, kind), count in stubs.now.requests.items() if kind == key)
+
+
+@pytest.mark.parametrize("takes_over", [False, True])
+def test_one_warning_names_all_that_could_not_be_ended(
+    caplog: pytest.LogCaptureFixture, *, takes_over: bool
+) -> None:
+    """
+    If neither the end of a write can be registered nor a losing attempt be aborted, because a
+    permission is missing, one warning names both.
+    """
+    coordination = Coordination(brokers=BROKERS, errors={INIT: (_NOT_AUTHORIZED, 99)})
+    waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(3)]
+    losing = prepared(coordination, task_id("w", 0, 1)).transactional_id
+    with StubCoordinators(coordination) as stubs, connected(stubs) as transactions:
+        commit_write(transactions, waiting, write_pattern("w"), MARK, takes_over=takes_over)
+
+    (warning,) = (r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING)
+    assert "everything is committed" in warning
+    for transactional_id in (MARK, losing):
+        assert f"on the transactional id {transactional_id}" in warning
+    assert warning.count("kafka.transaction.timeout.ms") == 1
 
 
 def test_coordinators_commit_concurrently() -> None:
