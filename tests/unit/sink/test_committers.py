@@ -244,6 +244,37 @@ def test_an_unneeded_silent_broker_does_not_delay_a_commit() -> None:
         assert requested(stubs, LIST) == 0
 
 
+@pytest.mark.parametrize("known", [False, True], ids=["not connected", "connected"])
+def test_a_silent_broker_delays_a_write_that_takes_ids_over_by_five_seconds(
+    caplog: pytest.LogCaptureFixture, *, known: bool
+) -> None:
+    """
+    A write with a prefix of the user, such as each one in foreachBatch, waits at most 5 s for a
+    broker that should list the transactions of a dead write; a line says what it has waited for.
+    """
+    coordination = Coordination(brokers=2)
+    waiting = [prepared(coordination, name) for name in names_on(0, 3, brokers=2)]
+    mark = next(name for number in range(99) if home(name := f"w-ended-{number}", 2) == 0)
+    timeouts = {"request_timeout_ms": 300_000, "max_block_ms": 600_000}
+    with StubCoordinators(coordination) as stubs, connected(stubs, **timeouts) as transactions:
+        transactions.describe_all(
+            [*(transaction.transactional_id for transaction in waiting), mark]
+        )
+        if known:
+            transactions.list_ids(write_pattern("w"))
+        stubs.set(silent=frozenset({1}))
+        started = time.monotonic()
+        commit_write(transactions, waiting, write_pattern("w"), mark, takes_over=True)
+        seconds = time.monotonic() - started
+
+        assert states(stubs, waiting) == Counter(CompleteCommit=3)
+    assert 4.0 < seconds < 7.0
+    silent = f"127.0.0.1:{stubs.ports[1]}"
+    (warning,) = (text for text in caplog.messages if "transaction.timeout.ms" in text)
+    waited = f"the transactions that {silent} coordinates could not be listed within 5 s: "
+    assert warning.startswith(waited)
+
+
 def test_retries_of_many_transactions_share_their_pauses() -> None:
     """
     Two hundred retriable responses cost the pauses of one: every round sends all again, with one

@@ -178,9 +178,9 @@ class TransactionLookups:
             return []
         for address, reason in failed.items():
             logger.warning(
-                "the transactions that %s coordinates could not be listed: %s; those that are open "
-                "under %s end after kafka.transaction.timeout.ms",
-                *(address, reason, pattern.prefix),
+                "the transactions that %s coordinates could not be listed within %.0f s: %s; those "
+                "that are open under %s end after kafka.transaction.timeout.ms",
+                *(address, self.config.block_seconds, reason, pattern.prefix),
             )
         return ids
 
