@@ -177,13 +177,9 @@ class _RangesReader:
         positions = {tp: pending.position for tp, pending in by_tp.items()}
         for tp, response in self.fetches.fetch(positions):
             pending = by_tp[tp]
-            batches = self._decode(pending, response)
-            if batches is None:
-                self.fetches.failed.add(tp)
-                continue
-            has_progress = True
-            for batch in batches:
+            for batch in self._decode(pending, response):
                 yield pending.range, batch
+            has_progress = has_progress or pending.position > positions[tp]
         self._remove_done()
         # Those without a response are first in the next request.
         self.pending.sort(
@@ -191,9 +187,10 @@ class _RangesReader:
         )
         return has_progress
 
-    def _decode(self, pending: _Pending, response: FetchResponse) -> list[pa.RecordBatch] | None:
+    def _decode(self, pending: _Pending, response: FetchResponse) -> Iterator[pa.RecordBatch]:
         """
-        Return a response's records, and move the position; None if it cannot be decoded here.
+        Yield a response's records, and move the position; one record batch is decompressed at a
+        time. A partition whose records cannot be decoded here has failed from that position on.
         """
         missing = BATCH_RECORDS if pending.missing is None else pending.missing
         columns = ArrowDecoder.of_range(
@@ -208,19 +205,21 @@ class _RangesReader:
         )
 
         def decoded() -> Iterator[pa.RecordBatch]:
-            yield from columns.batches(response.records, response.aborted_transactions)
+            try:
+                yield from columns.batches(response.records, response.aborted_transactions)
+            except (OldFormat, MalformedBatch, TimestampTooLarge):
+                self.fetches.failed.add(pending.range.tp)
             yield from columns.flush()
 
-        try:
-            batches = list(limit_records(decoded(), pending.missing))
-        except (OldFormat, MalformedBatch, TimestampTooLarge):
-            return None
+        rows = 0
+        for batch in limit_records(decoded(), pending.missing):
+            rows += batch.num_rows
+            yield batch
         if columns.position <= pending.position:
-            return None
-        pending.position = columns.position
+            self.fetches.failed.add(pending.range.tp)
+        pending.position = max(pending.position, columns.position)
         if pending.missing is not None:
-            pending.missing -= sum(batch.num_rows for batch in batches)
-        return batches
+            pending.missing -= rows
 
     def _read_one(self, pending: _Pending) -> Iterator[tuple[OffsetRange, pa.RecordBatch]]:
         rest = pending.rest(self.fetches.topic_ids)

@@ -4,18 +4,32 @@ Many ranges are read with one request to each leader, within limits of bytes.
 
 from __future__ import annotations
 
+import struct
 from collections import defaultdict
 from copy import copy
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import pytest
+from kafka.record.default_records import DefaultRecordBatchBuilder
 from tests.support import fetching
 from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster, record_batch
 
 from pyspark_pykafka.engines.selection import fetch_many, sample_record_sizes
-from pyspark_pykafka.errors import AuthorizationError, DataLossError, TimeoutExceededError
+from pyspark_pykafka.engines.wire.consumer import ranges_reader
+from pyspark_pykafka.engines.wire.records.arrow_decoder import ArrowDecoder
+from pyspark_pykafka.errors import (
+    AuthorizationError,
+    DataLossError,
+    RecordError,
+    TimeoutExceededError,
+)
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.settings import KafkaSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
 
 FETCH, METADATA = 1, 3
 NOT_LEADER, AUTHORIZATION = 6, 29
@@ -67,8 +81,7 @@ def read(
     Return the offsets that were read, by partition.
     """
     offsets: dict[int, list[int]] = defaultdict(list)
-    for offset_range, batch in fetch_many(requested, settings(stubs, **changes), max_records):
-        offsets[offset_range.tp.partition] += batch.column("offset").to_pylist()
+    collect(fetch_many(requested, settings(stubs, **changes), max_records), offsets)
     return offsets
 
 
@@ -281,3 +294,78 @@ def test_the_size_of_a_response_for_many_partitions(kafka: dict[str, str], reque
     assert largest <= int(kafka.get("fetch.max.bytes", MIB))
     # The last partition of a limited response may be one that does not fit.
     assert sent <= requests
+
+
+class CountingDecoder(ArrowDecoder):
+    """
+    Counts the Arrow batches of all ranges.
+    """
+
+    taken: ClassVar[int] = 0
+
+    def _take(self) -> pa.RecordBatch:
+        CountingDecoder.taken += 1
+        return super()._take()
+
+
+def test_a_response_is_decoded_as_its_batches_are_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    No more than one Arrow batch is decoded ahead of the caller, however much a response of small
+    compressed record batches expands.
+    """
+    monkeypatch.setattr(ranges_reader, "ArrowDecoder", CountingDecoder)
+    batches = [compressed_batch(10 * number, [b"x" * 16_000] * 10) for number in range(100)]
+    logs = {("t", number): batches for number in range(3)}
+    received, ahead = 0, 0
+    with StubCluster(Limited(topics={"t": 3}, logs=logs)) as stubs:
+        small = settings(stubs, memory_bytes=1024 * 1024)
+        # The last partition is read individually.
+        for offset_range, _ in fetch_many(ranges(3, 1000), small, 1000):
+            received += 1
+            ahead = max(ahead, CountingDecoder.taken - received)
+            assert offset_range.tp.partition < 3
+        requests = stubs.stats()["requests"]
+
+    assert requests[FETCH] < 10
+    assert received == CountingDecoder.taken > 300
+    assert ahead <= 1
+
+
+def compressed_batch(first: int, values: list[bytes]) -> bytes:
+    """
+    Return a record batch that is compressed with gzip.
+    """
+    builder = DefaultRecordBatchBuilder(2, 1, 0, -1, -1, -1, 10_000_000)
+    for number, value in enumerate(values):
+        builder.append(number, 1000, None, value, [])
+    batch = bytearray(builder.build())
+    struct.pack_into(">q", batch, 0, first)
+    return bytes(batch)
+
+
+def collect(
+    fetched: Iterable[tuple[OffsetRange, pa.RecordBatch]], offsets: dict[int, list[int]]
+) -> None:
+    """
+    Add the offsets that are read, by partition.
+    """
+    for offset_range, batch in fetched:
+        offsets[offset_range.tp.partition] += batch.column("offset").to_pylist()
+
+
+def test_the_records_before_a_damaged_batch_are_read() -> None:
+    """
+    If a response has a record batch that cannot be decoded, the records before it are returned once
+    before the error of the batch is raised.
+    """
+    damaged = bytearray(compressed_batch(20, [b"c"] * 10))
+    damaged[-10:] = b"\xff" * 10
+    log = [record_batch(0, [b"a"] * 10), record_batch(10, [b"b"] * 10), bytes(damaged)]
+    offsets: dict[int, list[int]] = defaultdict(list)
+    with StubCluster(Limited(topics={"t": 2}, logs={("t", 0): log})) as stubs:
+        requested = [OffsetRange(TopicPartition("t", 0), 0, 30), *ranges(2, 5)[1:]]
+        fetched = fetch_many(requested, settings(stubs), 30)
+        with pytest.raises(RecordError, match="offset 20"):
+            collect(fetched, offsets)
+
+    assert offsets[0] == list(range(20))
