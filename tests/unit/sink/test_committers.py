@@ -293,6 +293,27 @@ def test_retries_of_many_transactions_share_their_pauses() -> None:
     assert [set(ends[start : start + 200]) for start in range(0, 800, 200)] == [names] * 4
 
 
+def test_a_silent_coordinator_does_not_delay_the_retries_at_others() -> None:
+    """
+    Transactions whose coordinator must be asked again are committed while another coordinator is
+    silent, and not only after its request has timed out.
+    """
+    concurrent = 51
+    coordination = Coordination(brokers=30, errors={END: (concurrent, 2)})
+    waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(200)]
+    names = [transaction.transactional_id for transaction in waiting]
+    silent_count = sum(home(name, 30) == 7 for name in names)
+    timeouts = {"request_timeout_ms": 8_000, "max_block_ms": 8_000}
+    with StubCoordinators(coordination) as stubs, connected(stubs, **timeouts) as transactions:
+        transactions.describe_all(names)
+        stubs.set(silent=frozenset({7}))
+        with pytest.raises(TimeoutExceededError, match=f"{silent_count} of 200 are not done"):
+            transactions.end_all(waiting, commit=True)
+
+        expected = Counter(CompleteCommit=200 - silent_count, Ongoing=silent_count)
+        assert states(stubs, waiting) == expected
+
+
 @pytest.mark.parametrize("attempt", ["0", "2"], ids=["ran before", "runs beside"])
 def test_losing_attempts_are_aborted(attempt: str) -> None:
     """

@@ -43,6 +43,13 @@ MAX_KEYS_PER_REQUEST = 1_000
 _LOOKUP_SECONDS = 5.0
 
 
+def has_moved(code: int) -> bool:
+    """
+    Return whether an error code means that the coordinator is, or will be, another broker.
+    """
+    return code in _COORDINATOR_MOVED
+
+
 @dataclass(slots=True)
 class CoordinatorLookup:
     """
@@ -104,7 +111,7 @@ class CoordinatorLookup:
         """
         Forget the coordinator of a key if an error code means that it has moved.
         """
-        if code in _COORDINATOR_MOVED:
+        if has_moved(code):
             self.addresses.pop(key, None)
 
     def _prefer_another_broker(self, address: Address, deadline: Deadline) -> None:

@@ -35,6 +35,9 @@ logger = logging.getLogger("pyspark_pykafka")
 # The most requests in flight per broker.
 _MAX_IN_FLIGHT = 100
 
+# How long a broker that has responded to all requests waits before some of them are repeated.
+_REPEAT_SECONDS = 1.0
+
 # A longer wait is logged.
 _LOG_AFTER_SECONDS = 5.0
 
@@ -49,15 +52,24 @@ class PipelineResult(Generic[K, R]):
     errors: dict[Address, PykafkaError]
 
 
+def _never(_key: object, _response: object) -> bool:
+    return False
+
+
 def request_pipelined(
     cluster: Cluster,
     requests: Mapping[Address, Sequence[tuple[K, RequestFactory[R]]]],
     deadline: Deadline,
     request_seconds: float,
     now: Callable[[], float] = time.monotonic,
+    *,
+    is_repeated: Callable[[K, R], bool] = _never,
 ) -> PipelineResult[K, R]:
     """
-    Send each broker its requests, all brokers at the same time, and return the responses.
+    Send each broker its requests, all brokers at the same time, and return the last responses.
+
+    While other brokers have not responded, a request is repeated every second if ``is_repeated``
+    returns true for its key and response.
 
     A broker that cannot be reached, is silent during the login, or sends nothing for
     ``request_seconds`` or until the deadline, does not delay the other brokers' responses.
@@ -65,7 +77,9 @@ def request_pipelined(
 
     def new_pipeline(connection: Connection) -> _BrokerPipeline[K, R]:
         to_send = requests[connection.address]
-        return _BrokerPipeline(connection, to_send, deadline, request_seconds, now)
+        return _BrokerPipeline(
+            *(connection, to_send, deadline, request_seconds, now), is_repeated=is_repeated
+        )
 
     with cluster.connect_all(requests, deadline) as connecting:
         pipelines = _Pipelines(cluster, connecting, new_pipeline, deadline)
@@ -89,10 +103,16 @@ class _BrokerPipeline(Generic[K, R]):
         deadline: Deadline,
         request_seconds: float,
         now: Callable[[], float],
+        *,
+        is_repeated: Callable[[K, R], bool],
     ) -> None:
         self.connection = connection
         self._waiting = deque(requests)
-        self._in_flight: deque[tuple[K, ApiSpec[R]]] = deque()
+        self._in_flight: deque[tuple[K, RequestFactory[R], ApiSpec[R]]] = deque()
+        # The requests to repeat, and when.
+        self._repeated: list[tuple[K, RequestFactory[R]]] = []
+        self._repeat_at = 0.0
+        self._is_repeated = is_repeated
         self._deadline = deadline
         self._request_seconds = request_seconds
         self._now = now
@@ -116,15 +136,24 @@ class _BrokerPipeline(Generic[K, R]):
     @property
     def is_done(self) -> bool:
         """
-        Whether every request has its response.
+        Whether every request has a response; some may be repeated.
         """
         return not self._waiting and not self._in_flight
+
+    @property
+    def has_repeated(self) -> bool:
+        """
+        Whether there are requests to repeat.
+        """
+        return bool(self._repeated)
 
     @property
     def pause(self) -> float:
         """
         The seconds for which there is nothing to do but receive.
         """
+        if self.is_done:
+            return max(min(self._repeat_at - self._now(), self._deadline.remaining()), 0.0)
         seconds = self._request_seconds if self._is_logged else _LOG_AFTER_SECONDS
         due = self._last_response_at + seconds
         if not self._in_flight:
@@ -135,6 +164,10 @@ class _BrokerPipeline(Generic[K, R]):
         """
         Send as many requests as the broker accepts now.
         """
+        if self._repeated and self.is_done and self._now() >= self._repeat_at:
+            self._waiting.extend(self._repeated)
+            self._repeated.clear()
+            self._last_response_at = self._now()
         while self._waiting and len(self._in_flight) < _MAX_IN_FLIGHT:
             if self.connection.throttled_until > self._now():
                 self._last_response_at = self._now()
@@ -148,7 +181,7 @@ class _BrokerPipeline(Generic[K, R]):
             self._waiting.popleft()
             if not self._in_flight:
                 self._last_response_at = self._now()
-            self._in_flight.append((key, request.api))
+            self._in_flight.append((key, make_request, request.api))
 
     def receive(self) -> tuple[K, R]:
         """
@@ -161,16 +194,21 @@ class _BrokerPipeline(Generic[K, R]):
             address = self.connection.address
             msg = f"{address}: the connection ended during the broker's throttle time"
             raise BrokerUnavailableError(msg)
-        key, api = self._in_flight[0]
+        key, make_request, api = self._in_flight[0]
         response = self.connection.receive(api, self._limit())
         self._last_response_at = self._now()
         self._in_flight.popleft()
+        if self._is_repeated(key, response):
+            self._repeated.append((key, make_request))
+            self._repeat_at = self._last_response_at + _REPEAT_SECONDS
         return key, response
 
     def check(self) -> None:
         """
         Raise :class:`TimeoutExceededError` once the broker has been silent for too long.
         """
+        if self.is_done:
+            return
         silent = self._now() - self._last_response_at
         count = len(self._in_flight) + len(self._waiting)
         if silent >= _LOG_AFTER_SECONDS and not self._is_logged:
@@ -218,7 +256,8 @@ class _Pipelines(Generic[K, R]):
             self._begin_connected()
             if self._deadline.expired:
                 self._give_up_connecting()
-            if not self._active and not self._connecting.pending:
+            is_done = all(pipeline.is_done for pipeline in self._active.values())
+            if is_done and not self._connecting.pending:
                 return
             self._poll()
 
@@ -284,5 +323,5 @@ class _Pipelines(Generic[K, R]):
             self._cluster.drop(pipeline.connection)
             del self._active[address]
         else:
-            if pipeline.is_done:
+            if pipeline.is_done and not pipeline.has_repeated:
                 del self._active[address]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 from pyspark_pykafka.engines.wire.network.coordinator_lookup import (
     MAX_KEYS_PER_REQUEST,
     CoordinatorLookup,
+    has_moved,
 )
 from pyspark_pykafka.engines.wire.network.max_block import retry_within_max_block
 from pyspark_pykafka.engines.wire.network.pipeline import request_pipelined
@@ -112,10 +113,16 @@ class Coordinators:
         return failed
 
     def send_once(
-        self, requests: Mapping[str, RequestFactory[T]], deadline: Deadline
+        self,
+        requests: Mapping[str, RequestFactory[T]],
+        deadline: Deadline,
+        is_repeated: Callable[[str, T], bool] = lambda _name, _response: False,
     ) -> tuple[dict[str, T], dict[str, PykafkaError]]:
         """
         Send each request once; return responses and errors by transactional id.
+
+        While another coordinator is silent, a request is repeated if ``is_repeated`` returns true
+        for its id and response.
 
         Raises only an error that prevents all of the requests.
         """
@@ -124,7 +131,10 @@ class Coordinators:
             address: [(name, requests[name]) for name in names]
             for address, names in by_address.items()
         }
-        done = request_pipelined(self.cluster, requested, deadline, self.config.request_seconds)
+        done = request_pipelined(
+            *(self.cluster, requested, deadline, self.config.request_seconds),
+            is_repeated=is_repeated,
+        )
         self._on_failed(done.errors)
         for address, error in done.errors.items():
             errors |= {name: error for name in by_address[address] if name not in done.responses}
@@ -192,8 +202,16 @@ class Coordinators:
         deadline: Deadline,
     ) -> dict[str, PykafkaError]:
         limit = self.cluster.new_deadline(max(deadline.remaining(), _MIN_REQUEST_SECONDS))
+
+        def is_repeated(name: str, response: T) -> bool:
+            code = error_code(response)
+            # A coordinator that has moved is looked up first.
+            if not code or has_moved(code):
+                return False
+            return self.to_error(code, action, name).retriable
+
         try:
-            responses, errors = self.send_once(requests, limit)
+            responses, errors = self.send_once(requests, limit, is_repeated)
         except PykafkaError as error:
             return dict.fromkeys(requests, error)
         for name in requests.keys() - errors.keys():
