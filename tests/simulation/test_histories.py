@@ -52,6 +52,7 @@ _SOON = {
     "open-is-not-checked": 3,
     "planned-batch-is-recorded": 0,
     "records-of-one-time-are-skipped": 1,
+    "requests-exceed-the-limit-of-responses": 2,
     "retries-are-reordered": 13,
     "retry-has-a-new-sequence": 1,
     "second-pass-ends-early": 8,

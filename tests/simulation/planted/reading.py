@@ -327,6 +327,95 @@ def records_of_one_time_are_skipped(connector: Connector) -> list[Any]:
     return [patch.object(client, "offsets_for_times", offsets_for_times)]
 
 
+def position_is_beyond_the_stable_offset(connector: Connector) -> list[Any]:
+    """
+    A position beyond the last stable offset, as after a change of the isolation level, counts as
+    one beyond the end of the log.
+    """
+    ends = connector.module("source.end_offsets").EndOffsets
+    return [patch.object(ends, "_with_uncommitted", lambda _, __, latest: latest)]
+
+
+def stale_end_of_a_run_is_kept(connector: Connector) -> list[Any]:
+    """
+    The end of an availableNow run, which a stale broker may have returned, is not requested again
+    when it turns out to be before the checkpoint.
+    """
+    ends = connector.module("source.end_offsets").EndOffsets
+    return [patch.object(ends, "confirm", lambda _, __, end: end)]
+
+
+def start_at_a_time_moves(connector: Connector) -> list[Any]:
+    """
+    A partition without a record at or after the start time is read from its latest offset after
+    that was looked up: records that are written in between are skipped.
+    """
+    original = connector.module("source.offset_limits").resolve_start
+    latest = connector.module("offsets").LATEST
+
+    class Lookup:
+        """
+        Returns no end yet.
+        """
+
+        def __init__(self, source: Any) -> None:
+            self.offsets_for_times = source.offsets_for_times
+
+        def end_offsets(self, tps: Any) -> Any:
+            return dict.fromkeys(tps, latest)
+
+    def resolve_start(limit: Any, tps: Any, source: Any, *arguments: Any) -> Any:
+        return original(limit, tps, Lookup(source), *arguments)
+
+    modules = ("source.micro_batch_stream", "spark.batch_reader")
+    return [
+        patch.object(connector.module(name), "resolve_start", resolve_start) for name in modules
+    ]
+
+
+def known_names_are_not_confirmed(connector: Connector) -> list[Any]:
+    """
+    Of brokers without topic ids, one that may be stale is enough for a process that has read a
+    topic of this name before.
+    """
+    epochs = connector.module(f"{_WIRE}.network.last_seen_epochs").LastSeenEpochs
+    check = connector.module(f"{_WIRE}.network.metadata_freshness").FreshnessCheck
+    confirm, is_confirmed = epochs.confirm, check._is_confirmed
+
+    def confirm_name(self: Any, cluster: Any, topic: Any) -> None:
+        confirm(self, cluster, topic)
+        if topic.topic_id is None and not topic.error_code:
+            self._confirmed[cluster, topic.name] = None
+
+    def is_known(self: Any, topic: Any) -> bool:
+        return (self.cluster, topic.name) in self.seen._confirmed or is_confirmed(self, topic)
+
+    return [
+        patch.object(epochs, "confirm", confirm_name),
+        patch.object(check, "_is_confirmed", is_known),
+    ]
+
+
+def requests_exceed_the_limit_of_responses(connector: Connector) -> list[Any]:
+    """
+    A task requests more than its connections accept in one response. Here these accept 4 kB.
+    """
+    module = connector.module("settings.wire_config")
+
+    def receive_limit(properties: Any) -> int:
+        return max(4_000, int(properties.get("fetch.max.bytes", 0)) + 512)
+
+    return [
+        patch.object(module, "_receive_limit", receive_limit),
+        patch.object(module.WireConfig, "max_fetch_bytes", property(_requested_bytes)),
+    ]
+
+
+def _requested_bytes(config: Any) -> int:
+    limits = (config.fetch_max_bytes, config.max_partition_fetch_bytes)
+    return min([1 << 20, *(limit for limit in limits if limit is not None)])
+
+
 FAULTS = {
     "recreation-is-not-noticed": Fault("changing-log", "recreation", recreation_is_not_noticed),
     "empty-response-is-a-gap": Fault("source", "lost", empty_response_is_a_gap),
@@ -359,5 +448,17 @@ FAULTS = {
     "losses-are-not-reported": Fault("changing-log", "lost", losses_are_not_reported),
     "new-partitions-start-at-the-end": Fault(
         "changing-log", "lost", new_partitions_start_at_the_end
+    ),
+    # With failOnDataLoss it is a false report, and without it the records are read again.
+    "position-is-beyond-the-stable-offset": Fault(
+        "source", "data loss", position_is_beyond_the_stable_offset, "duplicate"
+    ),
+    "stale-end-of-a-run-is-kept": Fault(
+        "source", "data loss", stale_end_of_a_run_is_kept, "duplicate"
+    ),
+    "start-at-a-time-moves": Fault("source", "wrong start", start_at_a_time_moves),
+    "known-names-are-not-confirmed": Fault("batch", "lost", known_names_are_not_confirmed),
+    "requests-exceed-the-limit-of-responses": Fault(
+        "source", "stuck", requests_exceed_the_limit_of_responses
     ),
 }
