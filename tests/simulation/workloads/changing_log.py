@@ -6,6 +6,7 @@ partitions that are added, and topics that are deleted and recreated.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.spark.endpoints import Collector, KafkaSource
@@ -43,6 +44,15 @@ _IDS = "@topicIds"
 _MAX_RECREATION_SECONDS = 3.0
 
 
+def draw_available_now(seed: int) -> bool:
+    """
+    Return whether a topic that is recreated is read in availableNow runs, one after another.
+
+    It is not drawn from the history's own random numbers, so it changes no other history.
+    """
+    return Random(f"availableNow over a changing log {seed}").random() < 0.25
+
+
 def changing_log(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
     """
     Run a stream over a log that changes in one of five ways.
@@ -62,6 +72,7 @@ def changing_log(seed: int, *, is_traced: bool = False) -> tuple[Verdict, Histor
                 lambda: KafkaSource(history.connector, options),
                 lambda: sink,
                 shape=history.draw.choice(shapes()),
+                available_now=change.kind == RECREATION and draw_available_now(seed),
                 has_executors=history.draw.random() < 0.5,
             )
         )
