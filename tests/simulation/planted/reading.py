@@ -427,7 +427,7 @@ def requests_exceed_the_limit_of_responses(connector: Connector) -> list[Any]:
     ]
 
 
-def _requested_bytes(config: Any) -> int:
+def _requested_bytes(config: Any) -> Any:
     limits = (config.fetch_max_bytes, config.max_partition_fetch_bytes)
     return min([1 << 20, *(limit for limit in limits if limit is not None)])
 
