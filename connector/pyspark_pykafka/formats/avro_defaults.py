@@ -11,6 +11,8 @@ import json
 import struct
 from typing import TYPE_CHECKING, Any
 
+from pyspark_pykafka.varint import zigzag_varint
+
 if TYPE_CHECKING:
     from pyspark_pykafka.formats.avro_schema import AvroType
 
@@ -36,7 +38,7 @@ def _encode(kind: AvroType, value: Any) -> bytes:
     if kind.kind in _RANGES:
         limit = _RANGES[kind.kind]
         _check(type(value) is int and -limit <= value < limit, kind)
-        return encode_long(value)
+        return zigzag_varint(value)
     if kind.kind in _FORMATS:
         _check(type(value) in {int, float}, kind)
         return struct.pack(_FORMATS[kind.kind], value)
@@ -55,13 +57,13 @@ def _encode_simple(kind: AvroType, value: Any) -> bytes:
     _check(isinstance(value, str), kind)
     if kind.kind == "enum":
         _check(value in kind.symbols, kind)
-        return encode_long(kind.symbols.index(value))
+        return zigzag_varint(kind.symbols.index(value))
     # In a default of type bytes or fixed, each character stands for the byte with its code point.
     encoded: bytes = value.encode("utf-8" if kind.kind == "string" else "latin-1")
     if kind.kind == "fixed":
         _check(len(encoded) == kind.size, kind)
         return encoded
-    return encode_long(len(encoded)) + encoded
+    return zigzag_varint(len(encoded)) + encoded
 
 
 def _encode_nested(kind: AvroType, value: Any) -> bytes:
@@ -83,7 +85,7 @@ def _encode_nested(kind: AvroType, value: Any) -> bytes:
 def _encode_branch(union: AvroType, value: Any) -> bytes:
     for number, (_, branch) in enumerate(union.fields):
         try:
-            return encode_long(number) + _encode(branch, value)
+            return zigzag_varint(number) + _encode(branch, value)
         except ValueError:
             continue
     msg = "no branch of the union has this value"
@@ -91,20 +93,7 @@ def _encode_branch(union: AvroType, value: Any) -> bytes:
 
 
 def _blocks(items: list[bytes]) -> bytes:
-    return (encode_long(len(items)) + b"".join(items) if items else b"") + b"\x00"
-
-
-def encode_long(value: int) -> bytes:
-    """
-    Return a number as a zigzag varint.
-    """
-    bits = (value << 1) ^ (value >> 63)
-    encoded = bytearray()
-    while bits > 0x7F:
-        encoded.append(bits & 0x7F | 0x80)
-        bits >>= 7
-    encoded.append(bits)
-    return bytes(encoded)
+    return (zigzag_varint(len(items)) + b"".join(items) if items else b"") + b"\x00"
 
 
 def _check(is_valid: object, kind: AvroType) -> None:

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pyspark_pykafka.formats.avro_defaults import encode_default, encode_long
+from pyspark_pykafka.formats.avro_defaults import encode_default
 from pyspark_pykafka.formats.avro_times import TIMES
 from pyspark_pykafka.formats.encoder_plan import NO_BRANCH, EncoderPlan
 from pyspark_pykafka.formats.json_types import inner_fields, kind_number, plan_size, spark_name
+from pyspark_pykafka.varint import zigzag_varint
 
 if TYPE_CHECKING:
     from pyspark_pykafka.formats.avro_schema import AvroType
@@ -146,7 +147,7 @@ class _Matching:
             except ValueError:
                 self.mistakes.append(f"the default of '{path}' in the schema is not of its type")
         elif null >= 0:
-            text = encode_long(null)
+            text = zigzag_varint(null)
         elif schema.kind != "null":
             self.mistakes.append(
                 f"'{path}' is missing; add it, since it has no default in the Avro schema"

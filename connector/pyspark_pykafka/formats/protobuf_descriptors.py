@@ -20,6 +20,7 @@ from pyspark_pykafka.formats.protobuf_definitions import (
     ProtobufSchema,
     ProtobufSchemaError,
 )
+from pyspark_pykafka.varint import unsigned_varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -82,15 +83,9 @@ def descriptor_set(files: list[bytes]) -> bytes:
 
 def varint(number: int) -> bytes:
     """
-    Return a number of at most 64 bits as a Protobuf varint.
+    Return a number of at most 64 bits as a Protobuf varint, which has no sign.
     """
-    number &= (1 << 64) - 1
-    encoded = bytearray()
-    while number >= 0x80:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
+    return unsigned_varint(number & (1 << 64) - 1)
 
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:

@@ -32,6 +32,7 @@ from pyspark_pykafka.formats.protobuf_definitions import (
 from pyspark_pykafka.formats.protobuf_descriptors import varint
 from pyspark_pykafka.formats.protobuf_types import COLUMNS, DDL, TIMES, columns_of, entry_of
 from pyspark_pykafka.schema import null_mistakes
+from pyspark_pykafka.varint import zigzag_varint
 
 if TYPE_CHECKING:
     from pyspark_pykafka.formats.protobuf_definitions import (
@@ -280,7 +281,7 @@ def _encode(kind: int, text: str, enum: ProtobufEnum | None) -> bytes:
     if kind in _FIXED_BYTES:
         size = _FIXED_BYTES[kind]
         return (number & ((1 << 8 * size) - 1)).to_bytes(size, "little")
-    return varint(number << 1 ^ -(number < 0) if kind in _ZIGZAG else number)
+    return zigzag_varint(number) if kind in _ZIGZAG else varint(number)
 
 
 def _unescaped(text: str) -> bytes:

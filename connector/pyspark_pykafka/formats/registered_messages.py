@@ -8,12 +8,13 @@ import base64
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import OptionsError
-from pyspark_pykafka.formats.protobuf_descriptors import described_files, varint
+from pyspark_pykafka.formats.protobuf_descriptors import described_files
 from pyspark_pykafka.formats.protobuf_known_files import known_files
 from pyspark_pykafka.formats.protobuf_schemas import parsed_schema
 from pyspark_pykafka.registry.errors import SchemaRegistryError
 from pyspark_pykafka.registry.rest_api import in_context_of
 from pyspark_pykafka.registry.schemas import Schema, SchemaReference
+from pyspark_pykafka.varint import zigzag_varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -96,7 +97,7 @@ def message_index(column: str, text: str, message: str) -> bytes:
         raise OptionsError((msg,))
     if path == (0,):
         return b"\x00"
-    return b"".join(varint(2 * number) for number in (len(path), *path))
+    return b"".join(zigzag_varint(number) for number in (len(path), *path))
 
 
 def _path(messages: Sequence[ProtobufMessage], name: str) -> tuple[int, ...] | None:

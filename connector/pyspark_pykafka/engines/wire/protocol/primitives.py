@@ -13,6 +13,7 @@ from uuid import UUID
 
 from pyspark_pykafka.engines.error_codes import BAD_MESSAGE
 from pyspark_pykafka.errors import KafkaClientError
+from pyspark_pykafka.varint import unsigned_varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,21 +81,21 @@ class _Flexible(Encoding):
         Return an encoded string.
         """
         if text is None:
-            return varint(0)
+            return unsigned_varint(0)
         encoded = text.encode()
-        return varint(len(encoded) + 1) + encoded
+        return unsigned_varint(len(encoded) + 1) + encoded
 
     def count(self, elements: int) -> bytes:
         """
         Return the encoded number of elements, which precedes an array.
         """
-        return varint(elements + 1)
+        return unsigned_varint(elements + 1)
 
     def size(self, size: int) -> bytes:
         """
         Return the encoded length, which precedes a field of bytes.
         """
-        return varint(size + 1)
+        return unsigned_varint(size + 1)
 
 
 _NON_FLEXIBLE, _FLEXIBLE = Encoding(), _Flexible()
@@ -105,20 +106,6 @@ def encoding(*, flexible: bool) -> Encoding:
     Return the flexible or the non-flexible form.
     """
     return _FLEXIBLE if flexible else _NON_FLEXIBLE
-
-
-def varint(value: int) -> bytes:
-    """
-    Return an unsigned varint: seven bits a byte, the lowest bits first.
-    """
-    if value < 0x80:
-        return bytes((value,))
-    encoded = bytearray()
-    while value >= 0x80:
-        encoded.append(value & 0x7F | 0x80)
-        value >>= 7
-    encoded.append(value)
-    return bytes(encoded)
 
 
 def single_partition(topics: ByTopic[T], response: str) -> T:

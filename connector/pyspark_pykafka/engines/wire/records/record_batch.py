@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pyspark_pykafka.engines.wire.records.checksum import crc32c
 from pyspark_pykafka.engines.wire.records.compression import CODECS, Decompressor, compress
+from pyspark_pykafka.varint import zigzag_varint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -163,41 +164,31 @@ class _Record(NamedTuple):
     def encode(self, offset_delta: int) -> bytes:
         body = (
             bytes([self.attributes])
-            + _varint(self.timestamp_delta)
-            + _varint(offset_delta)
+            + zigzag_varint(self.timestamp_delta)
+            + zigzag_varint(offset_delta)
             + self.rest
         )
-        return _varint(len(body)) + body
+        return zigzag_varint(len(body)) + body
 
 
 def _split_records(records: memoryview) -> Iterator[_Record]:
     position = 0
     while position < len(records):
-        size, position = _read_varint(records, position)
+        size, position = _readzigzag_varint(records, position)
         end = position + size
         attributes = records[position]
-        timestamp_delta, delta_at = _read_varint(records, position + 1)
-        _, key_length_at = _read_varint(records, delta_at)
-        key_size, key_at = _read_varint(records, key_length_at)
+        timestamp_delta, delta_at = _readzigzag_varint(records, position + 1)
+        _, key_length_at = _readzigzag_varint(records, delta_at)
+        key_size, key_at = _readzigzag_varint(records, key_length_at)
         key = None if key_size < 0 else bytes(records[key_at : key_at + key_size])
         yield _Record(attributes, timestamp_delta, key, bytes(records[key_length_at:end]))
         position = end
 
 
-def _read_varint(view: memoryview, position: int) -> tuple[int, int]:
+def _readzigzag_varint(view: memoryview, position: int) -> tuple[int, int]:
     bits, shift = 0, 0
     while view[position] & 0x80:
         bits |= (view[position] & 0x7F) << shift
         position, shift = position + 1, shift + 7
     bits |= view[position] << shift
     return (bits >> 1) ^ -(bits & 1), position + 1
-
-
-def _varint(value: int) -> bytes:
-    bits = value << 1 if value >= 0 else (-value << 1) - 1
-    encoded = bytearray()
-    while bits >= 0x80:
-        encoded.append(bits & 0x7F | 0x80)
-        bits >>= 7
-    encoded.append(bits)
-    return bytes(encoded)

@@ -47,8 +47,9 @@ from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import (
     OffsetForLeaderPartition,
     offset_for_leader_epoch_request,
 )
-from pyspark_pykafka.engines.wire.protocol.primitives import Reader, encoding, varint
+from pyspark_pykafka.engines.wire.protocol.primitives import Reader, encoding
 from pyspark_pykafka.errors import KafkaClientError
+from pyspark_pykafka.varint import unsigned_varint
 
 BROKER = metadata.MetadataResponse.MetadataResponseBroker
 TOPIC = metadata.MetadataResponse.MetadataResponseTopic
@@ -404,7 +405,7 @@ def test_varint_round_trip(value: int) -> None:
     """
     Every possible length is decoded as it was encoded.
     """
-    assert Reader(varint(value), 1, 0).varint() == value
+    assert Reader(unsigned_varint(value), 1, 0).varint() == value
 
 
 def test_varint_without_an_end_is_refused() -> None:

@@ -1,0 +1,26 @@
+"""
+Varints: numbers of seven bits a byte, the lowest bits first, as Kafka, Avro and Protobuf have them.
+"""
+
+from __future__ import annotations
+
+
+def unsigned_varint(number: int) -> bytes:
+    """
+    Return a number that is not negative as a varint.
+    """
+    if number < 0x80:
+        return bytes((number,))
+    encoded = bytearray()
+    while number >= 0x80:
+        encoded.append(number & 0x7F | 0x80)
+        number >>= 7
+    encoded.append(number)
+    return bytes(encoded)
+
+
+def zigzag_varint(number: int) -> bytes:
+    """
+    Return any number as a varint; small negative numbers are short, too.
+    """
+    return unsigned_varint(number << 1 if number >= 0 else ~(number << 1))
