@@ -17,7 +17,7 @@ MIN_TIMESTAMP_US = 1_000
 
 def bytes_at(column: pa.Array, row: int) -> bytes | None:
     """
-    Return the bytes of a row's string, which may not be UTF-8, since Spark does not check.
+    Return the bytes of a row's string. They need not be valid UTF-8: Spark does not check them.
     """
     value: bytes | None = column.slice(row, 1).cast(pa.large_binary())[0].as_py()
     return value
@@ -45,7 +45,7 @@ def format_key(key: bytes | None) -> str:
     return repr(key if key is None or len(key) <= _SHOWN_BYTES else key[:_SHOWN_BYTES] + b"...")
 
 
-def null_topic(row: int, key: bytes | None) -> RecordError:
+def null_topic_error(row: int, key: bytes | None) -> RecordError:
     """
     Return the error for a row of a batch that has no topic.
     """
@@ -56,9 +56,9 @@ def null_topic(row: int, key: bytes | None) -> RecordError:
     return RecordError("KAFKA_NULL_TOPIC_IN_DATA", msg)
 
 
-def undecodable_topic(topics: pa.Array, keys: pa.Array | None) -> RecordError:
+def undecodable_topic_error(topics: pa.Array, keys: pa.Array | None) -> RecordError:
     """
-    Return the error for the first row of a batch whose topic is not UTF-8, as any topic's name is.
+    Return the error for the first row of a batch whose topic is not valid UTF-8.
     """
     row, topic = _first_undecodable(topics)
     key = None if keys is None else bytes_at(keys, row)
@@ -69,7 +69,7 @@ def undecodable_topic(topics: pa.Array, keys: pa.Array | None) -> RecordError:
     return RecordError("INVALID_TOPIC", msg)
 
 
-def undecodable_header_key(headers: pa.ListArray) -> RecordError:
+def undecodable_header_key_error(headers: pa.ListArray) -> RecordError:
     """
     Return the error for a batch with a header whose key librdkafka cannot write.
     """
@@ -81,7 +81,7 @@ def undecodable_header_key(headers: pa.ListArray) -> RecordError:
     return RecordError("INVALID_HEADER_KEY", msg)
 
 
-def ledger_row(where: str) -> RecordError:
+def ledger_row_error(where: str) -> RecordError:
     """
     Return the error for a row whose topic is the ledger of the query that writes it.
     """
@@ -93,7 +93,7 @@ def ledger_row(where: str) -> RecordError:
     return RecordError("EXACTLY_ONCE_ROW_FOR_LEDGER", msg)
 
 
-def unknown_partition(where: str, partitions: int) -> RecordError:
+def unknown_partition_error(where: str, partitions: int) -> RecordError:
     """
     Return the error for a row with a partition that the topic does not have.
     """
@@ -101,7 +101,7 @@ def unknown_partition(where: str, partitions: int) -> RecordError:
     return RecordError("UNKNOWN_PARTITION", msg)
 
 
-def timestamp_too_early() -> RecordError:
+def early_timestamp_error() -> RecordError:
     """
     Return the error for a timestamp that brokers would reject.
     """
@@ -112,7 +112,7 @@ def timestamp_too_early() -> RecordError:
     return RecordError("INVALID_TIMESTAMP", msg)
 
 
-def null_header_key() -> RecordError:
+def null_header_key_error() -> RecordError:
     """
     Return the error for a header without a key.
     """
@@ -120,7 +120,7 @@ def null_header_key() -> RecordError:
     return RecordError("NULL_HEADER_KEY", msg)
 
 
-def too_large(where: str, reason: str) -> RecordError:
+def too_large_error(where: str, reason: str) -> RecordError:
     """
     Return the error for a record that is too large for the connector or a broker.
     """

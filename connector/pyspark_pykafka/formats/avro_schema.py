@@ -141,12 +141,12 @@ class _Names:
             names = {id(branch): f"member{number}" for number, branch in members}
             return AvroType("union", tuple((names.get(id(b), ""), b) for b in branches))
         if not isinstance(document, dict) or "type" not in document:
-            raise _not_a_type(document)
+            raise _not_a_type_error(document)
         kind = document["type"]
         if isinstance(kind, (dict, list)):
             return self.parse(kind, namespace, depth + 1)
         if not isinstance(kind, str):
-            raise _not_a_type(kind)
+            raise _not_a_type_error(kind)
         if kind in {"record", "error", "enum", "fixed"}:
             return self._definition(document, kind, namespace, depth)
         if kind in {"array", "map"}:
@@ -237,7 +237,7 @@ def _listed(document: Any, name: str) -> list[Any]:
     return listed
 
 
-def _not_a_type(document: Any) -> AvroSchemaError:
+def _not_a_type_error(document: Any) -> AvroSchemaError:
     return AvroSchemaError(f"{json.dumps(document)[:80]} is not a type")
 
 

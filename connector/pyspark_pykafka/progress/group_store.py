@@ -16,7 +16,7 @@ from pyspark_pykafka.engines.selection import group_backend
 from pyspark_pykafka.errors import ProgressError
 from pyspark_pykafka.progress.group_member import INSTANCE, GroupMember
 from pyspark_pykafka.progress.group_offsets import GroupOffsets
-from pyspark_pykafka.progress.store import Claim, chunks, fenced, latest_owner, next_owner
+from pyspark_pykafka.progress.store import Claim, chunks, fenced_error, latest_owner, next_owner
 from pyspark_pykafka.retry import Backoff, Deadline, retry_until
 
 if TYPE_CHECKING:
@@ -182,7 +182,9 @@ class GroupStore:
             return
         for member in self._describe().members:
             if self._member.is_replaced_by(member.client_id, owner):
-                raise fenced(f"the member {member.client_id} at {member.host.lstrip('/')}", owner)
+                raise fenced_error(
+                    f"the member {member.client_id} at {member.host.lstrip('/')}", owner
+                )
 
     def _describe(self) -> GroupDescription:
         return self._groups.describe(self._group)

@@ -220,12 +220,12 @@ def next_owner(owner: Owner, last: Owner | None) -> Owner:
         return replace(owner, epoch=max(owner.epoch, 1))
     is_newer = 0 < owner.epoch <= last.epoch and last.run != owner.run
     if is_newer and not last.run.startswith(AFTER_END_PREFIX):
-        raise fenced(str(last), owner)
+        raise fenced_error(str(last), owner)
     # Records that were overwritten by another client may show an older epoch than the claimant's.
     return replace(owner, epoch=max(last.epoch, owner.epoch) + 1)
 
 
-def fenced(writer: str, owner: Owner) -> ProgressError:
+def fenced_error(writer: str, owner: Owner) -> ProgressError:
     """
     Return the error of a process that a later process of its query, ``writer``, has replaced.
     """

@@ -139,7 +139,7 @@ class LatestOffsets:
         """
         keys, offsets = batch.column("key"), batch.column("offset")
         if keys.null_count:
-            raise self._no_key(offsets[pc.index(pc.is_null(keys), True).as_py()].as_py())
+            raise self._null_key_error(offsets[pc.index(pc.is_null(keys), True).as_py()].as_py())
         # All keys of a partition may have more bytes than 32-bit offsets can count.
         table = pa.table({"key": keys.cast(pa.large_binary()), "offset": offsets})
         self._pending.append(table)
@@ -171,7 +171,7 @@ class LatestOffsets:
         latest = groups.aggregate([("offset", "max")])
         self._grouped = pa.table({"key": latest["key"], "offset": latest["offset_max"]})
 
-    def _no_key(self, offset: int) -> RecordError:
+    def _null_key_error(self, offset: int) -> RecordError:
         text = (
             f"the record at offset {offset} of {self._tp} has no key, but latestPerKey needs one "
             "in each record; read without latestPerKey, and choose rows in the query"

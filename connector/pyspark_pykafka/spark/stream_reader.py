@@ -201,7 +201,7 @@ class _LegacyStreamReader(_Reader):
         Plan the micro-batch, and remember its end as the query's position.
         """
         if self._assumed_new and start != self._stream.initial_offset():
-            raise _unknown_start("the limits", "maxOffsetsPerTrigger and the other limits")
+            raise _unknown_start_error("the limits", "maxOffsetsPerTrigger and the other limits")
         self._assumed_new = False
         self._check_end(start, end)
         planned = super().partitions(start, end)
@@ -218,10 +218,10 @@ class _LegacyStreamReader(_Reader):
         if end is None or self._stream.is_initial(start):
             return
         if not self._stream.is_end_after(position, end):
-            raise _unknown_start("the stream's end", "endingOffsets and the options like it")
+            raise _unknown_start_error("the stream's end", "endingOffsets and the options like it")
 
 
-def _unknown_start(what: str, options: str) -> OffsetsError:
+def _unknown_start_error(what: str, options: str) -> OffsetsError:
     msg = (
         "this query was started before, and Spark called latestOffset without its start offset, so "
         f"{what} cannot be applied; set spark.sql.streaming.triggerAvailableNowWrapper.enabled to "

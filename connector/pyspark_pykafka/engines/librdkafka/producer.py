@@ -227,7 +227,7 @@ class _Task:
         if count is None or partition >= count:
             count = self.partitions[row.topic] = self.partition_count(row.topic)
         if not 0 <= partition < count:
-            raise row_errors.unknown_partition(row.description, count)
+            raise row_errors.unknown_partition_error(row.description, count)
 
     def partition_count(self, topic: str, deadline: Deadline | None = None) -> int:
         """
@@ -292,6 +292,6 @@ def _is_final(error: KafkaError) -> bool:
 
 def _rejected_error(row: Row, error: KafkaError) -> RecordError:
     if error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
-        return row_errors.too_large(row.description, error.str())
+        return row_errors.too_large_error(row.description, error.str())
     msg = f"{row.description} cannot be written: {error.str()}"
     return RecordError(error.name() or "RECORD_REFUSED", msg)

@@ -60,7 +60,7 @@ def rows_of(batch: pa.RecordBatch, topic: str | None) -> Iterator[Row]:
     ):
         destination, key, value, partition, timestamp, headers = values
         if destination is None:
-            raise row_errors.null_topic(index, key)
+            raise row_errors.null_topic_error(index, key)
         yield Row(destination, key, value, partition, timestamp, _header_pairs(headers))
 
 
@@ -76,7 +76,7 @@ def _topics(batch: pa.RecordBatch, topic: str | None) -> list[str | None]:
     try:
         topics: list[str | None] = column.to_pylist()
     except UnicodeDecodeError as cause:
-        raise row_errors.undecodable_topic(column, _column(batch, "key")) from cause
+        raise row_errors.undecodable_topic_error(column, _column(batch, "key")) from cause
     return topics
 
 
@@ -90,7 +90,7 @@ def _timestamps(batch: pa.RecordBatch) -> list[int | None]:
     micros = _column(batch, "timestamp").cast(pa.int64())
     earliest = pc.min(micros).as_py()
     if earliest is not None and earliest < row_errors.MIN_TIMESTAMP_US:
-        raise row_errors.timestamp_too_early()
+        raise row_errors.early_timestamp_error()
     return [None if m is None else m // 1000 for m in micros.to_pylist()]
 
 
@@ -99,7 +99,7 @@ def _headers(batch: pa.RecordBatch) -> list[list[_Header | None] | None]:
     try:
         headers: list[list[_Header | None] | None] = column.to_pylist()
     except UnicodeDecodeError as cause:
-        raise row_errors.undecodable_header_key(column) from cause
+        raise row_errors.undecodable_header_key_error(column) from cause
     return headers
 
 
@@ -111,5 +111,5 @@ def _header_pairs(
 
 def _header_pair(header: _Header | None) -> tuple[str, bytes | None]:
     if header is None or header["key"] is None:
-        raise row_errors.null_header_key()
+        raise row_errors.null_header_key_error()
     return (header["key"], header["value"])

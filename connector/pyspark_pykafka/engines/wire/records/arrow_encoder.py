@@ -130,7 +130,7 @@ class ArrowEncoder:
         count, available = self._read_partitions(topic, partition + 1, batch, error.row)
         if partition >= count:
             where = self._describe_row(batch, error.row)
-            raise row_errors.unknown_partition(where, count) from error
+            raise row_errors.unknown_partition_error(where, count) from error
         # The topic gets new slots: the records before this row must be sent first.
         yield from self.flush()
         self._add_topic(topic, count, available)
@@ -150,7 +150,7 @@ class ArrowEncoder:
         assert column is not None
         if column.null_count:
             row = column.is_null().index(True).as_py()
-            raise row_errors.null_topic(row, _key(batch, row))
+            raise row_errors.null_topic_error(row, _key(batch, row))
         encoded = column.dictionary_encode()
         numbers = array("i", [self._topic_number(name, batch) for name in _names(batch, encoded)])
         table = pa.Array.from_buffers(pa.int32(), len(numbers), [None, pa.py_buffer(numbers)])
@@ -163,7 +163,7 @@ class ArrowEncoder:
             # The first row for the topic, which errors describe.
             row = 0 if self._topic else batch.column("topic").index(topic).as_py()
             if topic == self._ledger_topic:
-                raise row_errors.ledger_row(row_errors.describe_row(topic, _key(batch, row)))
+                raise row_errors.ledger_row_error(row_errors.describe_row(topic, _key(batch, row)))
             number = self._add_topic(topic, *self._read_partitions(topic, 0, batch, row))
         return number
 
@@ -200,13 +200,13 @@ class ArrowEncoder:
 
     def _record_error(self, batch: pa.RecordBatch, error: RowError) -> RecordError:
         if error.reason == RowError.TOO_EARLY:
-            return row_errors.timestamp_too_early()
+            return row_errors.early_timestamp_error()
         if error.reason == RowError.NO_HEADER_KEY:
-            return row_errors.null_header_key()
+            return row_errors.null_header_key_error()
         where = self._describe_row(batch, error.row)
         if error.reason == RowError.NO_PARTITION:
-            return row_errors.unknown_partition(where, error.detail)
-        return row_errors.too_large(where, f"it has about {error.detail} bytes")
+            return row_errors.unknown_partition_error(where, error.detail)
+        return row_errors.too_large_error(where, f"it has about {error.detail} bytes")
 
 
 def encode_record(topic: str, key: bytes, value: bytes) -> Payload:
@@ -244,7 +244,7 @@ def _names(batch: pa.RecordBatch, topics: pa.DictionaryArray) -> list[str]:
         names: list[str] = topics.dictionary.to_pylist()
     except UnicodeDecodeError as cause:
         keys = _array(batch, "key")
-        raise row_errors.undecodable_topic(batch.column("topic"), keys) from cause
+        raise row_errors.undecodable_topic_error(batch.column("topic"), keys) from cause
     return names
 
 
