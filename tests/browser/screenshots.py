@@ -24,7 +24,7 @@ from tests.support.chrome import headless_chrome, set_window
 from pyspark_pykafka.testing.waiting import wait_until
 from pyspark_pykafka.ui.page_data import (
     PageData,
-    PageDeadLetter,
+    PageDeadLetters,
     PageError,
     PagePartition,
     PageQuery,
@@ -128,7 +128,7 @@ def page_data(seconds: float, now: float) -> PageData:
         "driver program",
         (flights, orders),
         (PageError("flights-to-lake", 1, "FOREACH_BATCH_USER_FUNCTION_ERROR"),),
-        (PageDeadLetter("flights", "1", 3, "flights-to-lake"),),
+        (PageDeadLetters("flights", "1", 3, "flights-to-lake"),),
     )
 
 

@@ -73,7 +73,7 @@ def _selector(labels: Mapping[str, str]) -> str:
 )
 def test_each_query_has_a_result(query: str, tmp_path: Path) -> None:
     """
-    Each query is valid, and finds series among those of a query that has been through everything.
+    Each query is valid, and finds series of a streaming query with every kind of event.
     """
     check_value(tmp_path, f"count({filled(query)}) > bool 0", 9, exposed_series(), 1)
 
@@ -105,7 +105,7 @@ OVER_TIME = (
 @pytest.mark.parametrize("panel", [*OVER_RANGE, *OVER_TIME])
 def test_the_first_event_is_shown(panel: Panel, tmp_path: Path) -> None:
     """
-    A series that is born at its first events shows all of them, not only those that follow.
+    A series that begins with its first events shows these, too, not only later ones.
     """
     query = f"sum({expression(panel.title, panel.ref)})"
 

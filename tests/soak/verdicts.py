@@ -162,8 +162,8 @@ class ProgressWatch:
 
 Sample = dict[str, int]
 
-#: Growth that is normal over a run, since pools and caches fill up.
-ROOM: Sample = {
+#: The growth over a run that is not a leak, since pools and caches fill up.
+NORMAL_GROWTH: Sample = {
     "files": 20,
     "threads": 20,
     "megabytes": 60,
@@ -174,7 +174,7 @@ ROOM: Sample = {
 #: Spark 4.2 itself leaks at each start of a query: 3 files and a thread of the JVM for each Python
 #: source, a file and a thread of both processes for foreachBatch. That was measured with a source
 #: that does nothing; a query here has up to two sources.
-PER_START: Sample = {
+GROWTH_PER_START: Sample = {
     "files": 1,
     "threads": 1,
     "megabytes": 1,
@@ -195,9 +195,9 @@ def check_footprint(samples: Sequence[Sample], starts: Sequence[int]) -> dict[st
     if len(samples) < ENOUGH_SAMPLES:
         return {}
     grown = {}
-    for name, room in ROOM.items():
+    for name, normal in NORMAL_GROWTH.items():
         growth = samples[-1][name] - samples[0][name]
-        limit = room + PER_START[name] * (starts[-1] - starts[0])
+        limit = normal + GROWTH_PER_START[name] * (starts[-1] - starts[0])
         if growth > limit:
             grown[name] = f"grew by {growth}, limit {limit}: {[sample[name] for sample in samples]}"
     return grown

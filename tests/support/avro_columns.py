@@ -25,30 +25,30 @@ SIMPLE = {
 }
 
 
-def arrow_type(kind: AvroType) -> pa.DataType:
+def arrow_type(avro_type: AvroType) -> pa.DataType:
     """
     Return the Arrow type of a column with this Avro schema.
     """
-    if kind.logical == "decimal":
-        return pa.decimal128(kind.precision, kind.scale)
-    if kind.logical == "date":
+    if avro_type.logical == "decimal":
+        return pa.decimal128(avro_type.precision, avro_type.scale)
+    if avro_type.logical == "date":
         return pa.date32()
-    if kind.logical:
-        return pa.timestamp("us", tz=None if "local" in kind.logical else "UTC")
-    if kind.kind == "record":
-        return pa.struct([(name, arrow_type(inner)) for name, inner in kind.fields])
-    if kind.kind in {"array", "map"}:
-        item = arrow_type(kind.fields[-1][1])
-        return pa.list_(item) if kind.kind == "array" else pa.map_(pa.string(), item)
-    return _union(kind) if kind.kind == "union" else SIMPLE[kind.kind]
+    if avro_type.logical:
+        return pa.timestamp("us", tz=None if "local" in avro_type.logical else "UTC")
+    if avro_type.kind == "record":
+        return pa.struct([(name, arrow_type(inner)) for name, inner in avro_type.fields])
+    if avro_type.kind in {"array", "map"}:
+        item = arrow_type(avro_type.fields[-1][1])
+        return pa.list_(item) if avro_type.kind == "array" else pa.map_(pa.string(), item)
+    return _union(avro_type) if avro_type.kind == "union" else SIMPLE[avro_type.kind]
 
 
-def _union(kind: AvroType) -> pa.DataType:
-    kinds = {branch.kind for branch in kind.branches}
-    if len(kind.branches) == 1:
-        return arrow_type(kind.branches[0])
+def _union(avro_type: AvroType) -> pa.DataType:
+    kinds = {branch.kind for branch in avro_type.non_null_branches}
+    if len(avro_type.non_null_branches) == 1:
+        return arrow_type(avro_type.non_null_branches[0])
     if kinds == {"int", "long"}:
         return pa.int64()
     if kinds == {"float", "double"}:
         return pa.float64()
-    return pa.struct([(name, arrow_type(b)) for name, b in kind.fields if b.kind != "null"])
+    return pa.struct([(name, arrow_type(b)) for name, b in avro_type.fields if b.kind != "null"])

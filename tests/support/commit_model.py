@@ -189,7 +189,8 @@ class World:
         }
         for offset, (transaction, entry) in enumerate(self.log[:end]):
             if entry is None or kept.get(entry.key) != offset:
-                # It may be what made an intent not binding, of which a transaction is still open.
+                # It may have made an intent not binding, and a transaction of that intent may still
+                # be open.
                 self.excused |= not _is_committed(transaction) and bool(self.ongoing)
                 self.log[offset] = (None, None)
 
@@ -665,7 +666,7 @@ def continues(
 
 def losing_attempt(batch: int, write: str, task: int, rows: str) -> Callable[[Process], None]:
     """
-    Return a program that runs another attempt of a task, of which the driver hears nothing.
+    Return a program that runs another attempt of a task, and does not report it to the driver.
     """
 
     def program(process: Process) -> None:

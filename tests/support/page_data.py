@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from pyspark_pykafka.ui.page_data import (
     PageData,
-    PageDeadLetter,
+    PageDeadLetters,
     PageError,
     PagePartition,
     PageQuery,
@@ -73,7 +73,7 @@ def full_page(now: float, lag: int = 340) -> PageData:
             PageError(failed.name, 8, f"ValueError: {MARKUP} " + "x" * 120),
         ),
         (
-            PageDeadLetter("flights", "1", 3, "flights-to-lake"),
-            PageDeadLetter("orders", "0", 1, f"builtins.ValueError: {MARKUP}"),
+            PageDeadLetters("flights", "1", 3, "flights-to-lake"),
+            PageDeadLetters("orders", "0", 1, f"builtins.ValueError: {MARKUP}"),
         ),
     )

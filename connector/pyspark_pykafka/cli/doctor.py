@@ -69,7 +69,7 @@ def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         yield skipped("brokers", "no brokers are given", advice)
         return
     # Imported here: these modules load a Kafka client, which the checks of the machine do not need.
-    from pyspark_pykafka.doctor.cluster import Request, check_cluster
+    from pyspark_pykafka.doctor.cluster import CheckInput, check_cluster
     from pyspark_pykafka.doctor.permissions import Needs
 
     try:
@@ -78,7 +78,7 @@ def _findings(arguments: argparse.Namespace) -> Iterator[Finding]:
         yield from _mistakes(error)
         return
     needs = Needs(tuple(arguments.read), tuple(arguments.write), arguments.group, arguments.prefix)
-    yield from check_cluster(Request(kafka, needs))
+    yield from check_cluster(CheckInput(kafka, needs))
 
 
 def _mistakes(error: OptionsError) -> Iterator[Finding]:

@@ -33,7 +33,7 @@ class ExitCode(IntEnum):
     OUTPUT_CLOSED = 141
 
 
-#: Errors of classes that have another exit code otherwise.
+# Errors with these conditions are NOT_FOUND, whatever their class.
 _NOT_FOUND_CONDITIONS = frozenset({"PROGRESS_NOT_FOUND", "EXACTLY_ONCE_PREFIX_NOT_FOUND"})
 
 _CODES: tuple[tuple[type[PykafkaError], ExitCode], ...] = (

@@ -51,7 +51,7 @@ _INTERNAL_TOPICS = (
 )
 
 
-class Request(NamedTuple):
+class CheckInput(NamedTuple):
     """
     The settings to connect with, and the resources that a query needs.
     """
@@ -60,17 +60,19 @@ class Request(NamedTuple):
     needs: Needs
 
 
-def check_cluster(request: Request, now: Callable[[], float] = time.time) -> Iterator[Finding]:
+def check_cluster(
+    check_input: CheckInput, now: Callable[[], float] = time.time
+) -> Iterator[Finding]:
     """
     Yield the findings. If the brokers cannot be reached, that is the only finding.
     """
-    unreachable = _check_contact(request.kafka)
+    unreachable = _check_contact(check_input.kafka)
     if unreachable is not None:
         yield unreachable
         return
-    yield from _check_engines(request.kafka)
-    yield from _check_versions(request.kafka)
-    inspection = ClusterInspection(request.kafka)
+    yield from _check_engines(check_input.kafka)
+    yield from _check_versions(check_input.kafka)
+    inspection = ClusterInspection(check_input.kafka)
     try:
         cluster = inspection.describe_cluster()
     except PykafkaError as error:
@@ -78,9 +80,9 @@ def check_cluster(request: Request, now: Callable[[], float] = time.time) -> Ite
         return
     brokers = ", ".join(f"{id_} {host}" for id_, host in sorted(cluster.brokers.items()))
     yield ok("brokers", f"cluster {cluster.cluster_id}: {brokers}")
-    yield from _check_settings(inspection, cluster, request)
-    yield from check_permissions(inspection, cluster, request.kafka, request.needs)
-    yield from _check_clocks(inspection, request.needs, now)
+    yield from _check_settings(inspection, cluster, check_input)
+    yield from check_permissions(inspection, cluster, check_input.kafka, check_input.needs)
+    yield from _check_clocks(inspection, check_input.needs, now)
 
 
 def _check_contact(kafka: KafkaSettings) -> Finding | None:
@@ -123,7 +125,7 @@ def _check_versions(kafka: KafkaSettings) -> Iterator[Finding]:
 
 
 def _check_settings(
-    inspection: ClusterInspection, cluster: ClusterDescription, request: Request
+    inspection: ClusterInspection, cluster: ClusterDescription, check_input: CheckInput
 ) -> Iterator[Finding]:
     try:
         settings = inspection.broker_settings(min(cluster.brokers))
@@ -131,7 +133,7 @@ def _check_settings(
         advice = "allow DescribeConfigs on the cluster to check these"
         yield skipped("broker settings", str(error), advice)
         return
-    yield check_transaction_timeout(settings, transaction_timeout_ms(request.kafka))
+    yield check_transaction_timeout(settings, transaction_timeout_ms(check_input.kafka))
     yield check_id_expiration(settings)
     yield from check_internal_topics(settings, len(cluster.brokers))
 

@@ -33,10 +33,10 @@ BATCH_RECORDS = 10_000
 #: progress.
 MAX_THROTTLE_SECONDS = 300.0
 
-# The shares of a task's memory: a response (twice, while it is parsed), and the columns of a batch
-# (twice, while they grow); the rest is for decompressing a record batch.
-_FETCH_SHARE = 16
-_BATCH_SHARE = 8
+# The parts of a task's memory: 1/16 for a response (twice, while it is parsed), and 1/8 for the
+# columns of a batch (twice, while they grow); the rest is for decompressing a record batch.
+_FETCH_DIVISOR = 16
+_BATCH_DIVISOR = 8
 # Larger batches no longer fit into the core's own caches: with values of 1 and 10 KB, batches of
 # 8 MiB took 1/8 more CPU time and those of 2 MiB 1/20 more; with values of 100 B there was no
 # difference.
@@ -70,16 +70,14 @@ class FetchSettings:
     The settings of a read; sent from the driver to the executors with every task.
 
     ``schema`` has the columns to read, with the types of ``SOURCE_TYPES``, except that ``key`` and
-    ``value`` may be strings, and ``timestamp`` ``TIMESTAMP_MS``.
-    ``engine`` is the user's choice: ``auto``, ``wire`` or ``librdkafka``. ``poll_timeout_ms``
-    limits the time without progress. A log that ends too early is read again ``end_retries``
-    times, every ``end_retry_ms``: a new leader's high watermark may lag behind (KAFKA-7703).
-    ``memory_bytes`` limits the memory for records in a task. ``rack_source`` says where the process
-    that reads finds its rack.
+    ``value`` may be strings, and ``timestamp`` ``TIMESTAMP_MS``. ``engine`` is the user's choice:
+    ``auto``, ``wire`` or ``librdkafka``. ``poll_timeout_ms`` limits the time without progress. A
+    log that ends too early is read again ``end_retries`` times, every ``end_retry_ms``: a new
+    leader's high watermark may lag behind (KAFKA-7703). ``memory_bytes`` limits the memory for
+    records in a task. ``rack_source`` says where the process that reads finds its rack.
     """
 
     engine: str
-
     kafka: KafkaSettings
     schema: pa.Schema
     group_id: str
@@ -97,14 +95,14 @@ class FetchSettings:
         """
         The maximum bytes of a fetch; the broker sends a larger record batch whole.
         """
-        return self.memory_bytes // _FETCH_SHARE
+        return self.memory_bytes // _FETCH_DIVISOR
 
     @property
     def batch_bytes(self) -> int:
         """
         The maximum bytes of an Arrow batch, except for a single larger record.
         """
-        return min(self.memory_bytes // _BATCH_SHARE, _MAX_BATCH_BYTES)
+        return min(self.memory_bytes // _BATCH_DIVISOR, _MAX_BATCH_BYTES)
 
 
 def limit_records(
@@ -113,12 +111,12 @@ def limit_records(
     """
     Yield batches with ``max_records`` records in all, or all of them if it is None.
     """
-    missing = max_records
+    remaining = max_records
     for batch in batches:
-        yield batch if missing is None else batch.slice(0, missing)
-        if missing is not None:
-            missing -= batch.num_rows
-            if missing <= 0:
+        yield batch if remaining is None else batch.slice(0, remaining)
+        if remaining is not None:
+            remaining -= batch.num_rows
+            if remaining <= 0:
                 return
 
 
@@ -130,18 +128,18 @@ def first_records(
     """
     Yield the first ``max_records`` records of a range, or all of them if it is None.
 
-    The parts that ``fetch_one`` reads grow, so that a few records cost little and a large gap few
-    requests.
+    ``fetch_one`` reads the range in parts that grow, so that a few records cost little, and a large
+    gap takes few requests.
     """
     if max_records is None or not requested.resolved:
         yield from limit_records(fetch_one(requested), max_records)
         return
-    start, size, missing = requested.start, max(max_records, _MIN_PART_OFFSETS), max_records
-    while missing > 0 and start < requested.end:
+    start, size, remaining = requested.start, max(max_records, _MIN_PART_OFFSETS), max_records
+    while remaining > 0 and start < requested.end:
         end = min(start + size, requested.end)
         part = replace(requested, start=start, end=end)
-        for batch in limit_records(fetch_one(part), missing):
-            missing -= batch.num_rows
+        for batch in limit_records(fetch_one(part), remaining):
+            remaining -= batch.num_rows
             yield batch
         start, size = end, size * _PART_GROWTH
 
@@ -150,8 +148,8 @@ def with_uncommitted_end(
     requested: OffsetRange, watermarks: Watermarks, high_watermark: Callable[[], int]
 ) -> Watermarks:
     """
-    Return the watermarks; if a range up to LATEST starts beyond the visible end, with an end that
-    is the range's start, or the high watermark if that is before the start, too.
+    Return the watermarks, with a later end if a range up to LATEST starts beyond the visible end:
+    the range's start, so that the range is empty, or the high watermark if that is lower.
     """
     # Invariant R9 (last stable offset).
     if requested.end != LATEST or requested.start <= watermarks.visible_end:
@@ -178,7 +176,7 @@ def resolve_range(
     start = log_start if requested.start == EARLIEST else requested.start
     end = visible_end if requested.end == LATEST else requested.end
     if requested.start == EARLIEST and 0 <= requested.end < log_start:
-        # Such as the first part of a split, or an end at a time.
+        # For example the first part of a split range, or a range that ends at a timestamp.
         reason = f"the log starts at offset {log_start}"
         if not requested.is_empty:
             first = requested.log_start

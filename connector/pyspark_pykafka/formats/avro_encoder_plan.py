@@ -160,7 +160,7 @@ class _Matching:
         # A read returns a struct of members for a union of several branches only. The struct may
         # also be a record with fields of these names, as in the schema that is derived from it.
         forms = [_Matching._branch, _Matching._members]
-        if len(schema.branches) > 1:
+        if len(schema.non_null_branches) > 1:
             forms.reverse()
         mistakes: list[list[str]] = []
         for form in forms:
@@ -188,7 +188,9 @@ class _Matching:
             branch_mistakes += attempt.mistakes
         if not fitting:
             mismatch = f"'{path}' is {spark_name(kind)}, but no branch of its union has that type"
-            self.mistakes.extend(branch_mistakes if len(schema.branches) == 1 else [mismatch])
+            self.mistakes.extend(
+                branch_mistakes if len(schema.non_null_branches) == 1 else [mismatch]
+            )
             return EncoderPlan(path, "union", kind_number(kind), _CONSTANT, _NO_COLUMN)
         partial = list(takewhile(lambda plan: plan.output in _PARTIAL, fitting))
         choices = fitting[: len(partial) + 1]

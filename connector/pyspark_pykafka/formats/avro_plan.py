@@ -136,7 +136,7 @@ class _Matching:
         ]
 
     def _union(self, writer: AvroType, kind: pa.DataType, number: int, path: str) -> WriterPlan:
-        to_members = len(writer.branches) > 1 and pa.types.is_struct(kind)
+        to_members = len(writer.non_null_branches) > 1 and pa.types.is_struct(kind)
         if to_members:
             inner = self._fields(writer.fields, kind, number, path)
             return KINDS["union"], number, TO_MEMBERS, 0, inner, ()

@@ -210,21 +210,21 @@ def _into_union(writer: AvroType, reader: AvroType, kind: pa.DataType, number: i
     first branch that it can be promoted to.
     """
     if writer.kind == "null":
-        has_null = len(reader.branches) < len(reader.fields)
+        has_null = len(reader.non_null_branches) < len(reader.fields)
         return (
             (KINDS["null"], number, AS_IT_IS, 0, [], ())
             if has_null
             else _unresolved(writer, number)
         )
-    branch = _branch(writer, reader.branches)
+    branch = _branch(writer, reader.non_null_branches)
     if branch is None:
         return _unresolved(writer, number)
-    if len(reader.branches) == 1 or not pa.types.is_struct(kind):
-        return _plan(writer, reader.branches[branch], kind, number)
+    if len(reader.non_null_branches) == 1 or not pa.types.is_struct(kind):
+        return _plan(writer, reader.non_null_branches[branch], kind, number)
     next_number = number + 1
     for f in kind:
         if f.name == f"member{branch}":
-            inner = _plan(writer, reader.branches[branch], f.type, next_number)
+            inner = _plan(writer, reader.non_null_branches[branch], f.type, next_number)
             return KINDS["branch"], number, AS_IT_IS, 0, [inner], ()
         next_number += plan_size(f.type)
     # The column has no field for this branch: all fields of the struct are null.

@@ -58,7 +58,7 @@ class AvroType:
     field_defaults: tuple[str | None, ...] = ()
 
     @property
-    def branches(self) -> list[AvroType]:
+    def non_null_branches(self) -> list[AvroType]:
         """
         The branches of a union that are not null.
         """
@@ -78,7 +78,7 @@ def parse_avro(text: str) -> AvroType:
     except (ValueError, RecursionError) as cause:
         msg = f"it is not JSON ({cause})"
         raise AvroSchemaError(msg) from cause
-    parsed = _Names().parse(document, "", 1)
+    parsed = _Parser().parse(document, "", 1)
     try:
         size, depth = _extent(parsed, {})
     except RecursionError as cause:
@@ -91,15 +91,15 @@ def parse_avro(text: str) -> AvroType:
     return parsed
 
 
-def _extent(kind: AvroType, extents: dict[int, tuple[int, int]]) -> tuple[int, int]:
+def _extent(avro_type: AvroType, extents: dict[int, tuple[int, int]]) -> tuple[int, int]:
     """
     Return the number of types and the number of levels; a named type is counted at each use.
     """
-    if id(kind) not in extents:
-        inner = [_extent(part, extents) for _, part in kind.fields]
+    if id(avro_type) not in extents:
+        inner = [_extent(part, extents) for _, part in avro_type.fields]
         sizes, depths = [size for size, _ in inner], [depth for _, depth in inner]
-        extents[id(kind)] = 1 + sum(sizes), 1 + max(depths, default=0)
-    return extents[id(kind)]
+        extents[id(avro_type)] = 1 + sum(sizes), 1 + max(depths, default=0)
+    return extents[id(avro_type)]
 
 
 def writer_schema(name: str, text: str | None) -> AvroType:
@@ -123,9 +123,9 @@ def writer_schema(name: str, text: str | None) -> AvroType:
 
 
 @dataclass(slots=True)
-class _Names:
+class _Parser:
     """
-    The named types that the parser has met so far; None while a definition is being parsed.
+    Parses types. ``types`` holds the named types so far; None for one that is being parsed.
     """
 
     types: dict[str, AvroType | None] = field(default_factory=dict)
@@ -137,6 +137,7 @@ class _Names:
             return self._named(document, namespace)
         if isinstance(document, list):
             branches = [self.parse(branch, namespace, depth + 1) for branch in document]
+            # As in Spark's from_avro, a union becomes a struct of member0, member1 and so on.
             members = enumerate(branch for branch in branches if branch.kind != "null")
             names = {id(branch): f"member{number}" for number, branch in members}
             return AvroType("union", tuple((names.get(id(b), ""), b) for b in branches))
@@ -164,11 +165,11 @@ class _Names:
         if full not in self.types:
             msg = f"it uses the type '{name}', but does not define it"
             raise AvroSchemaError(msg)
-        kind = self.types[full]
-        if kind is None:
+        named = self.types[full]
+        if named is None:
             msg = f"'{full}' contains itself, which no column type can"
             raise AvroSchemaError(msg)
-        return kind
+        return named
 
     def _definition(
         self, document: dict[str, Any], kind: str, namespace: str, depth: int
@@ -215,8 +216,8 @@ class _Names:
 
 def declared_namespace(document: dict[str, Any], enclosing: str) -> str:
     """
-    Return the namespace of a definition; one that is no string, such as null, counts as absent, as
-    in Avro's Java library.
+    Return the namespace of a definition. As in Avro's Java library, a namespace that is not a
+    string, such as null, counts as absent.
     """
     namespace = document.get("namespace")
     return namespace if isinstance(namespace, str) else enclosing
@@ -247,27 +248,30 @@ def _aliases(document: dict[str, Any], namespace: str) -> tuple[str, ...]:
     return tuple(n if "." in n or not namespace else f"{namespace}.{n}" for n in names)
 
 
-def _with_logical(kind: AvroType, document: dict[str, Any]) -> AvroType:
+def _with_logical(avro_type: AvroType, document: dict[str, Any]) -> AvroType:
     """
     Return a type with its logical type. As Avro's specification requires, an invalid logical type
     is ignored.
     """
     logical = str(document.get("logicalType", ""))
-    if logical == "decimal" and kind.kind in {"bytes", "fixed"}:
+    if logical == "decimal" and avro_type.kind in {"bytes", "fixed"}:
         precision, scale = document.get("precision"), document.get("scale", 0)
         if type(precision) is not int or type(scale) is not int:
-            return kind
-        if 0 <= scale <= precision and 1 <= precision <= _max_digits(kind):
-            return replace(kind, logical=logical, precision=precision, scale=scale)
-    elif (logical == "date" and kind.kind == "int") or (logical in TIMES and kind.kind == "long"):
-        return replace(kind, logical=logical)
-    return kind
+            return avro_type
+        if 0 <= scale <= precision and 1 <= precision <= _max_digits(avro_type):
+            return replace(avro_type, logical=logical, precision=precision, scale=scale)
+    elif (logical == "date" and avro_type.kind == "int") or (
+        logical in TIMES and avro_type.kind == "long"
+    ):
+        return replace(avro_type, logical=logical)
+    return avro_type
 
 
-def _max_digits(kind: AvroType) -> int:
+def _max_digits(avro_type: AvroType) -> int:
     """
-    Return the maximum number of digits of a decimal: Spark's, or what a ``fixed`` can hold.
+    Return the maximum number of digits of a decimal: Spark's maximum, or fewer if a ``fixed`` type
+    is too small for it.
     """
-    if kind.kind != "fixed" or kind.size >= _BYTES_OF_ALL_DIGITS:
+    if avro_type.kind != "fixed" or avro_type.size >= _BYTES_OF_ALL_DIGITS:
         return _DECIMAL_DIGITS
-    return len(str((1 << 8 * kind.size) // 2)) - 1
+    return len(str((1 << 8 * avro_type.size) // 2)) - 1

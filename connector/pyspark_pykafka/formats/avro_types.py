@@ -25,40 +25,40 @@ _DDL = {
 }
 
 
-def avro_ddl(kind: AvroType) -> str | None:
+def avro_ddl(avro_type: AvroType) -> str | None:
     """
     Return the DDL of the type that Spark's ``from_avro`` derives from a schema.
 
-    Records without fields and the type null are left out, as messages without fields are of
-    Protobuf: they are no types of columns. Returns None if nothing else is left.
+    Records without fields and the type null are left out, like Protobuf messages without fields:
+    they have no column type. Returns None if nothing else is left.
     """
-    if kind.kind == "record":
-        return _struct_ddl(kind.fields)
-    if kind.kind in {"array", "map"}:
-        item = avro_ddl(kind.fields[-1][1])
-        start = "ARRAY<" if kind.kind == "array" else "MAP<STRING, "
+    if avro_type.kind == "record":
+        return _struct_ddl(avro_type.fields)
+    if avro_type.kind in {"array", "map"}:
+        item = avro_ddl(avro_type.fields[-1][1])
+        start = "ARRAY<" if avro_type.kind == "array" else "MAP<STRING, "
         return None if item is None else f"{start}{item}>"
-    return _union_ddl(kind) if kind.kind == "union" else _simple_ddl(kind)
+    return _union_ddl(avro_type) if avro_type.kind == "union" else _simple_ddl(avro_type)
 
 
-def _simple_ddl(kind: AvroType) -> str | None:
-    if kind.logical == "decimal":
-        return f"DECIMAL({kind.precision}, {kind.scale})"
-    if kind.logical == "date":
+def _simple_ddl(avro_type: AvroType) -> str | None:
+    if avro_type.logical == "decimal":
+        return f"DECIMAL({avro_type.precision}, {avro_type.scale})"
+    if avro_type.logical == "date":
         return "DATE"
-    if kind.logical in TIMES:
-        return "TIMESTAMP" if TIMES[kind.logical][0] == TIMESTAMP else "TIMESTAMP_NTZ"
-    return _DDL.get(kind.kind)
+    if avro_type.logical in TIMES:
+        return "TIMESTAMP" if TIMES[avro_type.logical][0] == TIMESTAMP else "TIMESTAMP_NTZ"
+    return _DDL.get(avro_type.kind)
 
 
 def _struct_ddl(fields: tuple[tuple[str, AvroType], ...]) -> str | None:
-    inner = [(name, avro_ddl(kind)) for name, kind in fields]
+    inner = [(name, avro_ddl(avro_type)) for name, avro_type in fields]
     listed = ", ".join(f"`{name}`: {ddl}" for name, ddl in inner if ddl is not None)
     return f"STRUCT<{listed}>" if listed else None
 
 
 def _union_ddl(union: AvroType) -> str | None:
-    branches = union.branches
+    branches = union.non_null_branches
     kinds = {branch.kind for branch in branches}
     has_no_logical_types = not any(branch.logical for branch in branches)
     if len(branches) == 1:

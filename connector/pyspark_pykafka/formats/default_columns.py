@@ -42,7 +42,7 @@ def default_ddl(options: FormatOptions, *, include_headers: bool) -> str | None:
     types = _TYPES | _decoded_types(options)
     if not include_headers:
         del types["headers"]
-    columns = [f"{name} {kind}" for name, kind in types.items()]
+    columns = [f"{name} {ddl}" for name, ddl in types.items()]
     if options.flatten:
         columns = [_flat_fields(types["value"])]
         _check_flat_names(columns[0], options)
@@ -59,11 +59,11 @@ def default_ddl(options: FormatOptions, *, include_headers: bool) -> str | None:
 def _decoded_types(options: FormatOptions) -> dict[str, str]:
     types: dict[str, str] = {}
     mistakes: list[str] = []
-    for name, kind in options.by_column.items():
-        if kind == "raw":
+    for name, format_ in options.by_column.items():
+        if format_ == "raw":
             continue
         try:
-            types[name] = _decoded_type(options, name, kind)
+            types[name] = _decoded_type(options, name, format_)
         except OptionsError as error:
             mistakes += error.mistakes
     if mistakes:
@@ -71,26 +71,28 @@ def _decoded_types(options: FormatOptions) -> dict[str, str]:
     return types
 
 
-def _decoded_type(options: FormatOptions, name: str, kind: str) -> str:
+def _decoded_type(options: FormatOptions, name: str, format_: str) -> str:
     schema = options.schemas[name]
-    if kind == "text":
+    if format_ == "text":
         return "STRING"
-    if kind == "protobuf":
+    if format_ == "protobuf":
         return _protobuf_type(name, schema, options.messages[name])
-    if kind == "debezium-avro":
+    if format_ == "debezium-avro":
         writer = writer_schema(name, schema)
         return avro_envelope_ddl(name, writer, rows=options.debezium_rows)
-    if kind == "avro":
+    if format_ == "avro":
         return _avro_type(name, schema)
     if schema is None:
         msg = (
-            f"{name}Format is '{kind}', but its type is missing; set {name}Schema, such as "
+            f"{name}Format is '{format_}', but its type is missing; set {name}Schema, such as "
             "'id BIGINT, name STRING', or give the column a type with .schema(...)"
         )
         raise OptionsError((msg,))
     # As in Spark's from_json: a record may lack any field.
     nullable = nullable_ddl(schema)
-    return json_envelope_ddl(nullable, rows=options.debezium_rows) if kind != "json" else nullable
+    return (
+        json_envelope_ddl(nullable, rows=options.debezium_rows) if format_ != "json" else nullable
+    )
 
 
 def _avro_type(name: str, schema: str | None) -> str:

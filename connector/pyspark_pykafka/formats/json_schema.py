@@ -100,7 +100,7 @@ def _only_branch(schema: dict[str, Any]) -> Any:
     Return the branch of a union that is not null, or ``{}``, which allows any value, if there is
     not exactly one. Return None if the schema is not a union.
 
-    A schema of which another one is the only part is that other one.
+    A schema with another schema as its only part stands for that schema.
     """
     for name in ("oneOf", "anyOf"):
         if isinstance(branches := schema.get(name), list):

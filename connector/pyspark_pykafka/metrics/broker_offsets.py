@@ -46,7 +46,7 @@ class BrokerOffsets:
     ) -> None:
         source = parse_stream_source(options)
         self._is_subscribed = selector(source.strategy)
-        # Tasks write there, so the driver can count these records only by the topic.
+        # Tasks write there, so the driver can count these records only by the topic's end offsets.
         self._dead_letter_topic = source.formats.dead_letter_topic
         self._kafka = source.kafka
         self._client = metadata_client(source)
@@ -57,7 +57,7 @@ class BrokerOffsets:
     def refresh(self) -> None:
         """
         Read the end offsets, and the timestamps of unread records that are older than the known
-        history. Errors of the brokers are raised; until the next refresh the end offsets are old.
+        history. Errors of the brokers are raised; then the end offsets count as outdated.
         """
         with one_api_timeout(self._kafka):
             self._refresh()
@@ -81,11 +81,11 @@ class BrokerOffsets:
         self._metrics.observe_ends(ends, self._now())
         unread = {
             partition: OffsetRange(partition.tp, position, ends[partition])
-            for partition, position in self._metrics.undated(ends).items()
+            for partition, position in self._metrics.without_arrival(ends).items()
             if position < ends[partition]
         }
         first = self._unread.first(set(unread.values())) if unread else {}
-        self._metrics.date(
+        self._metrics.record_arrivals(
             {
                 partition: self._arrival(offset_range, first.get(offset_range))
                 for partition, offset_range in unread.items()
@@ -94,8 +94,8 @@ class BrokerOffsets:
 
     def _arrival(self, unread: OffsetRange, first: FirstRecord | None) -> tuple[int, float]:
         """
-        Return the offset and the time of the first record of a range; the start and the present if
-        there is none any more, or if it has no timestamp.
+        Return the offset and the time of the first record of a range; or the range's start and the
+        current time, if the range has no record any more, or the record has no timestamp.
         """
         if first is None or first.seconds is None:
             return unread.start, self._now()
@@ -141,7 +141,7 @@ class BrokerOffsetsThread:
                 self._offsets.refresh()
             except Exception as error:
                 if not self._is_failing:
-                    # The traceback of an error of a broker says nothing.
+                    # The traceback of a broker's error would not help.
                     traceback = None if isinstance(error, PykafkaError) else error
                     logger.warning(
                         "The lag cannot be read at the moment: %s", error, exc_info=traceback

@@ -23,7 +23,7 @@ class EndOffsetHistory:
 
     _ends: list[int] = field(default_factory=list)
     _times: list[float] = field(default_factory=list)
-    _is_dated: bool = False
+    _has_first_arrival: bool = False
 
     def observe(self, end: int, time: float) -> bool:
         """
@@ -38,7 +38,7 @@ class EndOffsetHistory:
                 return False
             self._set_back(self._times[-1] - time)
         if self._ends and end < self._ends[-1]:
-            self._ends, self._times, self._is_dated = [], [], False
+            self._ends, self._times, self._has_first_arrival = [], [], False
         if len(self._ends) >= 2 and self._ends[-2] == end:
             self._times[-1] = time
             return True
@@ -48,22 +48,22 @@ class EndOffsetHistory:
             self._thin_out()
         return True
 
-    def date(self, offset: int, time: float) -> None:
+    def record_arrival(self, offset: int, time: float) -> None:
         """
         Extend the history back to the record at ``offset``, which arrived at ``time``.
 
         A time after the first observation, from a producer whose clock is fast, is ignored.
         """
-        self._is_dated = True
+        self._has_first_arrival = True
         if offset < self._ends[0] and time <= self._times[0]:
             self._ends.insert(0, offset + 1)
             self._times.insert(0, time)
 
-    def needs_date(self, position: int) -> bool:
+    def needs_arrival(self, position: int) -> bool:
         """
         Whether the first unread record is older than the history, and its age has not been read.
         """
-        return bool(self._ends) and not self._is_dated and position < self._ends[0]
+        return bool(self._ends) and not self._has_first_arrival and position < self._ends[0]
 
     def forget_before(self, position: int) -> None:
         """

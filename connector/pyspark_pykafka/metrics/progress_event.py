@@ -18,7 +18,7 @@ from pyspark_pykafka.offsets import (
     offset_document,
     offsets_from_json,
 )
-from pyspark_pykafka.source.micro_batch_stream import LOSSES, LOST
+from pyspark_pykafka.source.micro_batch_stream import LOSS_COUNTS_KEY, LOST_OFFSETS_KEY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,8 +117,8 @@ def _source(index: int, fields: Mapping[str, Any]) -> SourceBatch | None:
         end=end,
         topic_ids=_topic_ids(end_document.get(TOPIC_IDS)),
         latest=_offsets(latest_document) or None,
-        lost=_offsets((latest_document or {}).get(LOST)),
-        losses=_counts((latest_document or {}).get(LOSSES)),
+        lost=_offsets((latest_document or {}).get(LOST_OFFSETS_KEY)),
+        losses=_counts((latest_document or {}).get(LOSS_COUNTS_KEY)),
         rows=fields.get("numInputRows", 0),
         input_rate=_rate(fields.get("inputRowsPerSecond")),
         processed_rate=_rate(fields.get("processedRowsPerSecond")),
@@ -131,7 +131,7 @@ def _latest_document(value: object) -> dict[str, Any] | None:
     Spark before 4.2 reports the end of the micro-batch here, which read limits may have lowered.
     """
     document = offset_document(value)
-    report_keys = {LOST, LOSSES}
+    report_keys = {LOST_OFFSETS_KEY, LOSS_COUNTS_KEY}
     if document is None or any(key.startswith("@") and key not in report_keys for key in document):
         return None
     return document

@@ -394,7 +394,7 @@ class QueryMetrics:
         with self._lock:
             return [key for key in self._running_partitions() if matches(key.tp)]
 
-    def undated(self, keys: Iterable[QueryPartition]) -> dict[QueryPartition, int]:
+    def without_arrival(self, keys: Iterable[QueryPartition]) -> dict[QueryPartition, int]:
         """
         Return the positions of those partitions whose first unread record is older than the
         history of their end offsets, and whose timestamp is not known yet.
@@ -404,17 +404,17 @@ class QueryMetrics:
             return {
                 key: running[key].position
                 for key in keys
-                if key in running and running[key].history.needs_date(running[key].position)
+                if key in running and running[key].history.needs_arrival(running[key].position)
             }
 
-    def date(self, times: Mapping[QueryPartition, tuple[int, float]]) -> None:
+    def record_arrivals(self, times: Mapping[QueryPartition, tuple[int, float]]) -> None:
         """
         Extend the histories back to first unread records, given as (offset, time) by partition.
         """
         with self._lock:
             for key, partition in self._running_partitions().items():
                 if key in times:
-                    partition.history.date(*times[key])
+                    partition.history.record_arrival(*times[key])
 
     def snapshot(self, now: float) -> Snapshot:
         """

@@ -98,7 +98,7 @@ class _Log:
         self.history.forget_before(unread.start)
         has_moved = self.position not in {None, unread.start}
         self.position = unread.start
-        self.uses_history = has_moved and not self.history.needs_date(unread.start)
+        self.uses_history = has_moved and not self.history.needs_arrival(unread.start)
         is_known = self.first is not None and self.first.offset >= unread.start
         return unread.size > 0 and not self.uses_history and not is_known
 

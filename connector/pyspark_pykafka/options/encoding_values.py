@@ -61,7 +61,7 @@ class EncodingOptions:
     @property
     def by_column(self) -> dict[str, EncodedColumnOptions]:
         """
-        The options by the record's column.
+        The options for ``key`` and ``value``, by these names.
         """
         return {"key": self.key, "value": self.value}
 
@@ -74,4 +74,4 @@ class EncodingOptions:
 
 
 #: Keys and values that are written as they are.
-AS_BYTES = EncodingOptions()
+UNENCODED = EncodingOptions()

@@ -47,7 +47,7 @@ class SubjectOptions:
     @property
     def names_record(self) -> bool:
         """
-        Whether the subject is that of one type of record, of which a topic may have several.
+        Whether the subject belongs to one type of record; a topic may have several types.
         """
         return self.strategy != "TopicNameStrategy"
 

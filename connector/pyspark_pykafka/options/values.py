@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from pyspark_pykafka.options.encoding_values import AS_BYTES, EncodingOptions
+from pyspark_pykafka.options.encoding_values import UNENCODED, EncodingOptions
 from pyspark_pykafka.options.format_values import UNDECODED, FormatOptions
 from pyspark_pykafka.retry import RetryPolicy
 
@@ -147,4 +147,4 @@ class SinkOptions:
     transactional_id_prefix: str | None
     ledger_replication_factor: int | None = None
     ledger_min_insync_replicas: int | None = None
-    encoding: EncodingOptions = AS_BYTES
+    encoding: EncodingOptions = UNENCODED

@@ -134,7 +134,7 @@ class ZooKeeperSession:
             raise ProgressError("ZOOKEEPER_REFUSED", msg) from cause
 
 
-def response(pending: Any) -> Any:
+def wait_for_response(pending: Any) -> Any:
     """
     Wait for the response to a request that was sent, and return it.
     """

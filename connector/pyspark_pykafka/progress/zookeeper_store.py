@@ -27,8 +27,8 @@ from pyspark_pykafka.progress.record import (
 from pyspark_pykafka.progress.store import Claim, ClaimLostError, chunks, next_owner
 from pyspark_pykafka.progress.zookeeper_session import (
     ZooKeeperSession,
-    response,
     transaction_conflicts,
+    wait_for_response,
 )
 from pyspark_pykafka.retry import Deadline
 
@@ -147,7 +147,7 @@ class ZooKeeperStore:
         try:
             with self._session.translating_errors("claiming"):
                 client = self._session.connect()
-                response(client.ensure_path_async(self._base))
+                wait_for_response(client.ensure_path_async(self._base))
                 owner = self._replace_owner(client, owner)
         except BaseException:
             self.close()
@@ -161,14 +161,14 @@ class ZooKeeperStore:
         while True:
             holder, holder_version = self._holder(client)
             if holder is None or holder.query == owner.query:
-                data, stat = response(client.get_async(self._base))
+                data, stat = wait_for_response(client.get_async(self._base))
                 new = next_owner(owner, owner_from_node(data))
                 transaction = client.transaction()
                 transaction.set_data(self._base, owner_to_node(new), version=stat.version)
                 if holder is not None:
                     transaction.delete(self._holder_path, version=holder_version)
                 transaction.create(self._holder_path, owner_to_node(new), ephemeral=True)
-                if not transaction_conflicts(response(transaction.commit_async())):
+                if not transaction_conflicts(wait_for_response(transaction.commit_async())):
                     self._token = stat.version + 1
                     return new
                 # Another process was faster; the next iteration sees its node.
@@ -187,7 +187,7 @@ class ZooKeeperStore:
 
     def _holder(self, client: KazooClient) -> tuple[Owner | None, int]:
         try:
-            data, stat = response(client.get_async(self._holder_path))
+            data, stat = wait_for_response(client.get_async(self._holder_path))
         except NoNodeError:
             return None, -1
         return owner_from_node(data), stat.version
@@ -197,11 +197,14 @@ class ZooKeeperStore:
         # All requests are sent before the first response is awaited.
         pending_nodes = {tp: client.get_async(self._path(tp)) for tp in tps}
         self._existing = {self._path(tp) for tp in pending_nodes}
-        return {tp: from_node(tp, response(pending)[0]) for tp, pending in pending_nodes.items()}
+        return {
+            tp: from_node(tp, wait_for_response(pending)[0])
+            for tp, pending in pending_nodes.items()
+        }
 
     def _recorded_partitions(self, client: KazooClient) -> list[TopicPartition]:
         try:
-            names = response(client.get_children_async(self._base))
+            names = wait_for_response(client.get_children_async(self._base))
         except NoNodeError:
             return []
         partition_names = {
@@ -212,14 +215,14 @@ class ZooKeeperStore:
         return sorted(
             TopicPartition(topic, int(name.removeprefix(_PARTITION)))
             for topic, pending in partition_names.items()
-            for name in response(pending)
+            for name in wait_for_response(pending)
             if name.removeprefix(_PARTITION).isdigit()
         )
 
     def _write(self, chunk: list[tuple[TopicPartition, Record]]) -> None:
         assert self._session.client is not None
         for topic in {tp.topic for tp, _ in chunk if self._path(tp) not in self._existing}:
-            response(self._session.client.ensure_path_async(f"{self._base}/{topic}"))
+            wait_for_response(self._session.client.ensure_path_async(f"{self._base}/{topic}"))
         transaction = self._begin()
         for tp, record in chunk:
             path, data = self._path(tp), to_node(tp, record)
@@ -237,7 +240,7 @@ class ZooKeeperStore:
         return transaction
 
     def _commit(self, transaction: TransactionRequest) -> None:
-        conflicts = transaction_conflicts(response(transaction.commit_async()))
+        conflicts = transaction_conflicts(wait_for_response(transaction.commit_async()))
         if conflicts:
             msg = f"another process changed the nodes below {self._base} in ZooKeeper: {conflicts}"
             raise ClaimLostError(msg)

@@ -133,14 +133,14 @@ JAVA_ALIASES: Mapping[str, tuple[str, Callable[[str], str]]] = {
     "send.buffer.bytes": ("socket.send.buffer.bytes", _or_system_default),
     "fetch.max.wait.ms": ("fetch.wait.max.ms", _unchanged),
     "connections.max.idle.ms": ("connections.max.idle.ms", _or_system_default),
-    # In Java 0 turns batching off; the closest is a batch of one byte, so of one record.
+    # In Java 0 turns batching off; the closest is a batch size of one byte, which holds one record.
     "batch.size": ("batch.size", lambda value: str(max(_integer(value), 1))),
     "ssl.keystore.certificate.chain": ("ssl.certificate.pem", _unchanged),
     "ssl.keystore.key": ("ssl.key.pem", _unchanged),
     "ssl.truststore.certificates": ("ssl.ca.pem", _unchanged),
 }
 
-#: The codec of each of Java's settings for compression levels.
+#: The settings of the Java client for compression levels, with their codecs.
 LEVELS: Mapping[str, str] = {
     "compression.gzip.level": "gzip",
     "compression.lz4.level": "lz4",

@@ -55,8 +55,8 @@ MAX_IDEMPOTENT_IN_FLIGHT = 5
 _RECEIVE_BYTES = 100_000_000
 _FETCH_BYTES = 52_428_800
 _RESPONSE_OVERHEAD = 512
-# The share of a response that is left for the list of aborted transactions and the names.
-_RESPONSE_REST = 16
+# 1/16 of a response is left for the list of aborted transactions, and for names.
+_OVERHEAD_DIVISOR = 16
 
 
 class Address(NamedTuple):
@@ -158,8 +158,8 @@ class WireConfig:
         The maximum bytes of records to request, so that a connection accepts the whole response.
         """
         limits = (self.fetch_max_bytes, self.max_partition_fetch_bytes)
-        rest = self.receive_message_max_bytes // _RESPONSE_REST
-        accepted = self.receive_message_max_bytes - rest
+        overhead = self.receive_message_max_bytes // _OVERHEAD_DIVISOR
+        accepted = self.receive_message_max_bytes - overhead
         return min([accepted, *(limit for limit in limits if limit is not None)])
 
     def __repr__(self) -> str:
@@ -207,8 +207,9 @@ def wire_producer_config(kafka: KafkaSettings) -> ProducerConfig:
 
     Raises :class:`OptionsError` if a setting is invalid.
     """
-    consumers = consumer_config(KafkaSettings.of({}), group_id="")
-    properties = {**_DEFAULTS, **consumers, **_PRODUCER_DEFAULTS, **producer_config(kafka)}
+    # A WireConfig has settings of consumers, too, which the settings of a producer lack.
+    consumer_defaults = consumer_config(KafkaSettings.of({}), group_id="")
+    properties = {**_DEFAULTS, **consumer_defaults, **_PRODUCER_DEFAULTS, **producer_config(kafka)}
     return ProducerConfig(
         wire=_wire_config(properties),
         batch_bytes=int(properties["batch.size"]),

@@ -66,7 +66,7 @@ _OPTIONAL_LOOKUP_SECONDS = 5.0
 class LedgerTopic:
     """
     A ledger's topic, and how to create it. None means a default that depends on the number of
-    brokers: up to 3 replicas, of which up to 2 must be in sync.
+    brokers: up to 3 replicas; up to 2 of them must be in sync.
     """
 
     name: str

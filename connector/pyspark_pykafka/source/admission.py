@@ -111,7 +111,7 @@ class Admission:
         return self._policy.apply_limits(start, latest, self._bytes_per_offset)
 
 
-class PatientSampling:
+class FaultTolerantSampling:
     """
     Samples record sizes, even if some brokers do not respond: an estimate must not end a query.
 

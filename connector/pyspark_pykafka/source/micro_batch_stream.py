@@ -50,9 +50,9 @@ if TYPE_CHECKING:
     from pyspark_pykafka.options import SourceOptions
 
 #: The key of the lost offsets in the query's progress, beside the latest offsets.
-LOST = "@lost"
-#: The key of the losses there.
-LOSSES = "@losses"
+LOST_OFFSETS_KEY = "@lost"
+#: The key beside it for the number of data losses by condition.
+LOSS_COUNTS_KEY = "@losses"
 
 logger = logging.getLogger("pyspark_pykafka")
 
@@ -275,8 +275,8 @@ class MicroBatchStream:
         if self._latest is None:
             return None
         lost_offsets = self._data_loss.lost_offsets
-        lost = {LOST: offsets_to_json(lost_offsets)} if lost_offsets else {}
-        losses = {LOSSES: dict(self._data_loss.losses)} if self._data_loss.losses else {}
+        lost = {LOST_OFFSETS_KEY: offsets_to_json(lost_offsets)} if lost_offsets else {}
+        losses = {LOSS_COUNTS_KEY: dict(self._data_loss.losses)} if self._data_loss.losses else {}
         return {**offsets_to_json(self._latest.offsets), **lost, **losses}
 
     def plan(self, start: Document, end: Document) -> StreamPlan:

@@ -223,7 +223,7 @@ def starts_of_added(
 
 def ending_at_latest(limit: OffsetLimit, topics: Iterable[str]) -> list[str]:
     """
-    Return the topics for any of whose partitions ``limit`` is the log's end.
+    Return the topics with a partition for which ``limit`` is the log's end.
     """
     if isinstance(limit, SpecificOffsets):
         ends = dict(limit.topics)

@@ -16,7 +16,7 @@ from pyspark_pykafka.engines.selection import sample_record_sizes
 from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.formats.record_format import record_format
 from pyspark_pykafka.progress.factory import make_progress_sink
-from pyspark_pykafka.source.admission import PatientSampling
+from pyspark_pykafka.source.admission import FaultTolerantSampling
 from pyspark_pykafka.source.driver_read import (
     BoundedDriverReader,
     DisabledDriverReader,
@@ -71,7 +71,7 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
         )
         self._settings = fetch_settings(options, self._format.record_schema)
         quick = fail_fast(self._settings)
-        sizes = PatientSampling(partial(sample_record_sizes, settings=quick))
+        sizes = FaultTolerantSampling(partial(sample_record_sizes, settings=quick))
         progress = make_progress_sink(options)
         self._stream = MicroBatchStream(options, metadata_client(options), sizes, progress)
         self._driver_reader = self._make_driver_reader(quick)

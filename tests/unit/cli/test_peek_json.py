@@ -67,7 +67,7 @@ def test_a_value_is_a_document(
     capsys: pytest.CaptureFixture[str], value: bytes | None, document: object
 ) -> None:
     """
-    With --json a JSON value stands in the output as it is, and not as text with escaped quotes.
+    With --json the output has a JSON value as it is, not as text with escaped quotes.
     """
     (record,) = peek_documents(capsys, (value,))
 
@@ -81,7 +81,7 @@ def test_the_id_of_a_registered_schema_is_left_out(
 ) -> None:
     """
     A schema id of four or eight bytes before the JSON, as serializers with a registry write it, is
-    no part of the document, even if it looks like JSON.
+    not part of the document, even if it looks like JSON.
     """
     (record,) = peek_documents(capsys, (header + b'{"n": 1}',))
 
@@ -105,7 +105,8 @@ def test_a_value_that_is_no_json(
     capsys: pytest.CaptureFixture[str], value: bytes, shown: object
 ) -> None:
     """
-    It is shown as without a format, with a note, beside the documents; the command succeeds.
+    A value that is not JSON is shown as without a format, with a note. Others are documents, and
+    the command succeeds.
     """
     bad, good = peek_documents(capsys, (value, b"{}"))
 
@@ -156,7 +157,7 @@ def test_another_format_for_the_key(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_schema_is_not_used(capsys: pytest.CaptureFixture[str]) -> None:
     """
-    An option beside JSON alone is a mistake: nothing would use it.
+    A schema is a wrong argument if JSON is the only format: no decoder would use it.
     """
     arguments = ["--bootstrap-server", "127.0.0.1:1", *VALUE, "--option", "valueSchema=n INT"]
 

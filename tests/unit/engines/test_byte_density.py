@@ -45,7 +45,8 @@ class Log:
 
     def fetch(self, position: int) -> memoryview:
         """
-        Return a broker's response: the log from the batch of the position on, at least that batch.
+        Return a broker's response: the log from the batch with the position on, and at least all
+        of that batch.
         """
         response = b""
         for (base, part), (count, _) in zip(self._parts, self.batches, strict=True):
@@ -67,7 +68,7 @@ class Log:
 
     def size(self, end: int) -> float:
         """
-        Return the number of bytes before an offset, with a share of the batch that it lies in.
+        Return the number of bytes before an offset. The batch that has the offset counts in part.
         """
         return sum(
             len(part) * min(max(end - base, 0), count) / count
@@ -100,9 +101,7 @@ def random_batches(seed: int) -> Iterator[tuple[int, int]]:
         pytest.param(
             equal_batches(10, 1000, 60) + equal_batches(100, 20, 2000), id="large, then small"
         ),
-        pytest.param(
-            [batch_size for n in range(300) for batch_size in ((n + 1, 40),)], id="growing"
-        ),
+        pytest.param([(n + 1, 40) for n in range(300)], id="growing"),
         *(pytest.param(list(random_batches(seed)), id=f"random {seed}") for seed in range(5)),
     ],
 )

@@ -1,5 +1,6 @@
 """
-Header keys of any bytes: both engines return equal headers, or librdkafka's names the record.
+Header keys of any bytes: both engines return equal headers, or the engine librdkafka fails with an
+error that names the record.
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
 T0 = TopicPartition("t", 0)
 PLACEHOLDER = "zzzz"
 CRC, ATTRIBUTES = 17, 21
-#: Enough records for the interpreter to specialize the calls for each of them.
-OTHERS = 100
+#: Enough records before the tested one that the interpreter has specialized the calls.
+EARLIER_RECORDS = 100
 
 UTF8 = [b"four", "Zoë".encode(), "ab\u0301".encode(), "\U0001f680".encode()]
-OTHER = [b"\xff\xfe\xfd\xfc", b"ab\xc3(", b"a\xed\xa0\x80", b"abc\xc3"]
+NOT_UTF8 = [b"\xff\xfe\xfd\xfc", b"ab\xc3(", b"a\xed\xa0\x80", b"abc\xc3"]
 
 
 def batch_with(key: bytes, offset: int) -> bytes:
@@ -57,13 +58,13 @@ def stubs() -> Iterator[StubCluster]:
 
 def headers(stubs: StubCluster, key: bytes, engine: str) -> list[Any]:
     """
-    Return the headers of a record with this header key, after some others.
+    Return the headers of a record with this header key, read after other records.
     """
-    usual = [batch_with(b"four", offset) for offset in range(OTHERS)]
-    stubs.set(logs={T0: [*usual, batch_with(key, OTHERS)]})
+    earlier = [batch_with(b"four", offset) for offset in range(EARLIER_RECORDS)]
+    stubs.set(logs={T0: [*earlier, batch_with(key, EARLIER_RECORDS)]})
     settings = fetching.settings(stubs.bootstrap, engine)
-    batches = fetch(OffsetRange(T0, 0, OTHERS + 1), settings)
-    return [row for batch in batches for row in batch["headers"].to_pylist()][OTHERS:]
+    batches = fetch(OffsetRange(T0, 0, EARLIER_RECORDS + 1), settings)
+    return [row for batch in batches for row in batch["headers"].to_pylist()][EARLIER_RECORDS:]
 
 
 @pytest.mark.parametrize("key", UTF8)
@@ -77,7 +78,7 @@ def test_engines_agree_on_keys_in_utf8(stubs: StubCluster, key: bytes) -> None:
     assert headers(stubs, key, "librdkafka") == expected
 
 
-@pytest.mark.parametrize("key", OTHER)
+@pytest.mark.parametrize("key", NOT_UTF8)
 def test_a_key_that_is_not_utf8(stubs: StubCluster, key: bytes) -> None:
     """
     The engine wire replaces invalid bytes, as Java's client does; librdkafka's client returns no

@@ -35,7 +35,7 @@ METADATA = 3
 
 class Behind(Behaviour):
     """
-    Three brokers, of which node 1 is behind a proxy.
+    Three brokers. Node 1 is behind a proxy.
     """
 
     proxy_port = 0
@@ -127,7 +127,7 @@ def test_leader_that_closes_its_connections_is_retried_with_pauses() -> None:
 
 class Slow(Behaviour):
     """
-    Three brokers, of which node 1 answers no metadata request in time.
+    Three brokers. Node 1 answers no metadata request in time.
     """
 
     def delay(self, node: int, api_key: int) -> float:

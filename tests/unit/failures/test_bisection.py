@@ -258,7 +258,7 @@ MISSING_TOPIC = (
 
 def test_a_record_for_a_missing_topic_is_set_aside() -> None:
     """
-    A topic that was waited for in vain is not an outage: the record that names it is found.
+    A missing topic is not an outage, even after a long wait: the record that names it is found.
     """
 
     def run_part(part: RecordSet) -> None:

@@ -55,8 +55,8 @@ def test_older_record_is_at_least_as_old_as_the_history() -> None:
     observed = history((100, 10.0), (110, 20.0))
 
     assert observed.arrival(50) == 10.0
-    assert observed.needs_date(50)
-    assert not observed.needs_date(100)
+    assert observed.needs_arrival(50)
+    assert not observed.needs_arrival(100)
 
 
 def test_date_of_an_older_record_extends_the_history() -> None:
@@ -64,9 +64,9 @@ def test_date_of_an_older_record_extends_the_history() -> None:
     The timestamp of a record dates it, and those between it and the first observation.
     """
     observed = history((101, 1000.0))
-    observed.date(50, 500.0)
+    observed.record_arrival(50, 500.0)
 
-    assert not observed.needs_date(50)
+    assert not observed.needs_arrival(50)
     assert observed.arrival(50) == 500.0
     assert observed.arrival(75) == pytest.approx(750.0)
 
@@ -76,10 +76,10 @@ def test_date_after_the_first_observation_is_ignored() -> None:
     A producer's clock may be wrong: a record cannot be younger than the observation that saw it.
     """
     observed = history((101, 1000.0))
-    observed.date(50, 2000.0)
+    observed.record_arrival(50, 2000.0)
 
     assert observed.arrival(50) == 1000.0
-    assert not observed.needs_date(50)
+    assert not observed.needs_arrival(50)
 
 
 def test_smaller_end_begins_a_new_history() -> None:

@@ -349,10 +349,10 @@ def test_old_backlog_is_dated_once() -> None:
 
     assert metrics.partitions(lambda tp: tp == TP) == [READ]
     assert metrics.partitions(lambda tp: tp != TP) == []
-    assert metrics.undated([READ]) == {READ: 7}
-    assert metrics.undated([READ._replace(source=1)]) == {}
-    metrics.date({READ: (7, -3600.0)})
-    assert metrics.undated([READ]) == {}
+    assert metrics.without_arrival([READ]) == {READ: 7}
+    assert metrics.without_arrival([READ._replace(source=1)]) == {}
+    metrics.record_arrivals({READ: (7, -3600.0)})
+    assert metrics.without_arrival([READ]) == {}
     assert metrics.snapshot(0.0).queries[0].lag_seconds == pytest.approx(3600.0)
 
 

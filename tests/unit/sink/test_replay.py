@@ -55,7 +55,7 @@ def marker(
 
 def intent(tasks: int, batch: int = 7, write: str = "old") -> Intent:
     """
-    Return the intent of an earlier write, all of whose tasks had rows.
+    Return the intent of an earlier write. All its tasks had rows.
     """
     return Intent(QUERY, batch, write, tasks, tasks)
 

@@ -11,7 +11,7 @@ import pytest
 from tests.simulation.results import Run, read_runs
 from tests.soak.charts import RESOURCES, TIMELINE, draw
 from tests.soak.report import FULL_ROUNDS, PAGE, SIMULATION, SOAK, add_soak, read_soak, render
-from tests.soak.verdicts import ROOM
+from tests.soak.verdicts import NORMAL_GROWTH
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -75,7 +75,7 @@ def soak() -> dict[str, Any]:
             {**clean, "number": 1, "workloads": [workload("anomaly", anomalies=loss)]},
         ],
         "broken": [],
-        "footprints": [dict.fromkeys(ROOM, 10)] * 3,
+        "footprints": [dict.fromkeys(NORMAL_GROWTH, 10)] * 3,
         "query_starts": [0, 8, 16],
     }
 
@@ -118,7 +118,7 @@ def test_few_measurements_are_no_verdict(soak: dict[str, Any]) -> None:
     """
     Two measurements show no trend, so nothing is claimed.
     """
-    page = render([{**soak, "footprints": [dict.fromkeys(ROOM, 10)] * 2}], [])
+    page = render([{**soak, "footprints": [dict.fromkeys(NORMAL_GROWTH, 10)] * 2}], [])
 
     assert "Measurements in each run: 2." in page
     assert "These are too few for a verdict." in page
@@ -128,7 +128,7 @@ def test_page_shows_a_leak(soak: dict[str, Any]) -> None:
     """
     Resources that grew are named.
     """
-    grown = [{**dict.fromkeys(ROOM, 10), "threads": 10 + 33 * index} for index in range(4)]
+    grown = [{**dict.fromkeys(NORMAL_GROWTH, 10), "threads": 10 + 33 * index} for index in range(4)]
     page = render([{**soak, "footprints": grown, "query_starts": [0, 8, 16, 24]}], [])
 
     assert "These have grown: threads grew by 99, limit 44: [10, 43, 76, 109]." in page

@@ -13,8 +13,8 @@ from tests.soak.truth import SourceRecord, Truth, output_row
 from tests.soak.verdicts import (
     ANOMALY,
     CLEAN,
-    PER_START,
-    ROOM,
+    GROWTH_PER_START,
+    NORMAL_GROWTH,
     VOID,
     ProgressWatch,
     Sample,
@@ -208,36 +208,36 @@ def driver(tmp_path: Path) -> Driver:
 
 
 @pytest.fixture
-def nothing() -> Inputs:
+def no_inputs() -> Inputs:
     return Inputs({}, {})
 
 
-def test_hang_is_found(tmp_path: Path, driver: Driver, nothing: Inputs, no_rig: Rig) -> None:
+def test_hang_is_found(tmp_path: Path, driver: Driver, no_inputs: Inputs, no_rig: Rig) -> None:
     """
     A query that has not finished at the deadline is an anomaly, and shows its last error.
     """
     hanging = workload(tmp_path, driver, is_finished=False)
     hanging.queries[0].failures.append("no broker answers")
 
-    result = hanging.result(no_rig, nothing)
+    result = hanging.result(no_rig, no_inputs)
 
     assert result.outcome == ANOMALY
     assert "no broker answers" in result.anomalies["hung"][0]
 
 
 def test_round_without_records_is_void(
-    tmp_path: Path, driver: Driver, nothing: Inputs, no_rig: Rig
+    tmp_path: Path, driver: Driver, no_inputs: Inputs, no_rig: Rig
 ) -> None:
     """
     A workload that has moved no record is void: it proves nothing.
     """
-    assert workload(tmp_path, driver, is_finished=True).result(no_rig, nothing).outcome == VOID
+    assert workload(tmp_path, driver, is_finished=True).result(no_rig, no_inputs).outcome == VOID
 
 
 @pytest.fixture
 def no_rig() -> Rig:
     """
-    Return a rig that no code uses.
+    Stand in for the rig, which these results do not use.
     """
     return None  # type: ignore[return-value]
 
@@ -253,16 +253,16 @@ def test_outcome_of_a_result() -> None:
     assert replace(result, void="nothing", anomalies={"lost": ["1"]}).outcome == ANOMALY
 
 
-FLAT: Sample = dict.fromkeys(ROOM, 100)
+FLAT: Sample = dict.fromkeys(NORMAL_GROWTH, 100)
 
 
-@pytest.mark.parametrize("name", ROOM)
+@pytest.mark.parametrize("name", NORMAL_GROWTH)
 def test_leak_is_found(name: str) -> None:
     """
-    Growth beyond the room and what Spark keeps for each start of a query is a leak.
+    Growth is a leak if it exceeds the normal growth, and that of Spark at each start of a query.
     """
     starts = [0, 10, 20]
-    allowed = {**FLAT, name: 100 + ROOM[name] + PER_START[name] * 20}
+    allowed = {**FLAT, name: 100 + NORMAL_GROWTH[name] + GROWTH_PER_START[name] * 20}
     grown = {**allowed, name: allowed[name] + 1}
 
     assert check_footprint([FLAT, FLAT, allowed], starts) == {}

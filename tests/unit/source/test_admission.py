@@ -12,7 +12,7 @@ from tests.support.clock import Clock
 from pyspark_pykafka.engines.byte_density import SizeSamples
 from pyspark_pykafka.errors import AuthorizationError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.offsets import Offsets, TopicPartition
-from pyspark_pykafka.source.admission import Admission, AdmissionPolicy, PatientSampling
+from pyspark_pykafka.source.admission import Admission, AdmissionPolicy, FaultTolerantSampling
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 ZERO = {P0: 0, P1: 0, P2: 0}
@@ -226,7 +226,7 @@ def test_byte_limit_without_a_response_counts_the_partition_as_average() -> None
     sizes = Sizes(P1)
     policy = AdmissionPolicy(max_bytes=100_000)
 
-    ends = policy.apply_limits(ZERO, {P0: 1000, P1: 500, P2: 500}, PatientSampling(sizes))
+    ends = policy.apply_limits(ZERO, {P0: 1000, P1: 500, P2: 500}, FaultTolerantSampling(sizes))
 
     assert admitted(ZERO, ends) == [500, 250, 250]
     assert sizes.requested.count(P1) == 1
@@ -237,7 +237,7 @@ def test_failed_sample_is_tried_again_after_a_pause() -> None:
     Until a partition responds again, its last known size counts.
     """
     sizes, clock = Sizes(), Clock()
-    sampling = PatientSampling(sizes, clock.now)
+    sampling = FaultTolerantSampling(sizes, clock.now)
     sampling({P0: 0})
     sizes.failing = {P0, P1}
 
@@ -255,7 +255,7 @@ def test_many_partitions_are_sampled_together() -> None:
     """
     partitions = [TopicPartition("t", n) for n in range(60)]
     sizes = Sizes(*partitions[:30])
-    sampling = PatientSampling(sizes, Clock().now)
+    sampling = FaultTolerantSampling(sizes, Clock().now)
 
     for _ in range(2):
         assert sampling(dict.fromkeys(partitions, 0)) == dict.fromkeys(partitions[30:], 100.0)
@@ -270,4 +270,4 @@ def test_error_that_stays_ends_the_sampling() -> None:
     sizes.error = AuthorizationError("denied")
 
     with pytest.raises(AuthorizationError):
-        PatientSampling(sizes)({P0: 0})
+        FaultTolerantSampling(sizes)({P0: 0})

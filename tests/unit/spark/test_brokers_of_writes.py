@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ROWS = StructType([StructField("value", StringType()), StructField("topic", StringType())])
 ENGINES = ["wire", "librdkafka"]
-# A retried broker would exceed it, and a busy machine does not.
+# Less than the retries of a broker take, and enough on a busy machine.
 MAX_BLOCK_MS = 8_000
 
 
@@ -66,7 +66,7 @@ def first_contacts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(first_contact, "_reached", set())
 
 
-def makes_writer(source: DefaultSource, *, streaming: bool) -> Callable[[], object]:
+def writer_call(source: DefaultSource, *, streaming: bool) -> Callable[[], object]:
     """
     Return the call by which Spark makes the writer on the driver.
     """
@@ -86,7 +86,7 @@ def test_unreachable_brokers_of_a_topic_column(engine: str, *, streaming: bool) 
     source = DefaultSource({"kafka.bootstrap.servers": address, "engine": engine})
 
     with pytest.raises(TimeoutExceededError, match=f"500 ms.*{address}.*refused"):
-        makes_writer(source, streaming=streaming)()
+        writer_call(source, streaming=streaming)()
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -96,11 +96,11 @@ def test_brokers_are_checked_without_topics(stubs: StubCluster, engine: str) -> 
     writer of a process sends it.
     """
     source = DefaultSource({"kafka.bootstrap.servers": stubs.bootstrap, "engine": engine})
-    makes_writer(source, streaming=False)()
+    writer_call(source, streaming=False)()
     requested = stubs.get("requested")
 
     for _ in range(3):
-        makes_writer(source, streaming=True)()
+        writer_call(source, streaming=True)()
 
     assert set(requested) == {()}
     assert stubs.get("requested") == requested
@@ -121,7 +121,7 @@ def test_one_unreachable_broker_fails_no_check(stubs: StubCluster, fault: str) -
             "transactionalIdPrefix": "prefix",
         }
 
-        makes_writer(DefaultSource(options), streaming=False)()
+        writer_call(DefaultSource(options), streaming=False)()
 
 
 def check_topic_t(kafka: KafkaSettings, engine: str) -> None:
@@ -138,8 +138,8 @@ def test_silent_addresses_do_not_add_up(
     monkeypatch: pytest.MonkeyPatch, engine: str, check: Callable[[KafkaSettings, str], None]
 ) -> None:
     """
-    Neither check takes longer for more bootstrap servers: librdkafka does not tell the reason, and
-    the search for it has one time limit for all of them.
+    Neither check takes longer for more bootstrap servers. librdkafka does not report why none of
+    them responds, and the search for the reason has one time limit for all servers.
     """
     monkeypatch.setattr(bootstrap_check, "PROBE_SECONDS", 0.5)
     with ExitStack() as stack:

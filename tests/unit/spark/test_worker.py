@@ -87,7 +87,7 @@ def test_reset_connection() -> None:
 
 def test_worker_without_a_daemon() -> None:
     """
-    A worker without a daemon reads from a file without a file number: the check is skipped.
+    A worker without a daemon reads from a file without a descriptor: the check is skipped.
     """
     executor, worker = socket.socketpair()
     with executor, worker, worker.makefile("rwb") as infile:

@@ -11,7 +11,7 @@ from pyspark_pykafka.verify.run import Plan
 
 
 @pytest.mark.parametrize(("options", "level"), [({}, 0), ({"kafka.log_level": "6"}, 6)])
-def test_log_of_librdkafka_is_off_unless_wanted(options: dict[str, str], level: int) -> None:
+def test_log_of_librdkafka_is_off_by_default(options: dict[str, str], level: int) -> None:
     """
     Librdkafka logs nothing unless the options set a level: a run breaks connections on purpose.
     """

@@ -1,5 +1,6 @@
 """
-Requests about consumer groups through librdkafka's admin client, for settings that wire lacks.
+Requests about consumer groups through librdkafka's admin client, for settings that wire does not
+support.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class AdminGroups:
         self, request: Callable[[AdminClient, float], Futures[K, R]], action: str
     ) -> dict[K, R]:
         """
-        Retry while the coordinator is loading its groups, too, as after a broker's start.
+        Send a request; retry it, too, while a coordinator that has just started loads its groups.
         """
         deadline = self._admin.new_deadline()
         backoff = Backoff(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)

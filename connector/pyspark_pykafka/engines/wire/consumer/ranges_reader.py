@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 # A few records of a partition with small record batches; larger ones take more.
 _PARTITION_BYTES = 32 * 1024
-# So many requests in a row that bring no records end the requests for many partitions.
+# After this many rounds in a row without progress, each range is read individually.
 _MAX_FAILED_ROUNDS = 2
 
 

@@ -228,7 +228,7 @@ class _BrokerPipeline(Generic[K, R]):
 
 class _Pipelines(Generic[K, R]):
     """
-    The pipelines to several brokers, of which each begins when its connection is open.
+    The pipelines to several brokers; each begins when its connection is open.
     """
 
     def __init__(

@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 # The leaders of a request without a response are checked when the request has this age, and each
-# time that its age has doubled: a broker that is cut off from its controllers waits in vain for its
-# replicas.
+# time that its age has doubled: a broker that is cut off from its controllers waits for replicas
+# that no longer fetch from it.
 _CHECK_SECONDS = 3.0
 
 

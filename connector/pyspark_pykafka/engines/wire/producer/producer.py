@@ -48,7 +48,7 @@ T = TypeVar("T")
 _MAX_FALLBACK_SUFFIX = 10**9
 
 # Batches that are not full yet may take 1/2 of the buffer; the rest is for batches in flight.
-_OPEN_BATCHES_SHARE = 2
+_OPEN_BATCHES_DIVISOR = 2
 
 
 def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str | None) -> int:
@@ -243,7 +243,7 @@ class _Producer:
             int.from_bytes(os.urandom(8), "little"),
             hashes=ledger_record is not None,
         )
-        max_open_bytes = config.buffer_bytes // _OPEN_BATCHES_SHARE
+        max_open_bytes = config.buffer_bytes // _OPEN_BATCHES_DIVISOR
         ledger_topic = None if ledger_record is None else ledger_record.topic
         return ArrowEncoder(
             topic, self.partitions, encoder, max_open_bytes, ledger_topic=ledger_topic

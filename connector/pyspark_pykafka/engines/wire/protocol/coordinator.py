@@ -86,7 +86,7 @@ def find_coordinator_request(
     """
     encoding = FIND_COORDINATOR.encoding(version)
     if version >= MIN_BATCHED_VERSION:
-        body = key_type + _strings(encoding, keys) + encoding.tags
+        body = key_type + _string_array(encoding, keys) + encoding.tags
     else:
         (key,) = keys
         body = encoding.string(key) + key_type + encoding.tags
@@ -101,7 +101,7 @@ def describe_transactions_request(
     """
     encoding = DESCRIBE_TRANSACTIONS.encoding(version)
     return Request(
-        DESCRIBE_TRANSACTIONS, version, _strings(encoding, transactional_ids) + encoding.tags
+        DESCRIBE_TRANSACTIONS, version, _string_array(encoding, transactional_ids) + encoding.tags
     )
 
 
@@ -113,11 +113,11 @@ def list_transactions_request(
     """
     encoding = LIST_TRANSACTIONS.encoding(version)
     any_producer = encoding.count(0)
-    body = _strings(encoding, states) + any_producer + encoding.tags
+    body = _string_array(encoding, states) + any_producer + encoding.tags
     return Request(LIST_TRANSACTIONS, version, body)
 
 
-def _strings(encoding: Encoding, strings: Sequence[str]) -> bytes:
+def _string_array(encoding: Encoding, strings: Sequence[str]) -> bytes:
     return b"".join((encoding.count(len(strings)), *map(encoding.string, strings)))
 
 
@@ -167,7 +167,7 @@ def read_describe_transactions_response(
 
 
 def _state(reader: Reader) -> TransactionStateEntry:
-    error, name, state = reader.int16(), reader.string() or "", reader.string() or ""
+    error, transactional_id, state = reader.int16(), reader.string() or "", reader.string() or ""
     numbers = (reader.int32(), reader.int64(), reader.int64(), reader.int16())
     partitions = 0
     for _ in range(reader.count()):
@@ -177,7 +177,7 @@ def _state(reader: Reader) -> TransactionStateEntry:
         reader.skip_tags()
         partitions += count
     reader.skip_tags()
-    return TransactionStateEntry(error, name, state, *numbers, partitions)
+    return TransactionStateEntry(error, transactional_id, state, *numbers, partitions)
 
 
 def read_list_transactions_response(body: memoryview, version: int) -> ListTransactionsResponse:
@@ -187,7 +187,7 @@ def read_list_transactions_response(body: memoryview, version: int) -> ListTrans
     reader = Reader(body, version, 0)
     throttle, error, transactional_ids = reader.int32(), reader.int16(), []
     for _ in range(reader.count()):
-        # State filters that the broker does not know, which we ignore.
+        # The states of the request that the broker does not know; we ignore them.
         reader.skip_string()
     for _ in range(reader.count()):
         transactional_ids.append(reader.string() or "")

@@ -156,8 +156,8 @@ class Decompressor:
 
     def _error(self, codec: int, compressed: memoryview) -> ValueError:
         return ValueError(
-            f"{len(compressed)} bytes of {_NAMES[codec]} do not decompress, or not into the "
-            f"{self._max_bytes} bytes that a task may use for a batch"
+            f"{len(compressed)} bytes of {_NAMES[codec]} cannot be decompressed into the "
+            f"{self._max_bytes} bytes that a task may use for a batch; they are damaged or too large"
         )
 
 

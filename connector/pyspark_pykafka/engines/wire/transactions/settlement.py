@@ -1,7 +1,7 @@
 """
 Settles transactions whose EndTxn requests were not answered, and reports how each one ended.
 
-A lost EndTxn may still arrive at any time until its coordinator has decided.
+A request that was not answered may still arrive at any time until its coordinator has decided.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Settlement:
         seconds = transactions.config.block_seconds
         self._transactions = transactions
         self._deadline = transactions.cluster.new_deadline(seconds)
-        self._commits_until = transactions.cluster.new_deadline(seconds * _COMMIT_SHARE)
+        self._commit_deadline = transactions.cluster.new_deadline(seconds * _COMMIT_SHARE)
         self._backoff = Backoff(
             _INITIAL_BACKOFF_SECONDS, transactions.config.wire.retry_backoff_max_seconds
         )
@@ -109,11 +109,11 @@ class _Settlement:
         """
         Commit or fence open transactions; the next poll sees the result.
         """
-        may_commit = not self._commits_until.expired
+        may_commit = not self._commit_deadline.expired
         unreachable = len(self._pending) > len(still_open)
         try:
             if may_commit and Outcome.COMMITTED in self._outcomes.values():
-                self._transactions.end_once(still_open, self._commits_until)
+                self._transactions.end_once(still_open, self._commit_deadline)
             elif not (may_commit and unreachable):
                 # An unreachable transaction may be committed; then all others must be, too.
                 ids = [transaction.transactional_id for transaction in still_open]
@@ -142,7 +142,8 @@ def _outcome(
         # Another write has used the id since, and the description is of that write's transaction.
         return Outcome.LOST
     # Fencing, or the coordinator after a timeout, bumped the epoch with the abort; Kafka 4.0.0 may
-    # do that twice (KAFKA-19367). Another write could have done so, too, but not with our start.
+    # do that twice (KAFKA-19367). Another write could have caused that, but its transaction would
+    # have another start.
     bumps = 2 if started == description.started_ms else 1
     fenced = (
         description.producer_id == prepared.producer_id

@@ -31,7 +31,8 @@ class FencedError(KafkaClientError):
 
 def transaction_error(code: int, action: str, transactional_id: str = "") -> PykafkaError:
     """
-    Return the error for a code of Kafka's; ``action`` failed, such as "committing orders-0".
+    Return the error for one of Kafka's codes. ``action`` names the action that failed, such as
+    "committing orders-0".
     """
     is_denied = code == KafkaErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
     permission = f"Write, which includes Describe, on the transactional id {transactional_id}"

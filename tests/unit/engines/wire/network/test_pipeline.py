@@ -84,7 +84,7 @@ def test_a_connection_that_ends_while_it_is_throttled_is_an_error() -> None:
     assert isinstance(result.errors[address], BrokerUnavailableError)
 
 
-# The deadline of requests to brokers of which one never answers: all others must answer before.
+# The deadline of requests, of which one is never answered. All others must be answered before.
 SECONDS = 4.0
 
 
@@ -112,7 +112,7 @@ def cluster_without_one(kind: str) -> Iterator[tuple[StubCluster, Cluster, Addre
 
 class Moved(Behaviour):
     """
-    Brokers of which node 1 advertises another port than its own.
+    Brokers; node 1 advertises another port than its own.
     """
 
     moved_to = 0
