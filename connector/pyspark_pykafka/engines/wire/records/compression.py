@@ -157,7 +157,8 @@ class Decompressor:
     def _error(self, codec: int, compressed: memoryview) -> ValueError:
         return ValueError(
             f"{len(compressed)} bytes of {_NAMES[codec]} cannot be decompressed into the "
-            f"{self._max_bytes} bytes that a task may use for a batch; they are damaged or too large"
+            f"{self._max_bytes} bytes that a task may use for a batch; the batch is damaged or too "
+            "large"
         )
 
 
