@@ -28,6 +28,13 @@ _DEFAULTS: dict[str, str] = {
     "enable.metrics.push": "false",
 }
 
+_ADMIN_DEFAULTS: dict[str, str] = {
+    **_DEFAULTS,
+    # Critical messages only: librdkafka logs each attempt to connect, about 20 a second while no
+    # broker can be reached, and the error of a request has the reason. `debug` overrides this.
+    "log_level": "2",
+}
+
 _CONSUMER_DEFAULTS: dict[str, str] = {
     **_DEFAULTS,
     "isolation.level": "read_uncommitted",
@@ -94,7 +101,7 @@ def admin_config(kafka: KafkaSettings) -> dict[str, str]:
 
     Raises :class:`OptionsError` if a setting is invalid.
     """
-    return _with_socket_timeout({**_DEFAULTS, **_translated(kafka, Role.ANY)})
+    return _with_socket_timeout({**_ADMIN_DEFAULTS, **_translated(kafka, Role.ANY)})
 
 
 def max_block_ms(kafka: KafkaSettings) -> int:

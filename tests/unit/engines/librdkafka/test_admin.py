@@ -15,7 +15,7 @@ from tests.support.fresh_process import output_of
 from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
 from pyspark_pykafka.engines.librdkafka.client import Client
 from pyspark_pykafka.engines.librdkafka.producer import produce
-from pyspark_pykafka.errors import BrokerUnavailableError, OptionsError
+from pyspark_pykafka.errors import BrokerUnavailableError, OptionsError, TimeoutExceededError
 from pyspark_pykafka.progress.group_offsets import GroupOffsets
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
@@ -43,6 +43,19 @@ def test_the_last_request_has_a_minimum_timeout() -> None:
 
     assert admin.call(request, "the request", Deadline.after(0.002)) == {"all": "done"}
     assert timeouts[0] >= 1.0
+
+
+def test_attempts_to_connect_are_not_logged_one_by_one(capfd: pytest.CaptureFixture[str]) -> None:
+    """
+    While no broker can be reached, librdkafka's log has no line for each attempt to connect, about
+    20 a second.
+    """
+    settings = {"bootstrap.servers": "127.0.0.1:1", "default.api.timeout.ms": "1000"}
+
+    with pytest.raises(TimeoutExceededError):
+        RetryingAdmin(KafkaSettings.of(settings)).create_topic("t", {}, "creating the topic t")
+
+    assert "FAIL" not in capfd.readouterr().err
 
 
 class _Creating:
