@@ -27,7 +27,7 @@ from pyspark_pykafka.progress.store import (
     format_topics,
 )
 from pyspark_pykafka.retry import Deadline
-from pyspark_pykafka.settings.librdkafka_config import consumer_config
+from pyspark_pykafka.settings.librdkafka_config import group_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -320,7 +320,7 @@ class GroupMember:
             raise map_kafka_error(error, f"using the consumer group {self._group}")
 
     def _config(self, owner: Owner) -> dict[str, Any]:
-        config = consumer_config(self._kafka, group_id=self._group)
+        config = group_config(self._kafka, self._group)
         session = self.session_ms
         return {
             **config,

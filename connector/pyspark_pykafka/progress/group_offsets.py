@@ -14,7 +14,7 @@ from pyspark_pykafka.errors import TimeoutExceededError
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.progress.record import from_metadata
 from pyspark_pykafka.progress.store import chunks
-from pyspark_pykafka.settings.librdkafka_config import consumer_config
+from pyspark_pykafka.settings.librdkafka_config import group_config
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -52,7 +52,7 @@ class GroupOffsets:
         self._attempt_seconds = _FIRST_ATTEMPT_SECONDS
         self._is_member = member is not None
         with translating_errors("connecting"):
-            self._consumer = member or Consumer(consumer_config(kafka, group_id=group))
+            self._consumer = member or Consumer(group_config(kafka, group))
         self._check_access = check_access
 
     def fetch(self, tps: Sequence[TopicPartition]) -> Records:

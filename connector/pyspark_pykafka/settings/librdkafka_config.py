@@ -28,12 +28,10 @@ _DEFAULTS: dict[str, str] = {
     "enable.metrics.push": "false",
 }
 
-_ADMIN_DEFAULTS: dict[str, str] = {
-    **_DEFAULTS,
-    # Critical messages only: librdkafka logs each attempt to connect, about 20 a second while no
-    # broker can be reached, and the error of a request has the reason. `debug` overrides this.
-    "log_level": "2",
-}
+# Of the driver's clients: critical messages only. librdkafka logs each attempt to connect, about 20
+# a second while no broker can be reached; the error of a request has the reason. `debug` overrides
+# this.
+_QUIET: dict[str, str] = {"log_level": "2"}
 
 _CONSUMER_DEFAULTS: dict[str, str] = {
     **_DEFAULTS,
@@ -82,6 +80,15 @@ def consumer_config(
     return _with_socket_timeout(config)
 
 
+def group_config(kafka: KafkaSettings, group: str) -> dict[str, str]:
+    """
+    Return the configuration of the driver's consumer that only fetches and commits offsets.
+
+    Raises :class:`OptionsError` if a setting is invalid.
+    """
+    return {**_QUIET, **consumer_config(kafka, group_id=group)}
+
+
 def producer_config(kafka: KafkaSettings) -> dict[str, str]:
     """
     Return a producer's configuration: idempotent, all acknowledgements, Java's partitioning.
@@ -101,7 +108,7 @@ def admin_config(kafka: KafkaSettings) -> dict[str, str]:
 
     Raises :class:`OptionsError` if a setting is invalid.
     """
-    return _with_socket_timeout({**_ADMIN_DEFAULTS, **_translated(kafka, Role.ANY)})
+    return _with_socket_timeout({**_DEFAULTS, **_QUIET, **_translated(kafka, Role.ANY)})
 
 
 def max_block_ms(kafka: KafkaSettings) -> int:
