@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bench.versions import commit
 from tests.simulation.planted import PLANTED, planted
-from tests.simulation.results import Run, record_run
+from tests.simulation.results import Run, Search, record_run, record_search
 from tests.simulation.workloads.definitions import WORKLOADS
 
 if TYPE_CHECKING:
@@ -76,12 +76,18 @@ def main() -> int:
     parser.add_argument("--seeds", default="0-99", help="a seed, or first-last")
     parser.add_argument("--jobs", type=int, default=1, help="how many processes to use")
     parser.add_argument("--planted", choices=sorted(PLANTED), help="put a known fault back")
-    parser.add_argument("--stop", action="store_true", help="stop at the first failure")
+    parser.add_argument(
+        "--stop",
+        action="store_true",
+        help="stop at the first failure, with --planted at the first that shows the fault",
+    )
     parser.add_argument("--trace", action="store_true", help="print the history of each seed")
     parser.add_argument("--results", type=Path, help="a file to which the figures are added")
     arguments = parser.parse_args()
-    if arguments.results and (arguments.planted or arguments.stop):
-        parser.error("--results is for whole runs of the connector as it is")
+    if arguments.results and bool(arguments.planted) != arguments.stop:
+        parser.error(
+            "--results is for whole runs of the connector as it is, or for --planted --stop"
+        )
     _fix_hashes()
     logging.disable()
     first, _, last = arguments.seeds.partition("-")
@@ -97,10 +103,13 @@ def main() -> int:
                 _write(line)
             if outcome.failure:
                 _write(f"{workload} seed {outcome.seed}: {outcome.failure}")
-                if arguments.stop:
+                if arguments.stop and _is_looked_for(outcome, arguments.planted):
                     break
         failed += _summarize(workload, outcomes, time.monotonic() - started_at)
-        if arguments.results:
+        if arguments.results and arguments.planted:
+            search = _search(arguments.planted, workload, outcomes, head)
+            record_search(arguments.results, search)
+        elif arguments.results:
             record_run(arguments.results, _run(workload, outcomes, head))
     return bool(failed)
 
@@ -152,6 +161,19 @@ def _run(workload: str, outcomes: list[Outcome], head: str) -> Run:
         failed=tuple(outcome.seed for outcome in outcomes if outcome.failure),
         commit=head,
     )
+
+
+def _search(fault: str, workload: str, outcomes: list[Outcome], head: str) -> Search:
+    last = outcomes[-1]
+    found = last.seed if _is_looked_for(last, fault) else None
+    return Search(fault, workload, outcomes[0].seed, last.seed, found, head)
+
+
+def _is_looked_for(outcome: Outcome, fault: str | None) -> bool:
+    """
+    Return whether a history fails, with the anomaly of the planted fault if there is one.
+    """
+    return bool(outcome.failure) and (fault is None or PLANTED[fault].explains(outcome.failure))
 
 
 def _write(text: str) -> None:

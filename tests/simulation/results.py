@@ -1,5 +1,6 @@
 """
-Recorded results of simulated histories: runs of consecutive seeds, one row per workload.
+Recorded results of simulated histories: runs of consecutive seeds, one row per workload, and
+searches for planted faults.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
 
@@ -53,6 +54,22 @@ class Summary:
     faults: int
     failed: tuple[int, ...]
     commits: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    """
+    The seeds from ``first`` to ``last`` of one workload, run with a planted fault at one commit.
+
+    ``found`` is the first seed that shows the fault, None if no seed does.
+    """
+
+    fault: str
+    workload: str
+    first: int
+    last: int
+    found: int | None
+    commit: str
 
 
 class OverlappingRunError(ValueError):
@@ -124,25 +141,52 @@ def read_runs(path: Path) -> list[Run]:
     """
     Return the runs of a file; an empty list if the file does not exist.
     """
-    return _parse(path.read_text()) if path.exists() else []
+    return _runs(_parse(path.read_text())) if path.exists() else []
 
 
 def record_run(path: Path, run: Run) -> None:
     """
     Add a run to a file that several processes may write to.
     """
+    _update(path, lambda documents: map(asdict, add_run(_runs(documents), run)))
+
+
+def read_searches(path: Path) -> list[Search]:
+    """
+    Return the searches of a file; an empty list if the file does not exist.
+    """
+    return _searches(_parse(path.read_text())) if path.exists() else []
+
+
+def record_search(path: Path, search: Search) -> None:
+    """
+    Add a search to a file that several processes may write to; it replaces that for the same fault.
+    """
+
+    def add(documents: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:
+        others = [s for s in _searches(documents) if s.fault != search.fault]
+        return map(asdict, sorted([*others, search], key=lambda s: s.fault))
+
+    _update(path, add)
+
+
+def _update(path: Path, change: Callable[[list[dict[str, Any]]], Iterable[dict[str, Any]]]) -> None:
     with path.open("a+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         file.seek(0)
-        runs = add_run(_parse(file.read()), run)
+        documents = list(change(_parse(file.read())))
         file.truncate(0)
-        file.write(json.dumps([_document(run) for run in runs], indent=1) + "\n")
+        file.write(json.dumps(documents, indent=1) + "\n")
 
 
-def _parse(text: str) -> list[Run]:
-    documents = json.loads(text) if text else []
+def _parse(text: str) -> list[dict[str, Any]]:
+    documents: list[dict[str, Any]] = json.loads(text) if text else []
+    return documents
+
+
+def _runs(documents: Iterable[dict[str, Any]]) -> list[Run]:
     return [Run(**{**document, "failed": tuple(document["failed"])}) for document in documents]
 
 
-def _document(run: Run) -> dict[str, Any]:
-    return asdict(run)
+def _searches(documents: Iterable[dict[str, Any]]) -> list[Search]:
+    return [Search(**document) for document in documents]

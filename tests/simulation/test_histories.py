@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.simulation.__main__ import run_seed
 from tests.simulation.planted import PLANTED, planted
+from tests.simulation.results import read_searches
 from tests.simulation.spark.connector import simulated_connector
 from tests.simulation.workloads.definitions import WORKLOADS
 
@@ -110,6 +111,21 @@ def test_worker_processes_plant_and_trace() -> None:
     assert run.returncode == 1
     assert len(trace.splitlines()) > 1
     assert PLANTED[fault].explains(failure.partition("\n")[0])
+
+
+def test_the_command_records_a_search_for_a_planted_fault(tmp_path: Path) -> None:
+    """
+    With a file of results, a search records the first seed that shows the planted fault.
+    """
+    fault, path = "error-is-an-acknowledgement", tmp_path / "planted.json"
+    workload = PLANTED[fault].workload
+    options = ["--seeds=0-9", f"--planted={fault}", "--stop", f"--results={path}"]
+    command = [sys.executable, "-m", "tests.simulation", workload, *options]
+
+    assert subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode == 1
+    (search,) = read_searches(path)
+    assert (search.fault, search.workload, search.first) == (fault, workload, 0)
+    assert search.last == search.found == _SOON[fault]
 
 
 def first_failure(fault: str, seeds: Iterable[int]) -> str:

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.simulation.results import read_runs, summarize
+from tests.simulation.results import read_runs, read_searches, summarize
 from tests.soak.charts import RESOURCES, TIMELINE, draw
 from tests.soak.rounds import DRAIN_SECONDS
 from tests.soak.verdicts import ANOMALY, CLEAN, ENOUGH_SAMPLES, VOID, check_footprint
@@ -21,7 +21,7 @@ from tests.soak.workloads import MIN_ROWS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from tests.simulation.results import Run, Summary
+    from tests.simulation.results import Run, Search, Summary
 
     #: The results of one run of ``make soak``.
     SoakRun = dict[str, Any]
@@ -32,6 +32,7 @@ RESULTS = Path(__file__).with_name("results")
 #: The number of rounds of a full soak.
 FULL_ROUNDS = 30
 SOAK, SIMULATION = RESULTS / "soak.json", RESULTS / "simulation.json"
+PLANTED = RESULTS / "planted.json"
 
 _INTRODUCTION = """\
 # Proof
@@ -81,9 +82,11 @@ _NOT_PROMISED = """\
 """
 
 
-def render(soak: Sequence[SoakRun], simulation: Sequence[Run]) -> str:
+def render(
+    soak: Sequence[SoakRun], simulation: Sequence[Run], searches: Sequence[Search] = ()
+) -> str:
     """
-    Return the page's Markdown, from the soak's runs and from those that
+    Return the page's Markdown, from the soak's runs and from the runs and searches that
     ``python -m tests.simulation --results`` recorded.
     """
     parts = [
@@ -108,6 +111,7 @@ def render(soak: Sequence[SoakRun], simulation: Sequence[Run]) -> str:
         f"![Threads, files and memory of the driver](proof/{RESOURCES})\n",
         "## The simulation\n",
         *_simulation(simulation),
+        *_planted(searches),
         _NOT_PROMISED,
     ]
     return "\n".join(parts)
@@ -129,12 +133,12 @@ def add_soak(recorded: Iterable[SoakRun], new: SoakRun) -> list[SoakRun]:
     return sorted([*others, new], key=lambda run: float(run["start"]))
 
 
-def write(soak: Sequence[SoakRun], simulation: Sequence[Run]) -> None:
+def write(soak: Sequence[SoakRun], simulation: Sequence[Run], searches: Sequence[Search]) -> None:
     """
     Write the page and its pictures.
     """
     draw(soak, PICTURES)
-    PAGE.write_text(render(soak, simulation))
+    PAGE.write_text(render(soak, simulation, searches))
 
 
 # --- Parts ----------------------------------------------------------------------------------------
@@ -297,6 +301,27 @@ def _simulation_row(summary: Summary) -> tuple[object, ...]:
     return f"`{summary.workload}`", f"{summary.seeds:,}", ", ".join(summary.ranges), *texts
 
 
+def _planted(searches: Sequence[Search]) -> Iterator[str]:
+    if not searches:
+        return
+    yield "### Planted faults\n"
+    yield (
+        "The simulation must find each known fault when it is [put back](simulation.md"
+        "#planted-faults). These are the first seeds that showed it, of those that were run.\n"
+    )
+    yield _table(
+        ("Planted fault", "Workload", "Seeds", "First seed that shows it", "Commit"),
+        (
+            (f"`{s.fault}`", f"`{s.workload}`", f"{s.first}-{s.last}", _found(s), s.commit)
+            for s in searches
+        ),
+    )
+
+
+def _found(search: Search) -> str:
+    return "none" if search.found is None else str(search.found)
+
+
 def main() -> None:
     """
     Record the results of the named file, if there is one, and write the page from all results.
@@ -308,7 +333,7 @@ def main() -> None:
     if new is not None:
         soak = add_soak(soak, json.loads(new.read_text()))
         SOAK.write_text("[\n" + ",\n".join(map(json.dumps, soak)) + "\n]\n")
-    write(soak, read_runs(SIMULATION))
+    write(soak, read_runs(SIMULATION), read_searches(PLANTED))
 
 
 if __name__ == "__main__":

@@ -1,5 +1,5 @@
 """
-Recorded results of simulated histories: runs are added, replaced and merged.
+Recorded results of simulated histories: runs and searches are added and replaced.
 """
 
 from __future__ import annotations
@@ -11,9 +11,12 @@ import pytest
 from tests.simulation.results import (
     OverlappingRunError,
     Run,
+    Search,
     add_run,
     read_runs,
+    read_searches,
     record_run,
+    record_search,
     summarize,
 )
 
@@ -56,6 +59,21 @@ def test_a_run_with_the_same_seeds_replaces_the_recorded_one() -> None:
         replace(_RUN, workload="batch"),
         repeated,
     ]
+
+
+def test_a_search_replaces_an_earlier_one_for_the_same_fault(tmp_path: Path) -> None:
+    """
+    A file keeps the last search for each planted fault, in the order of their names.
+    """
+    path = tmp_path / "planted.json"
+    search = Search("late-fence", "exactly-once", 0, 149, 149, "a")
+    other, repeated = replace(search, fault="hasty-restart"), replace(search, found=None)
+
+    assert read_searches(path) == []
+    for each in (search, other, repeated):
+        record_search(path, each)
+
+    assert read_searches(path) == [other, repeated]
 
 
 @pytest.mark.parametrize(("first", "last"), [(100, 200), (200, 300), (0, 248), (249, 249)])

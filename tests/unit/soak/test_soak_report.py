@@ -8,9 +8,18 @@ from copy import deepcopy
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.simulation.results import Run, read_runs
+from tests.simulation.results import Run, Search, read_runs, read_searches
 from tests.soak.charts import RESOURCES, TIMELINE, draw
-from tests.soak.report import FULL_ROUNDS, PAGE, SIMULATION, SOAK, add_soak, read_soak, render
+from tests.soak.report import (
+    FULL_ROUNDS,
+    PAGE,
+    PLANTED,
+    SIMULATION,
+    SOAK,
+    add_soak,
+    read_soak,
+    render,
+)
 from tests.soak.verdicts import NORMAL_GROWTH
 
 if TYPE_CHECKING:
@@ -149,6 +158,21 @@ def test_page_shows_the_simulation(soak: dict[str, Any]) -> None:
     assert "| `source` | 10,250 | 0-9999, 20000-20249 | 123,456 | 99 | 1 |" in page
 
 
+def test_page_shows_the_planted_faults(soak: dict[str, Any]) -> None:
+    """
+    Each search for a planted fault is a row, one that found nothing included.
+    """
+    searches = [
+        Search("hasty-restart", "exactly-once", 0, 8, 8, "abc"),
+        Search("memory-is-reused", "source", 0, 1_999, None, "abc"),
+    ]
+
+    page = render([soak], [], searches)
+
+    assert "| `hasty-restart` | `exactly-once` | 0-8 | 8 | abc |" in page
+    assert "| `memory-is-reused` | `source` | 0-1999 | none | abc |" in page
+
+
 def test_runs_add_up_to_a_full_soak(soak: dict[str, Any]) -> None:
     """
     The rounds of several runs are counted together; a run is recorded once.
@@ -179,4 +203,6 @@ def test_page_in_the_tree_is_that_of_the_recorded_results() -> None:
     """
     docs/proof.md equals the report of the results in the tree.
     """
-    assert PAGE.read_text() == render(read_soak(SOAK), read_runs(SIMULATION))
+    assert PAGE.read_text() == render(
+        read_soak(SOAK), read_runs(SIMULATION), read_searches(PLANTED)
+    )
