@@ -55,6 +55,9 @@ _CLASSES: dict[ErrorClass, tuple[type[PykafkaError], str]] = {
     ErrorClass.UNKNOWN_TOPIC: (UnknownTopicError, "does the topic exist, with that partition?"),
 }
 
+# The broker has no such request, or no version of it that the engine supports.
+_UNSUPPORTED = frozenset({"UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE"})
+
 # librdkafka has no error code for an invalid configuration, only these texts.
 _CONFIGURATION = re.compile(
     r"[Cc]onfiguration property|Failed to create (?:consumer|producer|admin)"
@@ -133,7 +136,7 @@ def are_settings_hidden(error: PykafkaError) -> bool:
     That requires the permission DescribeConfigs, and some services have no such request.
     """
     if isinstance(error, KafkaClientError):
-        return error.code == KafkaErrorCode.UNSUPPORTED_VERSION
+        return error.name in _UNSUPPORTED
     return isinstance(error, AuthorizationError)
 
 

@@ -5,7 +5,7 @@ A pattern does not select the ledgers of exactly-once streams; a name does.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.metadata_backends import metadata_backend_of
@@ -106,6 +106,35 @@ def test_topics_with_hidden_settings_and_the_name_of_a_ledger(
     (warning,) = (text for text in caplog.messages if "general-ledger" in text)
     assert "subscribe" in warning
     assert "DescribeConfigs" in warning
+
+
+class WithoutSettings(Ledgers):
+    """
+    A service whose brokers have no request for settings.
+    """
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        del self.versions[DESCRIBE_CONFIGS]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_brokers_without_a_request_for_settings(
+    engine: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    If the brokers have no request for settings, a topic's name decides whether a pattern selects
+    it, and one warning names the option that reads it all the same.
+    """
+    topics = {"general-ledger": 1, "orders": 1}
+    with StubCluster(WithoutSettings(topics=topics)) as cluster:
+        client = client_of(cluster, engine)
+        with caplog.at_level(logging.WARNING, "pyspark_pykafka"):
+            for _ in range(2):
+                assert topics_of(client, EVERYTHING) == {"orders"}
+
+    (warning,) = (text for text in caplog.messages if "general-ledger" in text)
+    assert "subscribe" in warning
 
 
 class ManyLedgers(Behaviour):

@@ -11,6 +11,7 @@ from pyspark_pykafka.engines.wire.protocol.describe_configs import (
     DESCRIBE_CONFIGS,
     describe_configs_request,
 )
+from pyspark_pykafka.errors import KafkaClientError
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
@@ -27,10 +28,15 @@ def fetch_topic_settings(
     Return the values of some of the topics' settings, as one broker reports them; empty if unset.
 
     In their place are :class:`AuthorizationError` without the permission DescribeConfigs on a
-    topic, and :class:`UnknownTopicError` if the broker does not know the topic (yet).
+    topic, :class:`UnknownTopicError` if the broker does not know the topic (yet), and
+    :class:`KafkaClientError` for all topics if the broker does not support the request.
     """
     connection = cluster.any_connection(deadline)
-    request = describe_configs_request(connection.version(DESCRIBE_CONFIGS), topics, names)
+    try:
+        version = connection.version(DESCRIBE_CONFIGS)
+    except KafkaClientError as unsupported:
+        return dict.fromkeys(topics, unsupported)
+    request = describe_configs_request(version, topics, names)
     response = cluster.request(connection, request, deadline)
     settings: dict[str, dict[str, str] | PykafkaError] = {
         topic: dict.fromkeys(names, "") for topic in topics
