@@ -64,7 +64,7 @@ class FollowedTopic:
 
         A recreated topic is read from its beginning: none of its records has been shown. Brokers
         before 2.8 have no topic ids; there a topic counts as recreated if it was missing before,
-        unless only one response lacked it, and its log is not shorter than before.
+        unless only one response lacked it, and no partition is missing or shorter than before.
         """
         topic_id, exists, tps = self._existing()
         if not tps:
@@ -94,7 +94,8 @@ class FollowedTopic:
             return topic_id != self.topic_id
         if 0 < self._absences < _MISSING_RESPONSES:
             ends = self._client.end_offsets(self.positions)
-            return any(ends.get(tp, start) < start for tp, start in self.positions.items())
+            # Several brokers have confirmed that a partition without an end does not exist.
+            return any(ends.get(tp, -1) < start for tp, start in self.positions.items())
         return self._absences > 0
 
     def _missing_text(self, topic_id: str | None, *, exists: bool) -> str:

@@ -43,7 +43,7 @@ class Brokers:
         return dict.fromkeys(tps, 0)
 
     def end_offsets(self, tps: list[TopicPartition]) -> Offsets:
-        return {tp: self.log_ends[tp] for tp in tps if tp not in self.hidden}
+        return {tp: end for tp, end in self.log_ends.items() if tp in {*tps} - self.hidden}
 
     def follow(self, *, partition: int | None = None) -> tuple[FollowedTopic, list[str]]:
         """
@@ -116,6 +116,23 @@ def test_a_recreated_topic_without_ids(absent: int, end: int) -> None:
 
     assert followed.refresh()
     assert followed.positions == {ZERO: 0, ONE: 0}
+    assert "deleted and recreated" in events[-1]
+
+
+def test_a_topic_without_ids_recreated_with_fewer_partitions() -> None:
+    """
+    Without topic ids, a topic that one answer lacked counts as recreated, too, if the brokers no
+    longer have one of its partitions: then no record of the new topic is passed over.
+    """
+    brokers = Brokers(None)
+    followed, events = brokers.follow()
+    brokers.hidden = {ZERO, ONE}
+    assert followed.refresh()
+
+    brokers.hidden, brokers.log_ends = set(), {ZERO: 5}
+
+    assert followed.refresh()
+    assert followed.positions == {ZERO: 0}
     assert "deleted and recreated" in events[-1]
 
 
