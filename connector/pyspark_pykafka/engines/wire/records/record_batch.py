@@ -174,18 +174,18 @@ class _Record(NamedTuple):
 def _split_records(records: memoryview) -> Iterator[_Record]:
     position = 0
     while position < len(records):
-        size, position = _readzigzag_varint(records, position)
+        size, position = _read_zigzag_varint(records, position)
         end = position + size
         attributes = records[position]
-        timestamp_delta, delta_at = _readzigzag_varint(records, position + 1)
-        _, key_length_at = _readzigzag_varint(records, delta_at)
-        key_size, key_at = _readzigzag_varint(records, key_length_at)
+        timestamp_delta, delta_at = _read_zigzag_varint(records, position + 1)
+        _, key_length_at = _read_zigzag_varint(records, delta_at)
+        key_size, key_at = _read_zigzag_varint(records, key_length_at)
         key = None if key_size < 0 else bytes(records[key_at : key_at + key_size])
         yield _Record(attributes, timestamp_delta, key, bytes(records[key_length_at:end]))
         position = end
 
 
-def _readzigzag_varint(view: memoryview, position: int) -> tuple[int, int]:
+def _read_zigzag_varint(view: memoryview, position: int) -> tuple[int, int]:
     bits, shift = 0, 0
     while view[position] & 0x80:
         bits |= (view[position] & 0x7F) << shift
