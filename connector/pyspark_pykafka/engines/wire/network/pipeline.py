@@ -187,12 +187,12 @@ class _BrokerPipeline(Generic[K, R]):
         """
         Return the next response, and the key of its request.
 
-        Raises :class:`BrokerUnavailableError` if the connection ended during a throttle time,
-        before anything was sent.
+        Raises :class:`BrokerUnavailableError` if the connection ended before anything was sent: in
+        the broker's throttle time, or before requests were to be repeated.
         """
         if not self._in_flight:
             address = self.connection.address
-            msg = f"{address}: the connection ended during the broker's throttle time"
+            msg = f"{address}: the connection ended while no request was in flight"
             raise BrokerUnavailableError(msg)
         key, make_request, api = self._in_flight[0]
         response = self.connection.receive(api, self._limit())

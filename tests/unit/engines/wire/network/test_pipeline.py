@@ -84,6 +84,34 @@ def test_a_connection_that_ends_while_it_is_throttled_is_an_error() -> None:
     assert isinstance(result.errors[address], BrokerUnavailableError)
 
 
+def test_a_connection_that_ends_before_a_request_is_repeated(
+    scripted: Callable[..., ScriptedBroker],
+) -> None:
+    """
+    If a broker closes its connection while a request to it waits to be repeated, its last response
+    is kept, and the error says nothing of a throttle time.
+    """
+    good = scripted(GREETING, responding(metadata(12), flexible=True))
+    silent = scripted(GREETING)
+    cluster = Cluster(wire_config(KafkaSettings.of({"bootstrap.servers": f"{good.address}"})))
+    for broker in (good, silent):
+        cluster.connection_at(broker.address, Deadline.after(60))
+    addresses = [good.address, silent.address]
+    requested = {address: [(address, metadata_of_t)] for address in addresses}
+    closing = threading.Timer(0.3, good.script.over.set)
+    closing.start()
+    result = request_pipelined(
+        cluster, requested, Deadline.after(2.0), 600.0, is_repeated=lambda *_: True
+    )
+    closing.join()
+    cluster.close()
+
+    assert result.responses.keys() == {good.address}
+    assert str(result.errors[good.address]) == (
+        f"{good.address}: the connection ended while no request was in flight"
+    )
+
+
 # The deadline of requests, of which one is never answered. All others must be answered before.
 SECONDS = 4.0
 
