@@ -12,6 +12,7 @@ from tests.support.metadata_backends import metadata_backend_of
 from tests.support.stub_behaviour import DESCRIBE_CONFIGS
 from tests.support.stub_brokers import Behaviour, StubCluster
 
+from pyspark_pykafka.engines.librdkafka import admin
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.options import Subscribe, SubscribePattern
 from pyspark_pykafka.retry import RetryPolicy
@@ -135,6 +136,26 @@ def test_brokers_without_a_request_for_settings(
 
     (warning,) = (text for text in caplog.messages if "general-ledger" in text)
     assert "subscribe" in warning
+
+
+class Late(Ledgers):
+    """
+    A broker that answers the first request for settings too late.
+    """
+
+    def delay(self, node: int, api_key: int) -> float:  # noqa: ARG002
+        is_first = api_key == DESCRIBE_CONFIGS and self.requests[DESCRIBE_CONFIGS] < 2
+        return 4.0 if is_first else 0.0
+
+
+def test_settings_without_a_response_are_requested_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    If librdkafka gets no response to a request for settings in time, a new client sends it again.
+    """
+    monkeypatch.setattr(admin, "_FIRST_REQUEST_SECONDS", 1.0)
+    with StubCluster(Late(topics={LEDGER: 1, "orders": 1})) as cluster:
+        assert topics_of(client_of(cluster, "librdkafka"), EVERYTHING) == {"orders"}
+        assert cluster.stats()["requests"][DESCRIBE_CONFIGS] == 2
 
 
 class ManyLedgers(Behaviour):

@@ -132,7 +132,8 @@ class RetryingAdmin:
         """
         Return the results by subject, without subjects that do not exist.
 
-        ``on_error`` is called with a subject and its error; by default it is raised.
+        ``on_error`` is called with a subject and its error, if no retry can help; by default it
+        raises the error.
 
         ``request`` gets a client and a request timeout in seconds. Until the deadline (by default
         ``timeout_seconds`` from now) it is called again with a new client: with twice the timeout
@@ -264,6 +265,8 @@ class RetryingAdmin:
                     raise _MovedError(map_kafka_error(error.args[0], action)) from error
                 if name not in _MISSING:
                     cause = map_kafka_error(error.args[0], action)
+                    if cause.retriable:
+                        raise cause from error
                     cause.__cause__ = error
                     on_error(subject, cause)
         return results
