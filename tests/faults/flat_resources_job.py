@@ -66,7 +66,8 @@ job = json.loads(text)
 servers = {"kafka.bootstrap.servers": bootstrap}
 
 builder = SparkSession.builder.config("spark.ui.enabled", "false")
-for name, value in {"spark.master": "local[2]", **SHORT_DRIVER}.items():
+local = {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
+for name, value in {"spark.master": "local[2]", **local, **SHORT_DRIVER}.items():
     builder = builder.config(name, value)
 spark = builder.getOrCreate()
 spark.dataSource.register(LeakingSource)
