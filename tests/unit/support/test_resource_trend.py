@@ -51,6 +51,18 @@ def test_a_leak_is_found(name: str, each: float) -> None:
         check_flat(leaking, LIMITS)
 
 
+def test_a_process_may_have_a_limit_of_its_own() -> None:
+    """
+    The limit of a process and a resource takes precedence over the limit of the resource.
+    """
+    grown = {**FLAT, "worker files": FLAT["worker files"] + 8}
+    samples = [FLAT] * (COUNT // 2) + [grown] * (COUNT // 2)
+
+    check_flat(samples, LIMITS | {"worker files": 8.0})
+    with pytest.raises(AssertionError, match="worker files"):
+        check_flat(samples, LIMITS | {"other files": 8.0})
+
+
 def test_a_new_kind_of_process_is_growth() -> None:
     """
     Processes that exist only at the end count as growth from 0.
