@@ -1,5 +1,5 @@
 """
-Varints: numbers of seven bits a byte, the lowest bits first, as Kafka, Avro and Protobuf have them.
+Varints: integers with seven bits in each byte, the lowest first, as in Kafka, Avro and Protobuf.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.metadata import MetadataClient
     from pyspark_pykafka.offsets import Offsets, TopicPartition
 
-# A topic that so many metadata responses in a row lack is missing; one response may be wrong.
+# A topic is missing if this many metadata responses in a row lack it; one response may be wrong.
 _MISSING_RESPONSES = 2
 
 
@@ -46,7 +46,7 @@ class FollowedTopic:
 
     def record_shown(self, tp: TopicPartition, offset: int) -> None:
         """
-        Continue behind a record that has been shown, even if the read of its range fails.
+        Continue after a record that has been shown, even if the read of its range fails.
         """
         self.positions[tp] = offset + 1
 

@@ -46,7 +46,7 @@ class PatternTopics:
 
     def _ledgers(self, candidates: Mapping[str, Topic]) -> set[str]:
         """
-        Return the ledgers among topics that look like one; topics of a user's may do so, too.
+        Return the ledgers among topics that look like one; a user's topic may look like one, too.
 
         The settings of all new ones are read with one request.
         """

@@ -52,7 +52,10 @@ class PipelineResult(Generic[K, R]):
     errors: dict[Address, PykafkaError]
 
 
-def _never(_key: object, _response: object) -> bool:
+def never(_key: object, _response: object) -> bool:
+    """
+    Repeat no request.
+    """
     return False
 
 
@@ -63,7 +66,7 @@ def request_pipelined(
     request_seconds: float,
     now: Callable[[], float] = time.monotonic,
     *,
-    is_repeated: Callable[[K, R], bool] = _never,
+    is_repeated: Callable[[K, R], bool] = never,
 ) -> PipelineResult[K, R]:
     """
     Send each broker its requests, all brokers at the same time, and return the last responses.
