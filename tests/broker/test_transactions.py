@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
@@ -250,6 +250,28 @@ def test_a_failed_write_is_aborted_at_once(sink: Sink) -> None:
     assert sink.epoch("a") not in {None, 0}
     assert sink.visible() == []
     assert sink.written() > 0
+
+
+def test_a_transaction_whose_first_response_is_lost_is_aborted(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    If the coordinator has begun a transaction, but its response is lost and the write fails, the
+    transaction is aborted at once.
+    """
+    add_partitions = Transactions.add_partitions
+
+    def add_and_say_nothing(self: Transactions, *arguments: Any) -> None:
+        add_partitions(self, *arguments)
+        assert sink.state("a") is TransactionState.ONGOING
+        msg = "no answer"
+        raise BrokerUnavailableError(msg)
+
+    monkeypatch.setattr(Transactions, "add_partitions", add_and_say_nothing)
+    with pytest.raises(BrokerUnavailableError, match="no answer"):
+        sink.write_prepared("a", b"x")
+
+    assert sink.state("a") in ABORTED
 
 
 @pytest.mark.parametrize("commit", [True, False])

@@ -82,6 +82,8 @@ class TransactionalSession:
     fence_id: str | None = None
     max_version: int = _MAX_TRANSACTIONAL_VERSION
     _added: set[TopicPartition] = field(init=False, default_factory=set)
+    # From the first request on: its response may be lost after the coordinator has begun.
+    _may_be_open: bool = field(init=False, default=False)
 
     @property
     def prepared(self) -> PreparedTransaction:
@@ -98,6 +100,7 @@ class TransactionalSession:
         if not new:
             return
         first = not self._added
+        self._may_be_open = True
         self.transactions.add_partitions(self.transactional_id, self.identity, sorted(new))
         self._added |= new
         if first and self.fence_id is not None:
@@ -113,7 +116,7 @@ class TransactionalSession:
         same epoch (KIP-890), which would leave a hanging transaction. So the id is fenced with the
         next epoch instead.
         """
-        if not self._added:
+        if not self._may_be_open:
             return
         description = self.transactions.describe(self.transactional_id)
         if description is not None and description.prepared == self.prepared:
