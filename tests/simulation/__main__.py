@@ -5,6 +5,7 @@ Runs histories: ``python -m tests.simulation WORKLOAD --seeds 0-99``.
 from __future__ import annotations
 
 import argparse
+import gc
 import logging
 import os
 import sys
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 _ALL = "all"
 _CHUNK = 20
 _HASHES = "PYTHONHASHSEED"
+# A history leaves few cycles of objects. Fewer collections save a tenth of its time (measured).
+_GC_THRESHOLDS = (20_000, 20, 20)
 
 
 class Outcome(NamedTuple):
@@ -64,6 +67,7 @@ def _run_chunk(workload: str, seeds: range, fault: str | None, *, is_traced: boo
     Run some seeds in a process of their own, which shares no planted fault with its parent.
     """
     logging.disable()
+    gc.set_threshold(*_GC_THRESHOLDS)
     return list(_run_seeds(workload, seeds, fault, is_traced=is_traced))
 
 
@@ -90,6 +94,7 @@ def main() -> int:
         )
     _fix_hashes()
     logging.disable()
+    gc.set_threshold(*_GC_THRESHOLDS)
     first, _, last = arguments.seeds.partition("-")
     seeds = range(int(first), int(last or first) + 1)
     workloads = sorted(WORKLOADS) if arguments.workload == _ALL else [arguments.workload]
