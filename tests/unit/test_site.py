@@ -16,6 +16,8 @@ DOCS = ROOT / "docs"
 PAGES = sorted(DOCS.rglob("*.md"))
 DIAGRAM = re.compile(r"^```mermaid\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 IMAGE = re.compile(r"!\[[^\]]*\]\(([^)\s]+)\)")
+FENCE = re.compile(r"^ *```\w*\n.*?^ *```$", re.MULTILINE | re.DOTALL)
+ITEM = re.compile(r" *(?:[-*]|\d+\.) ")
 DIAGRAMS = [
     pytest.param(text, id=f"{page.stem}-{number}")
     for page in PAGES
@@ -44,6 +46,38 @@ def test_pictures_exist(page: Path) -> None:
     """
     for picture in IMAGE.findall(page.read_text()):
         assert (page.parent / picture).is_file(), picture
+
+
+def items_in_paragraphs(text: str) -> list[str]:
+    """
+    Return the lines of a page that look like items of a list, but are read as parts of a paragraph.
+
+    The site's generator needs an empty line before an item that follows a paragraph.
+    """
+    blocks = [block.splitlines() for block in re.split(r"\n *\n", FENCE.sub("", text))]
+    return [
+        line
+        for first, *rest in filter(None, blocks)
+        if not ITEM.match(first)
+        for line in rest
+        if ITEM.match(line)
+    ]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_items_are_part_of_a_list(page: Path) -> None:
+    """
+    No item of a list follows a paragraph directly, since the site would show it as plain text.
+    """
+    assert items_in_paragraphs(page.read_text()) == []
+
+
+def test_items_in_a_paragraph_are_found() -> None:
+    """
+    An item right after a paragraph is found, even inside of a list; other items are not.
+    """
+    assert items_in_paragraphs("- a\n    - b\n\n  Then.\n- c\n") == ["- c"]
+    assert items_in_paragraphs("Text:\n\n1. a\n2. b\n\n```\nx\n- y\n```\n") == []
 
 
 @pytest.mark.parametrize("text", DIAGRAMS)
