@@ -89,9 +89,10 @@ def commit_micro_batch(transactions: Transactions, batch: CommittableBatch) -> N
             "tasks %d were not written again",
             *(batch.batch, batch.query, batch.tasks, len(done)),
         )
-        _warn_of_other_rows(batch, before)
         repeated = [task for task in batch.committables if task.task in done]
         transactions.end_all(_prepared(repeated), commit=False)
+    # Even without rows: the batch may have had some when it was committed.
+    _warn_of_other_rows(batch, before)
 
 
 def abort_micro_batch(

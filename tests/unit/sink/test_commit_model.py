@@ -170,7 +170,12 @@ def check_completed(world: World, process: Process, division: Division) -> None:
     assert "EXACTLY_ONCE_REPLAY_DIFFERS" in str(process.failure), (process.failure, world.trace)
 
 
-def test_a_checkpoint_that_was_reset_by_one_batch(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("division", "now"), [(("ab", "cde"), 5), (("", ""), 0)], ids=["more rows", "no rows"]
+)
+def test_a_checkpoint_that_was_reset_by_one_batch(
+    caplog: pytest.LogCaptureFixture, division: Division, now: int
+) -> None:
     """
     A committed batch is not written again, and a warning is logged if its rows differ now.
     """
@@ -179,9 +184,9 @@ def test_a_checkpoint_that_was_reset_by_one_batch(caplog: pytest.LogCaptureFixtu
     caplog.set_level("WARNING", "pyspark_pykafka")
     assert start(world, "b", DIVISIONS[2]).finish().outcome == "done"
     assert "with different rows" not in caplog.text
-    assert start(world, "c", ("ab", "cde")).finish().outcome == "done"
+    assert start(world, "c", division).finish().outcome == "done"
     check_whole(world, 0, ROWS)
-    assert "with different rows from those of this run (4 rows then, 5 now)" in caplog.text
+    assert f"with different rows from those of this run (4 rows then, {now} now)" in caplog.text
 
 
 @pytest.mark.parametrize("division", DIVISIONS, ids="|".join)
