@@ -239,14 +239,21 @@ class RetryingAdmin:
 
     def delete_topic(self, name: str) -> bool:
         """
-        Delete a topic, and return False if it does not exist.
+        Delete a topic, and return False if it did not exist.
+
+        A topic that is missing after a request without a response counts as deleted: that request
+        may have deleted it.
         """
+        requests: list[Future[None]] = []
 
         def delete(client: AdminClient, seconds: float) -> Futures[str, None]:
             futures: Futures[str, None] = client.delete_topics([name], request_timeout=seconds)
+            requests.append(futures[name])
             return futures
 
-        return name in self.call(delete, f"deleting the topic {name}")
+        if name in self.call(delete, f"deleting the topic {name}"):
+            return True
+        return not all(map(_has_moved, requests[:-1]))
 
     def _results(
         self,

@@ -80,9 +80,9 @@ def test_attempts_to_connect_are_not_logged_one_by_one(
     assert address not in capfd.readouterr().err
 
 
-class _Creating:
+class _Failing:
     """
-    A client whose requests to create a topic get these errors, one after another.
+    A client whose requests to create or delete a topic get these errors, one after another.
     """
 
     def __init__(self, *codes: int) -> None:
@@ -92,6 +92,11 @@ class _Creating:
         future: Future[None] = Future()
         future.set_exception(KafkaException(KafkaError(next(self._codes))))
         return {topics[0].topic: future}
+
+    def delete_topics(self, topics: list[str], **_: object) -> dict[str, Future[None]]:
+        future: Future[None] = Future()
+        future.set_exception(KafkaException(KafkaError(next(self._codes))))
+        return {topics[0]: future}
 
 
 @pytest.mark.parametrize(
@@ -111,10 +116,32 @@ def test_a_request_without_a_response_may_have_created_the_topic(
     rejected request it does not.
     """
     admin = RetryingAdmin(KafkaSettings.of({"bootstrap.servers": "127.0.0.1:1"}))
-    client = _Creating(*codes)
+    client = _Failing(*codes)
     monkeypatch.setattr(admin, "client", lambda: client)
 
     assert admin.create_topic("t", {}, "creating", validate_only=validate_only) is created
+
+
+@pytest.mark.parametrize(
+    ("codes", "deleted"),
+    [
+        ((KafkaError.UNKNOWN_TOPIC_OR_PART,), False),
+        ((KafkaError._TIMED_OUT, KafkaError.UNKNOWN_TOPIC_OR_PART), True),
+        ((KafkaError.NOT_CONTROLLER, KafkaError.UNKNOWN_TOPIC_OR_PART), False),
+    ],
+)
+def test_a_request_without_a_response_may_have_deleted_the_topic(
+    codes: tuple[int, ...], deleted: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A topic that is missing when a request without a response is retried counts as deleted; after a
+    rejected request it does not.
+    """
+    admin = RetryingAdmin(KafkaSettings.of({"bootstrap.servers": "127.0.0.1:1"}))
+    client = _Failing(*codes)
+    monkeypatch.setattr(admin, "client", lambda: client)
+
+    assert admin.delete_topic("t") is deleted
 
 
 @pytest.mark.parametrize("code", [KafkaError.NOT_COORDINATOR, KafkaError.NOT_CONTROLLER])
