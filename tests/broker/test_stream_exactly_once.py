@@ -335,7 +335,7 @@ def time_passes(sink: Sink) -> None:
     """
     with transaction_client(settings(sink.cluster, sink.topic).kafka) as transactions:
         for name in transactions.list_ids(prefix_pattern(sink.topic), [TransactionState.ONGOING]):
-            transactions.abort(name)
+            transactions.abort_ids([name])
 
 
 def rows_of(sink: Sink) -> list[str]:

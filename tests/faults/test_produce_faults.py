@@ -507,7 +507,7 @@ def test_a_commit_waits_for_the_abort_of_losing_attempts(
     with transaction_client(kafka) as transactions, ThreadPoolExecutor(1) as other:
         with frozen(three, node):
             if failed:
-                transactions.abort(f"{name}-0-0")
+                transactions.abort_ids([f"{name}-0-0"])
             waiting = other.submit(
                 commit_write, transactions, [won], write_pattern(name), f"{name}-ended-1"
             )
@@ -536,7 +536,7 @@ def test_an_abort_does_not_wait_for_its_markers(three: KafkaCluster) -> None:
             return description.state
 
         with frozen(three, no_coordinator(three)):
-            transactions.abort(prepared.transactional_id)
+            transactions.abort_ids([prepared.transactional_id])
             assert state() is TransactionState.PREPARE_ABORT
             with pytest.raises(FencedError):
                 transactions.end(prepared, commit=True)

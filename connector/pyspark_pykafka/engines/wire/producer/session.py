@@ -116,8 +116,5 @@ class TransactionalSession:
         same epoch (KIP-890), which would leave a hanging transaction. So the id is fenced with the
         next epoch instead.
         """
-        if not self._may_be_open:
-            return
-        description = self.transactions.describe(self.transactional_id)
-        if description is not None and description.prepared == self.prepared:
-            self.transactions.abort(self.transactional_id)
+        if self._may_be_open:
+            self.transactions.abort_unless_taken_over(self.prepared)

@@ -106,6 +106,18 @@ class TransactionLookups:
             logger.info("%s", error)
             return {}
 
+    def _describe_one(
+        self, transactional_id: str, deadline: Deadline
+    ) -> TransactionDescription | None:
+        """
+        Request the state of an id once.
+        """
+        descriptions = self._describe_once([transactional_id], deadline)
+        if transactional_id not in descriptions:
+            msg = f"the transaction {transactional_id} was not described"
+            raise BrokerUnavailableError(msg)
+        return descriptions[transactional_id]
+
     def _describe_once(
         self, transactional_ids: Sequence[str], deadline: Deadline
     ) -> dict[str, TransactionDescription | None]:

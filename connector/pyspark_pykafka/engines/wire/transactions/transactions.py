@@ -26,7 +26,11 @@ from pyspark_pykafka.engines.wire.transactions.transaction_errors import (
     is_concurrent,
     transaction_error,
 )
-from pyspark_pykafka.engines.wire.transactions.values import DECIDED_STATES, is_committed
+from pyspark_pykafka.engines.wire.transactions.values import (
+    DECIDED_STATES,
+    TransactionState,
+    is_committed,
+)
 from pyspark_pykafka.errors import (
     AuthorizationError,
     ExactlyOnceError,
@@ -44,6 +48,7 @@ if TYPE_CHECKING:
         EndTxnResponse,
         InitProducerIdResponse,
     )
+    from pyspark_pykafka.engines.wire.transactions.values import TransactionDescription
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.settings.wire_config import ProducerConfig
@@ -52,6 +57,8 @@ logger = logging.getLogger("pyspark_pykafka")
 
 # The timeout of a transaction that only aborts another one, and has no records: any will do.
 _UNUSED_TIMEOUT_MS = 60_000
+
+_BEING_ABORTED_STATES = (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE)
 
 
 @dataclass(slots=True)
@@ -208,17 +215,37 @@ class Transactions(TransactionLookups):
             )
             raise ExactlyOnceError("EXACTLY_ONCE_ABORT_MET_COMMIT", msg)
 
-    def abort(self, transactional_id: str) -> None:
+    def abort_unless_taken_over(self, prepared: PreparedTransaction) -> None:
         """
-        Abort the open transaction of an id, whichever producer wrote it, and fence that producer.
+        Abort a transaction and fence its producer, unless another producer has the id by now.
 
         Returns once the abort is decided: a partition without a leader gets its marker later.
         """
-        self.abort_ids([transactional_id])
+        name = prepared.transactional_id
+        was_open = False
+
+        def abort_once(deadline: Deadline) -> None:
+            nonlocal was_open
+            # Looked up again before each retry: the last request may have aborted the transaction,
+            # and another producer may have begun the next one.
+            description = self._describe_one(name, deadline)
+            is_own = description is not None and description.prepared == prepared
+            if description is None or description.state in DECIDED_STATES:
+                return
+            if not is_own and not (was_open and _is_being_aborted(prepared, description)):
+                return
+            was_open = was_open or description.state is TransactionState.ONGOING
+            for error in self.fence_once([name], deadline).values():
+                raise error
+
+        self._coordinators.retry(abort_once, f"aborting {name}")
 
     def abort_ids(self, transactional_ids: Sequence[str]) -> None:
         """
-        Abort many ids as :meth:`abort` does: all coordinators at once, under one deadline.
+        Abort the open transactions of ids, whichever producers wrote them, and fence these.
+
+        All coordinators at once, under one deadline. Returns once the aborts are decided: a
+        partition without a leader gets its marker later.
         """
         action = f"aborting {', '.join(transactional_ids[:1])} and other open transactions"
         remaining = list(transactional_ids)
@@ -283,6 +310,15 @@ class Transactions(TransactionLookups):
             "another attempt of its task won, or the write failed or was cancelled"
         )
         raise FencedError(msg)
+
+
+def _is_being_aborted(prepared: PreparedTransaction, description: TransactionDescription) -> bool:
+    """
+    Return whether a coordinator has bumped the epoch of an open transaction, but not stored its
+    abort yet, which may be lost with the coordinator. The next producer has a later epoch.
+    """
+    next_epoch = prepared._replace(epoch=prepared.epoch + 1)
+    return description.prepared == next_epoch and description.state in _BEING_ABORTED_STATES
 
 
 def _own_code(response: InitProducerIdResponse | EndTxnResponse) -> int:

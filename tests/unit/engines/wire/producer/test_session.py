@@ -1,0 +1,171 @@
+"""
+The abort of a task's transaction, whose id another attempt may use by the time of a retry.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.stub_coordinators import ADD, Coordination, StubCoordinators
+
+from pyspark_pykafka.engines.wire.network.cluster import Cluster
+from pyspark_pykafka.engines.wire.producer.session import TransactionalSession
+from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
+from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError
+from pyspark_pykafka.offsets import TopicPartition
+from pyspark_pykafka.settings import KafkaSettings
+from pyspark_pykafka.settings.wire_config import wire_producer_config
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pyspark_pykafka.retry import Deadline
+
+ID = "w-0-0"
+TIMEOUT_MS = 60_000
+T0 = TopicPartition("out", 0)
+
+
+@contextmanager
+def connected(stubs: StubCoordinators, **settings: int) -> Iterator[Transactions]:
+    """
+    Yield a client of the coordinators.
+    """
+    options = {name.replace("_", "."): str(value) for name, value in settings.items()}
+    kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap, **options})
+    config = wire_producer_config(kafka)
+    cluster = Cluster(config.wire)
+    try:
+        yield Transactions(cluster, config)
+    finally:
+        cluster.close()
+
+
+def begin(transactions: Transactions) -> TransactionalSession:
+    """
+    Begin a transaction and add a partition to it.
+    """
+    session = TransactionalSession(transactions, ID, transactions.begin(ID, TIMEOUT_MS))
+    session.add_partitions([T0])
+    return session
+
+
+def after_the_first_fence(
+    monkeypatch: pytest.MonkeyPatch,
+    action: Callable[[dict[str, PykafkaError]], dict[str, PykafkaError]],
+) -> list[str]:
+    """
+    Replace the errors of the first InitProducerId by the result of an action; return a list that
+    gets the id of each.
+    """
+    fence_once, fenced = Transactions.fence_once, list[str]()
+
+    def fence(
+        self: Transactions, transactional_ids: Iterable[str], deadline: Deadline
+    ) -> dict[str, PykafkaError]:
+        names = list(transactional_ids)
+        errors = fence_once(self, names, deadline)
+        fenced.extend(names)
+        return action(errors) if len(fenced) == 1 else errors
+
+    monkeypatch.setattr(Transactions, "fence_once", fence)
+    return fenced
+
+
+def test_an_abort_ends_the_transaction() -> None:
+    """
+    The transaction is aborted, and its producer fenced.
+    """
+    with StubCoordinators(Coordination()) as stubs, connected(stubs) as transactions:
+        session = begin(transactions)
+        session.abort()
+
+        entry = stubs.now.names[ID]
+    assert entry.state in {"CompleteAbort", "Empty"}
+    assert entry.epoch > session.identity.epoch
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["answered", "lost"])
+def test_a_repeated_abort_spares_the_next_attempt(
+    monkeypatch: pytest.MonkeyPatch, *, is_lost: bool
+) -> None:
+    """
+    If another attempt begins a transaction with the same id once the old one is aborted, a retry of
+    the abort does not end the new one. The retry may come long after the first request, whose
+    response was lost.
+    """
+    with (
+        StubCoordinators(Coordination()) as stubs,
+        connected(stubs) as transactions,
+        connected(stubs) as others,
+    ):
+        session = begin(transactions)
+
+        def begin_again(errors: dict[str, PykafkaError]) -> dict[str, PykafkaError]:
+            begin(others)
+            return {ID: BrokerUnavailableError("no answer")} if is_lost else errors
+
+        after_the_first_fence(monkeypatch, begin_again)
+        session.abort()
+
+        assert stubs.now.names[ID].state == "Ongoing"
+
+
+def test_an_abort_is_repeated_until_it_is_decided(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A coordinator bumps the epoch before it has stored the abort, and may fail in between.
+    """
+    with StubCoordinators(Coordination()) as stubs, connected(stubs) as transactions:
+        session = begin(transactions)
+
+        def fail_to_store(errors: dict[str, PykafkaError]) -> dict[str, PykafkaError]:
+            names = stubs.now.names
+            names[ID].state = "Ongoing"
+            stubs.set(names=names)
+            return errors
+
+        fenced = after_the_first_fence(monkeypatch, fail_to_store)
+        session.abort()
+
+        assert stubs.now.names[ID].state in {"CompleteAbort", "Empty"}
+    assert len(fenced) > 1
+
+
+def test_an_id_of_another_producer_is_spared() -> None:
+    """
+    A task that finds its id taken over aborts nothing.
+    """
+    with (
+        StubCoordinators(Coordination()) as stubs,
+        connected(stubs) as transactions,
+        connected(stubs) as others,
+    ):
+        session = begin(transactions)
+        others.abort_ids([ID])
+        begin(others)
+        session.abort()
+
+        assert stubs.now.names[ID].state == "Ongoing"
+
+
+def test_a_transaction_whose_first_request_was_not_handled() -> None:
+    """
+    If the first request has no response, the abort fences its producer, so that the request cannot
+    begin a transaction later.
+    """
+    coordination = Coordination(held_apis=frozenset({ADD}))
+    with (
+        StubCoordinators(coordination) as stubs,
+        connected(stubs, max_block_ms=300, request_timeout_ms=200) as transactions,
+    ):
+        session = TransactionalSession(transactions, ID, transactions.begin(ID, TIMEOUT_MS))
+        with pytest.raises(PykafkaError):
+            session.add_partitions([T0])
+        session.abort()
+        stubs.set(held_apis=frozenset())
+
+        entry = stubs.now.names[ID]
+    assert entry.state == "Empty"
+    assert entry.epoch > session.identity.epoch
