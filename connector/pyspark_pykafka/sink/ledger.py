@@ -203,8 +203,13 @@ class Ledger:
         self, records: Sequence[tuple[bytes, bytes | None]], producer: ProducerIdAndEpoch
     ) -> int:
         sender = Sender(self.cluster, self.config, IdempotentSession(producer), {})
-        sender.put(self.tp, encode_records(self.topic, records))
-        sender.flush()
+        try:
+            sender.put(self.tp, encode_records(self.topic, records))
+            sender.flush()
+        except BaseException:
+            # The caller may go on with this cluster.
+            sender.drop_connections()
+            raise
         return sender.offsets[self.tp] + len(records)
 
     def _read(self, start: int, end: int, isolation_level: str) -> list[tuple[int, Entry]]:

@@ -8,12 +8,14 @@ import json
 import struct
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster, record_batch
 
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
+from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 from pyspark_pykafka.errors import (
     ConcurrentWriteError,
     ExactlyOnceError,
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 TOPIC = "orders-ledger"
 ENTRIES = 4
-_FETCH = 1
+_PRODUCE, _FETCH = 0, 1
 _RELEASE = json.dumps({"kind": "release", "query": "q"}).encode()
 
 
@@ -135,6 +137,33 @@ def test_entries_of_commands_have_a_producer_id() -> None:
     assert producers[0][0] == -1
     assert [sequence for _, sequence in producers[1:]] == [0, 0]
     assert len({producer_id for producer_id, _ in producers}) == 3
+
+
+class SlowAppends(Behaviour):
+    """
+    A broker that takes half a second for each append.
+    """
+
+    def delay(self, node: int, api_key: int) -> float:  # noqa: ARG002
+        return 0.5 if api_key == _PRODUCE else 0.0
+
+
+def test_a_client_is_usable_after_an_append_without_a_response() -> None:
+    """
+    A later request does not get the response to an append that has timed out.
+    """
+    with StubCluster(SlowAppends(topics={TOPIC: 1}, logs={(TOPIC, 0): []})) as stubs:
+        config = wire_producer_config(KafkaSettings.of({"bootstrap.servers": stubs.bootstrap}))
+        config = replace(config, delivery_seconds=0.1)
+        cluster = Cluster(config.wire)
+        transactions = Transactions(cluster, config)
+        try:
+            transactions.describe_all(["a"])
+            with pytest.raises(TimeoutExceededError, match="kafka.delivery.timeout.ms"):
+                Ledger(cluster, config, TOPIC).append(Withdrawal("q", "w"))
+            assert transactions.describe_all(["a"]) == {"a": None}
+        finally:
+            cluster.close()
 
 
 def test_a_command_that_was_overtaken_has_no_effect() -> None:

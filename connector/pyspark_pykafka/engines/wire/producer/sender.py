@@ -123,6 +123,14 @@ class Sender:
             while self._accumulator.active:
                 self._poll(_MAX_WAIT_SECONDS)
 
+    def drop_connections(self) -> None:
+        """
+        Close the connections with requests in flight, after an error, so that the responses are not
+        taken for those to later requests.
+        """
+        for connection in self._in_flight.connections:
+            self._cluster.drop(connection)
+
     def _make_room(self, tp: TopicPartition, size_bytes: int) -> None:
         deadline = Deadline.after(self._config.block_seconds, self._now)
         while not self._accumulator.has_room(size_bytes):
