@@ -43,11 +43,17 @@ class TaskStoppedError(PykafkaError):
 
 def rows_until_end_of_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """
-    Yield a task's rows. Raises :class:`TaskStoppedError` if they end because Spark stopped the
-    task.
+    Yield a task's rows. Raises :class:`TaskStoppedError` once Spark has stopped the task: before
+    the next batch, or at the end, which may be due to the stop.
     """
-    yield from batches
     source = input_of_worker(sys._getframe())  # noqa: SLF001 (Spark does not pass the connection on)
+    for batch in batches:
+        _check_not_stopped(source)
+        yield batch
+    _check_not_stopped(source)
+
+
+def _check_not_stopped(source: Any) -> None:
     if source is not None and _is_closed(source):
         msg = "Spark has stopped this task: another attempt has finished, or its job has failed"
         raise TaskStoppedError(msg)

@@ -14,7 +14,7 @@ from tests.support.listening import listen
 from pyspark_pykafka.spark.worker import TaskStoppedError, rows_until_end_of_task
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from io import BufferedRWPair
 
 ROWS = [pa.RecordBatch.from_pydict({"value": [b"a", b"b"]})]
@@ -32,14 +32,16 @@ def ends() -> Iterator[tuple[socket.socket, IO[bytes]]]:
         yield executor, infile
 
 
-def main(infile: IO[bytes] | BufferedRWPair) -> list[pa.RecordBatch]:
+def main(
+    infile: IO[bytes] | BufferedRWPair, batches: Iterable[pa.RecordBatch] = ROWS
+) -> list[pa.RecordBatch]:
     """
     Stand in for ``pyspark.worker.main``, whose local ``infile`` is the connection.
     """
 
     def write() -> list[pa.RecordBatch]:
         infile.readline()
-        return list(rows_until_end_of_task(iter(ROWS)))
+        return list(rows_until_end_of_task(iter(batches)))
 
     return write()
 
@@ -67,6 +69,27 @@ def test_stopped_task(ends: tuple[socket.socket, IO[bytes]], unread: bytes) -> N
     executor.close()
     with pytest.raises(TaskStoppedError, match="Spark has stopped this task"):
         main(infile)
+
+
+def test_rows_of_a_stopped_task_are_not_written(ends: tuple[socket.socket, IO[bytes]]) -> None:
+    """
+    A stopped task ends before it writes the rows that are still in the connection's buffers, which
+    may take long: its transaction hides later records until it is aborted.
+    """
+    executor, infile = ends
+    executor.sendall(b"rows\n")
+    received = []
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield from ROWS
+        executor.close()
+        for number in range(3):
+            received.append(number)
+            yield from ROWS
+
+    with pytest.raises(TaskStoppedError):
+        main(infile, batches())
+    assert received == [0]
 
 
 def test_reset_connection() -> None:
