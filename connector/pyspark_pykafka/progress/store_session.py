@@ -56,6 +56,8 @@ class StoreSession:
         self._claim: Claim | None = None
         self._owner_written = False
         self._ahead: Offsets = {}
+        # The attempt whose count may have been written, although its response was lost.
+        self._unanswered: FailedAttempts | None = None
 
     def __repr__(self) -> str:
         return (
@@ -113,9 +115,13 @@ class StoreSession:
         tp = advanced[0]
         stored = claim.records.get(tp)
         previous = _attempts(claim.records, end.query.batch) or FailedAttempts(end.query.batch, 1)
-        failing = replace(previous, attempts=previous.attempts + 1)
+        if previous == self._unanswered:
+            self._unanswered = None
+            return previous
+        self._unanswered = failing = replace(previous, attempts=previous.attempts + 1)
         record = stored or Record(starts.get(tp, 0), topic_id=end.topic_ids.get(tp.topic))
         self._write(claim, {tp: replace(record.owned_by(claim.owner), failing=failing)})
+        self._unanswered = None
         return failing
 
     def close(self) -> None:

@@ -16,11 +16,11 @@ from pyspark_pykafka.errors import BrokerUnavailableError, ProgressError
 from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
 from pyspark_pykafka.progress.factory import process_name
 from pyspark_pykafka.progress.record import FailedAttempts, Owner, Record
-from pyspark_pykafka.progress.store import ClaimLostError
+from pyspark_pykafka.progress.store import ClaimLostError, UnansweredError
 from pyspark_pykafka.progress.store_session import StoreSession
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from pyspark_pykafka.offsets import Offsets
 
@@ -66,6 +66,41 @@ def test_restarted_process_becomes_the_owner() -> None:
     make_session(server, "b").record(stream_offset(1, 2, 0))
 
     assert server.records[T0] == Record(1, Owner("q", "b", 2), 0)
+
+
+class _UnansweringStore(MemoryStore):
+    """
+    A store whose first write has no response, whether it was carried out or not.
+    """
+
+    def __init__(self, server: Server, *, is_applied: bool) -> None:
+        super().__init__(server)
+        self._is_applied = is_applied
+        self._is_first = True
+
+    def write(self, records: Mapping[TopicPartition, Record]) -> None:
+        is_first, self._is_first = self._is_first, False
+        if not is_first or self._is_applied:
+            super().write(records)
+        if is_first:
+            msg = "no response"
+            raise UnansweredError(msg)
+
+
+@pytest.mark.parametrize("is_applied", [True, False])
+def test_an_attempt_is_counted_once(*, is_applied: bool) -> None:
+    """
+    If the response to the count of an attempt is lost, a repetition does not count it twice.
+    """
+    server = Server()
+    session = StoreSession(_UnansweringStore(server, is_applied=is_applied), "a")
+    start, end = stream_offset(1, 2, 0), stream_offset(3, 4, 1)
+
+    with pytest.raises(UnansweredError):
+        session.count_attempt(start, end)
+    assert session.count_attempt(start, end) == FailedAttempts(1, 2)
+    assert server.records[T0].failing == FailedAttempts(1, 2)
+    assert session.count_attempt(start, end) == FailedAttempts(1, 3)
 
 
 def test_replaced_process_is_fenced() -> None:
