@@ -15,7 +15,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from pyspark_pykafka.errors import OptionsError, PykafkaError
+from pyspark_pykafka.errors import (
+    BrokerUnavailableError,
+    OptionsError,
+    ProgressError,
+    PykafkaError,
+)
 from pyspark_pykafka.offsets import QUERY, StreamOffset, offset_document
 from pyspark_pykafka.options import NoStore, parse_stream_source
 from pyspark_pykafka.progress.factory import (
@@ -26,6 +31,7 @@ from pyspark_pykafka.progress.factory import (
 from pyspark_pykafka.progress.record import Owner
 from pyspark_pykafka.progress.store import (
     AFTER_END_PREFIX,
+    FENCED,
     ClaimLostError,
     advance,
     format_topics,
@@ -145,10 +151,20 @@ class ProgressListener(StreamingQueryListener):
             if exception:
                 session.record_failure(existing, exception.split("\n", 1)[0][:_MAX_CAUSE_LENGTH])
 
+        def finish_or_claim_again() -> None:
+            try:
+                finish()
+            except ClaimLostError as loss:
+                # A write without a response, or an expired session. The next claim shows whether
+                # the query is running again.
+                raise BrokerUnavailableError(str(loss)) from loss
+
         backoff = Backoff(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
         try:
-            retry_until(finish, Deadline.after(_RETRY_SECONDS, now, sleep), backoff)
-        except ClaimLostError:
+            retry_until(finish_or_claim_again, Deadline.after(_RETRY_SECONDS, now, sleep), backoff)
+        except ProgressError as error:
+            if error.condition != FENCED:
+                raise
             # The query is running again, and records its progress itself.
             logger.info("Query %s has been restarted", completed.query)
         finally:

@@ -25,6 +25,9 @@ Records = dict["TopicPartition", Record]
 #: Prefix of ``Owner.run`` for a process that only finishes up after its query has ended.
 AFTER_END_PREFIX = "after the end, "
 
+#: The condition of the error of a process that a later process of its query has replaced.
+FENCED = "PROGRESS_FENCED"
+
 
 class ClaimLostError(PykafkaError):
     """
@@ -233,7 +236,7 @@ def fenced_error(writer: str, owner: Owner) -> ProgressError:
         f"progress is written by {writer} now, which has replaced this process, {owner}; only one "
         "query at a time can use the same group or id, and the same checkpoint"
     )
-    return ProgressError("PROGRESS_FENCED", msg)
+    return ProgressError(FENCED, msg)
 
 
 def is_recreated(record: Record, topic_id: str | None) -> bool:

@@ -5,6 +5,7 @@ The final progress of a query, recorded from Spark's events.
 from __future__ import annotations
 
 import json
+import logging
 from collections import defaultdict
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -20,9 +21,10 @@ from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.progress import listener
 from pyspark_pykafka.progress.listener import ProgressListener
 from pyspark_pykafka.progress.record import Owner, Record
+from pyspark_pykafka.progress.store import UnansweredError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from pyspark.sql.streaming.listener import (
         QueryProgressEvent,
@@ -136,6 +138,54 @@ def test_last_batch_is_recorded_when_the_query_ends(sites: defaultdict[str, Site
     recording.onQueryTerminated(terminated("q"))
 
     assert sites["broker:9092"].offsets == {TP: 40}
+
+
+class _LosingStore(MemoryStore):
+    """
+    A store whose claim is lost at its first write; ``on_loss`` is called first.
+    """
+
+    def __init__(self, server: Server, on_loss: Callable[[], object]) -> None:
+        super().__init__(server)
+        self._on_loss: Callable[[], object] | None = on_loss
+
+    def write(self, records: Mapping[TopicPartition, Record]) -> None:
+        on_loss, self._on_loss = self._on_loss, None
+        if on_loss is not None:
+            on_loss()
+            msg = "no response"
+            raise UnansweredError(msg)
+        super().write(records)
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_a_lost_claim(
+    sites: defaultdict[str, Site],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    is_restarted: bool,
+) -> None:
+    """
+    If a write has no response, the listener claims the store again. Only if a process of the query
+    has claimed it by then, the query is running again, and records its progress itself.
+    """
+    server = sites["broker:9092"].server
+
+    def restart() -> None:
+        if is_restarted:
+            MemoryStore(server).claim(Owner("query", "next process", 0), ["flights"])
+
+    monkeypatch.setattr(listener, "make_progress_store", lambda _: _LosingStore(server, restart))
+    recording = ProgressListener(OPTIONS)
+    recording.onQueryProgress(progress_event(progress(end_offset(40))))
+    with caplog.at_level(logging.INFO, "pyspark_pykafka"):
+        recording.onQueryTerminated(terminated("q"))
+
+    assert sites["broker:9092"].offsets == ({} if is_restarted else {TP: 40})
+    restarts = [message for message in caplog.messages if "has been restarted" in message]
+    assert bool(restarts) is is_restarted
+    assert all(record.levelno == logging.INFO for record in caplog.records)
 
 
 @pytest.mark.parametrize(
