@@ -20,7 +20,7 @@ from pyspark_pykafka.settings.wire_support import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from contextlib import AbstractContextManager
 
     import pyarrow as pa
@@ -161,21 +161,25 @@ def write_prepared(
     fallback: FallbackId | None = None,
     ledger_record: LedgerRecord | None = None,
     fence_id: str | None = None,
+    check_not_stopped: Callable[[], None] | None = None,
 ) -> OpenTransaction:
     """
     Write every row and the ledger record into a transaction, and leave the transaction open.
 
     An open transaction with this id is aborted, unless there is a ``fallback``: then the fallback
     id is used instead. The brokers abort the new transaction after
-    ``kafka.transaction.timeout.ms``; it is not left open if they know ``fence_id``. Raises
-    :class:`OptionsError` where the wire engine cannot be used: librdkafka cannot hand over an open
-    transaction.
+    ``kafka.transaction.timeout.ms``; it is not left open if they know ``fence_id``.
+    ``check_not_stopped`` is that of :class:`Transaction`. Raises :class:`OptionsError` where the
+    wire engine cannot be used: librdkafka cannot hand over an open transaction.
     """
     check_transactions(kafka)
-    from pyspark_pykafka.engines.transaction_contract import Transaction
+    from pyspark_pykafka.engines.transaction_contract import Transaction, never_stopped
 
     timeout_ms = transaction_timeout_ms(kafka)
-    transaction = Transaction(transactional_id, timeout_ms, fallback, ledger_record, fence_id)
+    check = check_not_stopped or never_stopped
+    transaction = Transaction(
+        transactional_id, timeout_ms, fallback, ledger_record, fence_id, check
+    )
     return _producing_engine().write_prepared(batches, kafka, topic, transaction)
 
 

@@ -16,6 +16,12 @@ if TYPE_CHECKING:
 LEDGER_SUFFIX = "-ledger"
 
 
+def never_stopped() -> None:
+    """
+    Return: nothing stops the write before its end.
+    """
+
+
 class FallbackId(NamedTuple):
     """
     The transactional id for a task attempt that finds its own in use.
@@ -93,7 +99,8 @@ class Transaction(NamedTuple):
 
     An open transaction with this id is aborted, unless there is a ``fallback``: then the fallback
     id is used instead. All transactions of a write share ``fence_id``: if the brokers know it, the
-    write has ended, and the task aborts its transaction.
+    write has ended, and the task aborts its transaction. ``check_not_stopped`` is called while the
+    write waits for brokers, and raises an error once the task is stopped.
     """
 
     transactional_id: str
@@ -101,3 +108,4 @@ class Transaction(NamedTuple):
     fallback: FallbackId | None = None
     ledger_record: LedgerRecord | None = None
     fence_id: str | None = None
+    check_not_stopped: Callable[[], None] = never_stopped

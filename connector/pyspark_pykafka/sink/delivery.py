@@ -4,7 +4,7 @@ Delivery guarantees: how a task writes its rows, and how the driver commits or a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
 
@@ -14,7 +14,7 @@ from pyspark_pykafka.engines.selection import (
     transaction_client,
     write_prepared,
 )
-from pyspark_pykafka.engines.transaction_contract import LedgerRecord
+from pyspark_pykafka.engines.transaction_contract import LedgerRecord, never_stopped
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.sink.ledger_entries import (
     Committable,
@@ -32,7 +32,7 @@ from pyspark_pykafka.sink.transactional_ids import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import pyarrow as pa
 
@@ -47,6 +47,7 @@ class SinkTask:
 
     ``query`` and ``batch`` are the streaming query's id and the micro-batch's id; ``""`` and -1 in
     a batch write. ``attempt`` numbers the attempts in one run of a stage; ``attempt_id`` is unique.
+    ``check_not_stopped`` raises an error once Spark has stopped the task.
     """
 
     partition: int
@@ -54,6 +55,7 @@ class SinkTask:
     query: str
     batch: int
     attempt_id: int
+    check_not_stopped: Callable[[], None] = field(default=never_stopped, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +171,13 @@ class ExactlyOnceBatch:
         user_prefix = options.transactional_id_prefix
         fallback = None if user_prefix else fallback_id(name, task.attempt_id)
         opened = write_prepared(
-            batches, options.kafka, options.topic, name, fallback=fallback, fence_id=self._fence_id
+            batches,
+            options.kafka,
+            options.topic,
+            name,
+            fallback=fallback,
+            fence_id=self._fence_id,
+            check_not_stopped=task.check_not_stopped,
         )
         return TaskCommitMessage(_committable(opened, task.partition))
 
@@ -245,6 +253,7 @@ class ExactlyOnceStream:
             name,
             fallback=fallback,
             ledger_record=ledger_record,
+            check_not_stopped=task.check_not_stopped,
         )
         return TaskCommitMessage(
             _committable(opened, task.partition), prefix, task.query, self._write

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark_pykafka.errors import PykafkaError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
     from types import FrameType
 
     import pyarrow as pa
@@ -46,17 +46,25 @@ def rows_until_end_of_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Rec
     Yield a task's rows. Raises :class:`TaskStoppedError` once Spark has stopped the task: before
     the next batch, or at the end, which may be due to the stop.
     """
-    source = input_of_worker(sys._getframe())  # noqa: SLF001 (Spark does not pass the connection on)
+    check_not_stopped = stop_check()
     for batch in batches:
-        _check_not_stopped(source)
+        check_not_stopped()
         yield batch
-    _check_not_stopped(source)
+    check_not_stopped()
 
 
-def _check_not_stopped(source: Any) -> None:
-    if source is not None and _is_closed(source):
-        msg = "Spark has stopped this task: another attempt has finished, or its job has failed"
-        raise TaskStoppedError(msg)
+def stop_check() -> Callable[[], None]:
+    """
+    Return a function that raises :class:`TaskStoppedError` once Spark has stopped this task.
+    """
+    source = input_of_worker(sys._getframe())  # noqa: SLF001 (Spark does not pass the connection on)
+
+    def check_not_stopped() -> None:
+        if source is not None and _is_closed(source):
+            msg = "Spark has stopped this task: another attempt has finished, or its job has failed"
+            raise TaskStoppedError(msg)
+
+    return check_not_stopped
 
 
 def input_of_worker(frame: FrameType | None) -> Any:

@@ -21,6 +21,7 @@ from pyspark_pykafka.spark.worker import (
     freeze_loaded_modules,
     micro_batch_id,
     rows_until_end_of_task,
+    stop_check,
 )
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def _task() -> SinkTask:
         task.getLocalProperty(_QUERY) or "",
         micro_batch_id(),
         task.taskAttemptId(),
+        stop_check(),
     )
 
 

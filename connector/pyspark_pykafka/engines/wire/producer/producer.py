@@ -190,7 +190,8 @@ class _Producer:
             session = TransactionalSession(
                 self.transactions, name, identity, extra, transaction.fence_id
             )
-            return Sender(self.cluster, self.config, session, {})
+            check = transaction.check_not_stopped
+            return Sender(self.cluster, self.config, session, {}, check_not_stopped=check)
 
         try:
             written = self._write(batches, topic, sender, ledger_record)

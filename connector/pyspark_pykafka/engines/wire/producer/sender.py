@@ -11,6 +11,7 @@ import math
 import time
 from typing import TYPE_CHECKING
 
+from pyspark_pykafka.engines.transaction_contract import never_stopped
 from pyspark_pykafka.engines.wire.network.poll import readable
 from pyspark_pykafka.engines.wire.producer import delivery_errors
 from pyspark_pykafka.engines.wire.producer.accumulator import Accumulator
@@ -49,8 +50,9 @@ class Sender:
     Sends batches in per-partition order, and releases each once it is acknowledged.
 
     Unacknowledged batches take at most ``config.buffer_bytes``. Raises the errors of
-    :mod:`pyspark_pykafka.errors`. After an error, unacknowledged batches may or may not be written,
-    and the sender must not be used again.
+    :mod:`pyspark_pykafka.errors`, and that of ``check_not_stopped``, which is called at least every
+    second while the sender waits for acknowledgements. After an error, unacknowledged batches may
+    or may not be written, and the sender must not be used again.
     """
 
     def __init__(
@@ -60,10 +62,12 @@ class Sender:
         session: ProducerSession,
         queues: dict[TopicPartition, PartitionQueue],
         *,
+        check_not_stopped: Callable[[], None] = never_stopped,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._cluster = cluster
+        self._check_not_stopped = check_not_stopped
         self._config = config
         self._session = session
         self._now = now
@@ -122,6 +126,7 @@ class Sender:
         with self._active_time:
             while self._accumulator.active:
                 self._poll(_MAX_WAIT_SECONDS)
+                self._check_not_stopped()
 
     def drop_connections(self) -> None:
         """
@@ -138,6 +143,7 @@ class Sender:
                 active = self._accumulator.active.values()
                 raise delivery_errors.buffer_full_error(tp, self._config.block_seconds, active)
             self._poll(deadline.remaining(max_seconds=_MAX_WAIT_SECONDS))
+            self._check_not_stopped()
 
     def _poll(self, seconds: float) -> None:
         """
