@@ -1,5 +1,5 @@
 """
-Commands that do not see the configuration of the user who runs the tests.
+Fixtures of commands: a simulated cluster, and no configuration of the user who runs the tests.
 """
 
 from __future__ import annotations
@@ -8,10 +8,12 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.served_kafka import SimulatedAccess
 
 from pyspark_pykafka.cli.client_config import FILE_VARIABLE, PREFIX
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 
@@ -25,3 +27,12 @@ def config_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.delenv(FILE_VARIABLE, raising=False)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     return tmp_path / "pykafka" / "config.toml"
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[SimulatedAccess]:
+    """
+    A simulated cluster of one broker.
+    """
+    with SimulatedAccess() as access:
+        yield access

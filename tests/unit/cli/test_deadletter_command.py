@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.served_kafka import SimulatedAccess
 
 from pyspark_pykafka.cli import deadletter, main
 from pyspark_pykafka.cli.exit_codes import ExitCode
@@ -17,18 +16,11 @@ from pyspark_pykafka.testing import Record
 from pyspark_pykafka.testing.plugin import unique_name
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+
+    from tests.support.served_kafka import SimulatedAccess
 
 HOSTILE = "\x1b[2J\rof the terminal"
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[SimulatedAccess]:
-    """
-    A simulated cluster of one broker.
-    """
-    with SimulatedAccess() as access:
-        yield access
 
 
 @pytest.fixture

@@ -8,24 +8,15 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING
 
-import pytest
-from tests.support.served_kafka import SimulatedAccess
-
 from pyspark_pykafka.cli import main, peek
 from pyspark_pykafka.testing import Record
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Sequence
 
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[SimulatedAccess]:
-    """
-    A cluster of one broker.
-    """
-    with SimulatedAccess() as served:
-        yield served
+    import pytest
+    from tests.support.served_kafka import SimulatedAccess
 
 
 class Steps(threading.Event):

@@ -13,26 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.served_kafka import SimulatedAccess
 
 from pyspark_pykafka.cli.exit_codes import ExitCode
 from pyspark_pykafka.testing.plugin import unique_name
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
+
+    from tests.support.served_kafka import SimulatedAccess
 
 SECONDS = 60
 COMMAND = [sys.executable, "-m", "pyspark_pykafka.cli"]
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[SimulatedAccess]:
-    """
-    A simulated cluster of one broker.
-    """
-    with SimulatedAccess() as access:
-        yield access
 
 
 @pytest.fixture

@@ -4,52 +4,22 @@ Narrowing a batch by filters, on a log in memory: no matching record is left out
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.timestamped_log import TimestampedLog
 
-from pyspark_pykafka.offsets import EARLIEST, LATEST, LogEnds, Offsets, TopicPartition
+from pyspark_pykafka.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_pykafka.source.filter_pushdown import Comparison, FilterPushdown
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Mapping
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True)
-class Log:
-    """
-    Partitions whose records have these timestamps in ms; offsets count from ``first``.
-    """
-
-    times: Mapping[TopicPartition, list[int]]
-    first: int = 0
-
-    def log_start_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
-        return dict.fromkeys(tps, self.first)
-
-    def end_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
-        return {tp: self.first + len(self.times[tp]) for tp in tps}
-
-    def high_watermarks(self, tps: Iterable[TopicPartition]) -> LogEnds:
-        raise AssertionError(tps)
-
-    def committed_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
-        raise AssertionError(tps)
-
-    def offsets_for_times(
-        self, times: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int | None]:
-        return {
-            tp: next((self.first + i for i, t in enumerate(self.times[tp]) if t >= ms), None)
-            for tp, ms in times.items()
-        }
 
 
 def timestamp_of(millis: float) -> datetime:
@@ -61,7 +31,7 @@ def timestamp_of(millis: float) -> datetime:
 
 
 def narrowed(
-    log: Log, *comparisons: Comparison, delay: int | None = None
+    log: TimestampedLog, *comparisons: Comparison, delay: int | None = None
 ) -> list[tuple[int, int, int]]:
     """
     Return (partition, start, end) of each range that the comparisons leave.
@@ -73,7 +43,7 @@ def narrowed(
 
 
 ALL = (0, EARLIEST, LATEST)
-HUNDRED = Log({P0: list(range(1000, 1100))})
+HUNDRED = TimestampedLog({P0: list(range(1000, 1100))})
 
 
 @pytest.mark.parametrize(
@@ -116,7 +86,7 @@ def test_times_up_to_1970_keep_records_without_a_timestamp(millis: int) -> None:
     A filter of times up to 1970 narrows no start: records without a timestamp, which old producers
     wrote, have the time -1.
     """
-    log = Log({P0: [-1, -1, 1000, -1]})
+    log = TimestampedLog({P0: [-1, -1, 1000, -1]})
 
     assert narrowed(log, Comparison("timestamp", ">=", timestamp_of(millis))) == [ALL]
     assert narrowed(log, Comparison("timestamp", ">=", timestamp_of(1))) == [(0, 2, LATEST)]
@@ -127,7 +97,7 @@ def test_an_end_before_1970_is_not_one_of_the_special_times() -> None:
     Kafka's negative times mean the log's ends, not times, and are never looked up.
     """
 
-    class LogOfTimes(Log):
+    class LogOfTimes(TimestampedLog):
         def offsets_for_times(
             self, times: Mapping[TopicPartition, int]
         ) -> dict[TopicPartition, int | None]:
@@ -224,7 +194,7 @@ def test_no_matching_record_is_left_out(
     Every record that satisfies all filters is within the ranges, for any order of timestamps, and
     with a maximum delay that the log keeps.
     """
-    log = Log({P0: zero, P1: one}, first)
+    log = TimestampedLog({P0: zero, P1: one}, first)
     delays = [max([0, *times[:i]]) - t for times in (zero, one) for i, t in enumerate(times)]
 
     ranges = narrowed(log, *comparisons, delay=max([0, *delays]) if has_max_delay else None)

@@ -4,13 +4,14 @@ Resolving the start and end that users give, against a log in memory.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.timestamped_log import TimestampedLog
 
 from pyspark_pykafka.errors import OffsetsError
-from pyspark_pykafka.offsets import EARLIEST, LATEST, LogEnds, Offsets, TopicPartition
+from pyspark_pykafka.offsets import EARLIEST, LATEST, Offsets, TopicPartition
 from pyspark_pykafka.options import (
     AtTime,
     Committed,
@@ -36,41 +37,10 @@ if TYPE_CHECKING:
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
-@dataclass(frozen=True)
-class Log:
-    """
-    Partitions whose records have these timestamps; offsets count from ``first``.
-    """
-
-    times: Mapping[TopicPartition, list[int]]
-    first: int = 0
-    group: Mapping[TopicPartition, int] = field(default_factory=dict)
-
-    def log_start_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
-        return dict.fromkeys(tps, self.first)
-
-    def end_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
-        return {tp: self.first + len(self.times[tp]) for tp in tps}
-
-    def high_watermarks(self, tps: Iterable[TopicPartition]) -> LogEnds:
-        raise AssertionError(tps)
-
-    def committed_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
-        return {tp: self.group[tp] for tp in tps if tp in self.group}
-
-    def offsets_for_times(
-        self, times: Mapping[TopicPartition, int]
-    ) -> dict[TopicPartition, int | None]:
-        return {
-            tp: next((self.first + i for i, t in enumerate(self.times[tp]) if t >= ms), None)
-            for tp, ms in times.items()
-        }
+LOG = TimestampedLog({P0: [10, 20, 30], P1: [10]}, first=5)
 
 
-LOG = Log({P0: [10, 20, 30], P1: [10]}, first=5)
-
-
-class GrowingLog(Log):
+class GrowingLog(TimestampedLog):
     """
     A log to which a producer appends a record of time 99 right after each lookup of times.
     """
@@ -235,7 +205,7 @@ def test_an_unmatched_start_that_is_an_error_reads_no_ends() -> None:
     The strategy ``error`` never starts at a log's end, so the ends are not requested.
     """
 
-    class LogWithoutEnds(Log):
+    class LogWithoutEnds(TimestampedLog):
         def end_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
             raise AssertionError(tps)
 
