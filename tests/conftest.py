@@ -42,13 +42,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--browser", action="store_true", help="run only the tests in a browser, marked browser"
     )
     parser.addoption(
-        "--promtool", action="store_true", help="run only the tests by promtool, marked promtool"
+        "--promtool", action="store_true", help="run only the tests with promtool, marked promtool"
     )
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """
-    Select the slow tests, those in a browser, those by promtool or the others, and deselect the
+    Select the slow tests, the browser tests, the promtool tests or all others, and deselect the
     side-by-side tests for Spark versions without a published JVM connector.
     """
     for marker in ("soak", "browser", "promtool"):

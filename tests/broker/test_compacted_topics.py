@@ -1,5 +1,6 @@
 """
-The latest record of each key, on a real broker, against a dictionary that a plain client fills.
+The latest record of each key on a real broker, compared with a dictionary that a plain client
+fills.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def test_each_key_that_is_not_deleted_has_one_row(
     assert frame.join(frame.select("key"), "key").count() == len(state)
 
 
-def test_values_are_decoded_after_the_choice(
+def test_values_are_decoded_after_the_latest_are_selected(
     load: Load, accounts: str, state: dict[bytes, bytes]
 ) -> None:
     """
@@ -101,7 +102,8 @@ def test_a_filter_does_not_choose_older_records(
     spark: SparkSession, load: Load, accounts: str
 ) -> None:
     """
-    A filter selects among the latest records: pushed down, it would make older ones the latest.
+    A filter applies only to the latest records; if it were pushed down, an older record could
+    become the latest of its key.
     """
     frame = load(subscribe=accounts, latestPerKey="true")
     expected = frame.collect()
@@ -146,7 +148,7 @@ def test_aborted_records_hide_no_committed_ones(
     engine: str,
 ) -> None:
     """
-    A key has its latest committed record, and a key with only aborted ones has no row.
+    Each key has its latest committed record; a key with aborted records only has no row.
     """
     name = topic(cleanup_policy="compact")
     with transaction() as producer:

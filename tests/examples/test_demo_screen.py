@@ -1,5 +1,5 @@
 """
-The screen of the demo while it works, with a counter and with a real stream.
+The progress bars of the demo, with a counter and with a real stream.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_a_bar_follows_the_work(screen: ModuleType) -> None:
     """
-    While records are written or read their bar moves, and at the end it shows all of them.
+    The bar moves while records are written or read, and shows all of them at the end.
     """
     records, progress = 0, screen.bars()
 
@@ -105,7 +105,7 @@ def test_a_step_shows_what_is_downloaded(
     screen: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    A step of the set-up names itself, and how many MB it has downloaded since it began.
+    A step of the set-up shows its name, and how many MB it has downloaded since it began.
     """
     bars = []
 

@@ -116,7 +116,8 @@ def test_frozen_owner_is_fenced(
     query: str,
 ) -> None:
     """
-    An owner that was replaced while it was frozen still believes in its claim, but is rejected.
+    An owner that was replaced while it was frozen still believes that it holds the claim, but is
+    rejected.
     """
     name = topic(1)
     config = options(store, kafka_cluster.bootstrap, name, zookeeper)

@@ -1,5 +1,5 @@
 """
-Runs Prometheus's own promtool on series that a test writes down.
+Runs Prometheus's own promtool on series that a test defines.
 
 The notation of values is promtool's: ``1x3`` is ``1 1 1 1``, ``_x2`` two scrapes without the
 series, ``stale`` the end of the series.

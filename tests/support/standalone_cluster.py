@@ -70,7 +70,7 @@ class StandaloneCluster:
 @contextmanager
 def standalone_cluster(folder: Path, workers: int) -> Iterator[StandaloneCluster]:
     """
-    Start a master and workers of one core, and stop them at the end.
+    Start a master and workers with one core each, and stop them at the end.
 
     Executors inherit the environment of their worker: ``NODE_ZONE`` is ``zone-1`` on the first.
     """

@@ -88,7 +88,7 @@ def _mistakes(error: OptionsError) -> Iterator[Finding]:
 
 def _login_options(arguments: argparse.Namespace, settings: Settings) -> dict[str, str]:
     """
-    Return the settings of the brokers' and the registry's login by the names of their options.
+    Return the login settings of the brokers and the registry, by the names of their options.
     """
     registry = registry_options(arguments)
     others = settings.keys() - registry.keys()

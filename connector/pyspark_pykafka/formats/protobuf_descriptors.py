@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 _GROUP = 10
 
 _REQUIRED, _REPEATED, _CLOSED_ENUM = 2, 3, 2
-# The features of editions that matter for writing, and the values that differ from the defaults.
-_PRESENCE, _ENCODING_OF_LISTS, _ENCODING_OF_MESSAGES = 1, 3, 5
+# The features of editions that affect the encoding, and the values that differ from the defaults.
+_FIELD_PRESENCE, _REPEATED_FIELD_ENCODING, _MESSAGE_ENCODING = 1, 3, 5
 _IMPLICIT, _LEGACY_REQUIRED, _PACKED, _DELIMITED = 2, 3, 1, 2
 _PROTO3, _FIRST_EDITION = "proto3", 1000
-_VARINT, _EIGHT_BYTES, _SIZED, _FOUR_BYTES = 0, 1, 2, 5
+_VARINT, _I64, _LEN, _I32 = 0, 1, 2, 5
 _MAX_VARINT_BITS = 70
 # The maximum levels of messages within messages; ``protoc`` itself allows fewer.
 _MAX_NESTING = 100
@@ -100,7 +100,7 @@ def read_varint(data: bytes, position: int) -> tuple[int, int]:
         position += 1
         if data[position - 1] < 0x80:
             return number & ((1 << 64) - 1), position
-    msg = "it is not a descriptor written by protoc: a number does not end"
+    msg = "it is not a descriptor written by protoc: a varint is incomplete"
     raise ProtobufSchemaError(msg)
 
 
@@ -116,14 +116,14 @@ def _fields(data: bytes) -> Iterator[tuple[int, Value]]:
             number, position = read_varint(data, position)
             yield tag >> 3, number
             continue
-        if wire_type == _SIZED:
+        if wire_type == _LEN:
             size, position = read_varint(data, position)
-        elif wire_type in {_EIGHT_BYTES, _FOUR_BYTES}:
-            size = 8 if wire_type == _EIGHT_BYTES else 4
+        elif wire_type in {_I64, _I32}:
+            size = 8 if wire_type == _I64 else 4
         else:
             size = len(data)
         if size > len(data) - position:
-            msg = "it is not a descriptor written by protoc: a field does not end"
+            msg = "it is not a descriptor written by protoc: a field is incomplete"
             raise ProtobufSchemaError(msg)
         yield tag >> 3, data[position : position + size]
         position += size
@@ -154,7 +154,7 @@ def _number(value: Value) -> int:
 @dataclass(frozen=True, slots=True)
 class _Features:
     """
-    How fields are written, as set for a file, a message or a single field.
+    How fields are encoded, as set for a file, a message or a single field.
     """
 
     has_presence: bool = True
@@ -171,15 +171,15 @@ class _Features:
             for field_number, part in options
             if field_number == number
             for n, v in _fields(_bytes(part))
-            if n in {_PRESENCE, _ENCODING_OF_LISTS, _ENCODING_OF_MESSAGES}
+            if n in {_FIELD_PRESENCE, _REPEATED_FIELD_ENCODING, _MESSAGE_ENCODING}
         }
         changed = self
-        if presence := features.get(_PRESENCE):
+        if presence := features.get(_FIELD_PRESENCE):
             required = presence == _LEGACY_REQUIRED
             changed = replace(changed, has_presence=presence != _IMPLICIT, is_required=required)
-        if lists := features.get(_ENCODING_OF_LISTS):
+        if lists := features.get(_REPEATED_FIELD_ENCODING):
             changed = replace(changed, is_packed=lists == _PACKED)
-        if messages := features.get(_ENCODING_OF_MESSAGES):
+        if messages := features.get(_MESSAGE_ENCODING):
             changed = replace(changed, is_delimited=messages == _DELIMITED)
         return changed
 
@@ -229,7 +229,7 @@ class _File:
         parts = list(_fields(data))
         name = _full(scope, "".join(_text(value) for number, value in parts if number == 1))
         if depth > _MAX_NESTING:
-            msg = f"it defines messages within messages for more than {_MAX_NESTING} levels"
+            msg = f"it nests messages more than {_MAX_NESTING} levels deep"
             raise ProtobufSchemaError(msg)
         options = [pair for n, value in parts if n == 7 for pair in _fields(_bytes(value))]
         features = features.overridden(options, 12)

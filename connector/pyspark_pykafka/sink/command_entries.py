@@ -1,10 +1,10 @@
 """
 The ledger entries of commands: releases and completions, and which of them count.
 
-An append may take effect at any time after its sender gave up, and a driver may have gone on by
-then. So a command's entry counts only if no intent lies between ``ledger_end``, the end of the
-ledger that the command had read, and the entry's own offset: a compare-and-set on the log. Every
-reader gets the same result, and a late copy changes nothing.
+An append may take effect at any time after its sender gave up, when a driver may already have
+continued the query. So a command's entry counts only if no intent lies between ``ledger_end``, the
+end of the ledger that the command had read, and the entry's own offset: a compare-and-set on the
+log. Every reader gets the same result, and a late copy changes nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def without_overtaken(entries: EntriesWithOffsets) -> EntriesWithOffsets:
 def _is_overtaken(offset: int, entry: Entry, last_intent: int) -> bool:
     if not isinstance(entry, Release | Completion) or entry.ledger_end < 0:
         return False
-    # An end after the entry itself is that of a deleted topic with the same name.
+    # A ledger_end after the entry itself refers to a deleted topic with the same name.
     return last_intent >= entry.ledger_end or entry.ledger_end > offset
 
 

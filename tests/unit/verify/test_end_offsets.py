@@ -28,7 +28,7 @@ class SilentAdmin:
 
 def test_brokers_that_do_not_respond(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A missing response means that the end offsets are not known now, as an error of a broker does.
+    If a response is missing or is an error, the end offsets are unknown for now.
     """
     monkeypatch.setattr(topics, "AdminClient", SilentAdmin)
     monkeypatch.setattr(topics, "_REQUEST_SECONDS", 0.01)

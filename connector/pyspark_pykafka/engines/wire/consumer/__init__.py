@@ -1,3 +1,4 @@
 """
-Reads one offset range: fetch requests, retries, and checks that no record is skipped.
+Reads offset ranges with retries and with checks that no record is skipped, and reads metadata,
+offsets and consumer groups for the driver.
 """

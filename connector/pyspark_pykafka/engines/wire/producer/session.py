@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
     from pyspark_pykafka.offsets import TopicPartition
 
-# From version 12 on the broker itself adds partitions to transactions, which then end in another
-# way (KIP-890).
+# From version 12 on the broker itself adds partitions to transactions, which also changes how they
+# end (KIP-890).
 _MAX_VERSION, _MAX_TRANSACTIONAL_VERSION = 12, 11
 
 
@@ -71,8 +71,8 @@ class TransactionalSession:
     Writes into one transaction; any process that gets :attr:`prepared` can end it.
 
     ``extra_partitions`` are written to last, and added together with the first partitions, which
-    saves a request. The brokers know ``fence_id`` once the write has ended without this
-    transaction.
+    saves a request. ``fence_id`` is registered with the brokers once the write has ended without
+    this transaction.
     """
 
     transactions: Transactions
@@ -82,7 +82,7 @@ class TransactionalSession:
     fence_id: str | None = None
     max_version: int = _MAX_TRANSACTIONAL_VERSION
     _added: set[TopicPartition] = field(init=False, default_factory=set)
-    # From the first request on: its response may be lost after the coordinator has begun.
+    # Set before the first request: its response may be lost after the coordinator has begun.
     _may_be_open: bool = field(init=False, default=False)
 
     @property
@@ -94,7 +94,7 @@ class TransactionalSession:
 
     def add_partitions(self, tps: Iterable[TopicPartition]) -> None:
         """
-        Add new partitions to the transaction, so that the coordinator ends it there.
+        Add new partitions to the transaction, so that the coordinator writes its markers there.
         """
         new = (self.extra_partitions | set(tps)) - self._added
         if not new:
