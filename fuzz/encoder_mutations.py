@@ -17,14 +17,14 @@ from fuzz.protobuf_mutations import any_message
 from tests.support.avro_columns import arrow_type
 
 from pyspark_pykafka.formats.avro_decoder import AvroColumn
-from pyspark_pykafka.formats.avro_encoder_plan import avro_plan
+from pyspark_pykafka.formats.avro_encoder_plan import avro_encoder_plan
 from pyspark_pykafka.formats.avro_schema import parse_avro
 from pyspark_pykafka.formats.bad_records import BadRecordPolicy
+from pyspark_pykafka.formats.column_types import inner_fields
+from pyspark_pykafka.formats.derived_schemas import avro_schema
 from pyspark_pykafka.formats.encoded_column import EncodedColumn, EncodingError
-from pyspark_pykafka.formats.json_types import inner_fields
 from pyspark_pykafka.formats.protobuf_decoder import ProtobufColumn
 from pyspark_pykafka.formats.write_format import WrittenColumn
-from pyspark_pykafka.formats.written_schemas import avro_schema
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -134,7 +134,7 @@ def _as_derived_avro(choices: Choices) -> int:
 
 def _as_avro(choices: Choices) -> int:
     schema, kind = any_schema(choices, [])
-    if avro_plan("value", kind, parse_avro(json.dumps(schema)))[1]:
+    if avro_encoder_plan("value", kind, parse_avro(json.dumps(schema)))[1]:
         # A schema may be read as a wider type, which cannot be written.
         return 0
     return _as_schema(kind, schema, choices)

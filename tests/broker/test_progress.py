@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pyspark_pykafka.options import SourceOptions
-    from pyspark_pykafka.progress.record import Record
+    from pyspark_pykafka.progress.record import ProgressRecord
     from pyspark_pykafka.testing import KafkaCluster, ZooKeeper
     from pyspark_pykafka.testing.plugin import TopicFactory
 
@@ -70,7 +70,7 @@ def listening(spark: SparkSession) -> Iterator[Callable[[Stream], None]]:
         spark.streams.removeListener(listener)
 
 
-def records(query: Stream) -> list[Record]:
+def records(query: Stream) -> list[ProgressRecord]:
     """
     Return the records of the query's store, by partition.
     """

@@ -23,8 +23,7 @@ from pyspark_pykafka.cli.progress_store import DIGEST_VARIABLE
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.progress.factory import make_progress_store
-from pyspark_pykafka.progress.record import FailedAttempts, Owner
-from pyspark_pykafka.progress.record import Record as RecordedOffset
+from pyspark_pykafka.progress.record import FailedAttempts, Owner, ProgressRecord
 from pyspark_pykafka.testing import Record
 
 if TYPE_CHECKING:
@@ -73,8 +72,8 @@ def _leave_behind(name: str, options: dict[str, str]) -> None:
     store = make_progress_store(parse_stream_source(options))
     owner = store.claim(Owner("q", "1 on x", 0), [name]).owner
     records = {
-        TopicPartition(name, 0): RecordedOffset(2, owner, 4, failing=FailedAttempts(5, 3, "boom")),
-        TopicPartition(name, 1): RecordedOffset(1, owner, 4),
+        TopicPartition(name, 0): ProgressRecord(2, owner, 4, failing=FailedAttempts(5, 3, "boom")),
+        TopicPartition(name, 1): ProgressRecord(1, owner, 4),
     }
     store.write(records)
     store.close()

@@ -18,7 +18,7 @@ from pyspark_pykafka.errors import ProgressError
 from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
 from pyspark_pykafka.options import ZooKeeperNodes
 from pyspark_pykafka.progress.group_store import GroupStore
-from pyspark_pykafka.progress.record import FailedAttempts, Owner, Record
+from pyspark_pykafka.progress.record import FailedAttempts, Owner, ProgressRecord
 from pyspark_pykafka.progress.store import ClaimLostError
 from pyspark_pykafka.progress.store_session import StoreSession
 from pyspark_pykafka.progress.zookeeper_store import ZooKeeperStore
@@ -83,7 +83,7 @@ def _maker(request: pytest.FixtureRequest, name: str) -> Callable[[], ProgressSt
     return lambda: ZooKeeperStore(nodes, lambda tps: dict.fromkeys(tps, ("b", 9092)))
 
 
-def plain(record: Record) -> Record:
+def plain(record: ProgressRecord) -> ProgressRecord:
     """
     Return a record without the fields that only some stores keep.
     """
@@ -108,7 +108,7 @@ def test_written_records_are_read(location: StoreLocation) -> None:
     """
     store = location.store()
     owner = store.claim(ME, [location.topic]).owner
-    record = Record(5, owner, 1, "id")
+    record = ProgressRecord(5, owner, 1, "id")
     for offset in (3, 4):
         store.write({location.tp(0): replace(record, offset=offset), location.tp(2): record})
     failing = replace(record, failing=FailedAttempts(2, 3, 'a "cause"'))
@@ -147,17 +147,17 @@ def test_later_process_of_the_query_takes_over_at_once(location: StoreLocation) 
     """
     old, new = location.store(), location.store()
     first = old.claim(ME, [location.topic]).owner
-    old.write({location.tp(0): Record(3, first)})
+    old.write({location.tp(0): ProgressRecord(3, first)})
 
     second = new.claim(ALSO_ME, [location.topic]).owner
-    new.write({location.tp(0): Record(4, second)})
+    new.write({location.tp(0): ProgressRecord(4, second)})
 
     with pytest.raises(ClaimLostError):
-        old.write({location.tp(0): Record(9, first)})
+        old.write({location.tp(0): ProgressRecord(9, first)})
     with pytest.raises(ProgressError, match=r"written by query q \(process b, epoch 2\) now"):
         old.claim(first, [location.topic])
     assert location.store().read()[location.tp(0)].offset == 4
-    new.write({location.tp(0): Record(5, second)})
+    new.write({location.tp(0): ProgressRecord(5, second)})
 
 
 def test_replaced_process_is_rejected_though_the_records_are_gone(
@@ -169,9 +169,9 @@ def test_replaced_process_is_rejected_though_the_records_are_gone(
     """
     former, old = location.store(), location.store()
     first = former.claim(ALSO_ME, [location.topic]).owner
-    former.write({location.tp(0): Record(2, first)})
+    former.write({location.tp(0): ProgressRecord(2, first)})
     frozen = old.claim(ME, [location.topic]).owner
-    old.write({location.tp(0): Record(3, frozen)})
+    old.write({location.tp(0): ProgressRecord(3, frozen)})
     old.close()
     location.store().delete_records()
     new = location.store()
@@ -179,7 +179,7 @@ def test_replaced_process_is_rejected_though_the_records_are_gone(
 
     with pytest.raises(ProgressError, match=r"PROGRESS_FENCED"):
         old.claim(frozen, [location.topic])
-    new.write({location.tp(0): Record(4, later)})
+    new.write({location.tp(0): ProgressRecord(4, later)})
 
 
 def test_another_query_is_rejected_while_the_owner_is_alive(location: StoreLocation) -> None:
@@ -195,7 +195,7 @@ def test_another_query_is_rejected_while_the_owner_is_alive(location: StoreLocat
     ):
         location.store().claim(OTHER, [location.topic])
 
-    store.write({location.tp(0): Record(3, owner)})
+    store.write({location.tp(0): ProgressRecord(3, owner)})
 
 
 def test_another_query_continues_after_the_owner_has_ended(location: StoreLocation) -> None:
@@ -204,7 +204,7 @@ def test_another_query_continues_after_the_owner_has_ended(location: StoreLocati
     """
     store = location.store()
     owner = store.claim(ME, [location.topic]).owner
-    store.write({location.tp(0): Record(3, owner)})
+    store.write({location.tp(0): ProgressRecord(3, owner)})
     store.close()
 
     claim = location.store().claim(OTHER, [location.topic])
@@ -219,10 +219,10 @@ def test_owner_can_claim_again(location: StoreLocation) -> None:
     """
     store = location.store()
     owner = store.claim(ME, [location.topic]).owner
-    store.write({location.tp(0): Record(3, owner)})
+    store.write({location.tp(0): ProgressRecord(3, owner)})
 
     second_claim = store.claim(owner, [location.topic])
-    store.write({location.tp(0): Record(4, second_claim.owner)})
+    store.write({location.tp(0): ProgressRecord(4, second_claim.owner)})
 
     assert second_claim.owner.epoch > owner.epoch
     assert store.read()[location.tp(0)].offset == 4
@@ -234,7 +234,9 @@ def test_records_are_deleted(location: StoreLocation) -> None:
     """
     store = location.store()
     owner = store.claim(ME, [location.topic]).owner
-    store.write({location.tp(0): Record(3, owner), location.tp(2): Record(4, owner)})
+    store.write(
+        {location.tp(0): ProgressRecord(3, owner), location.tp(2): ProgressRecord(4, owner)}
+    )
     store.close()
 
     location.store().delete_records()
@@ -249,7 +251,7 @@ def test_records_in_use_are_not_deleted(location: StoreLocation) -> None:
     """
     store = location.store()
     owner = store.claim(ME, [location.topic]).owner
-    store.write({location.tp(0): Record(3, owner)})
+    store.write({location.tp(0): ProgressRecord(3, owner)})
 
     with (
         _kept_alive(store),

@@ -24,8 +24,8 @@ from pyspark_pykafka.failures.dead_letters import DeadLetterTopic
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.progress.factory import make_progress_store
-from pyspark_pykafka.progress.record import FailedAttempts, Owner, Record
-from pyspark_pykafka.testing import Record as KafkaRecord
+from pyspark_pykafka.progress.record import FailedAttempts, Owner, ProgressRecord
+from pyspark_pykafka.testing import Record
 from pyspark_pykafka.testing.waiting import wait_until
 from pyspark_pykafka.ui import cluster_source
 from pyspark_pykafka.ui.cluster_source import ClusterSource
@@ -47,7 +47,7 @@ def store(
     Return a topic whose progress is recorded, and the arguments that select its store.
     """
     name = topic(2)
-    kafka_cluster.produce(name, [KafkaRecord(b"v", partition=i % 2) for i in range(20)])
+    kafka_cluster.produce(name, [Record(b"v", partition=i % 2) for i in range(20)])
     arguments = ["--bootstrap-server", kafka_cluster.bootstrap]
     if request.param == "consumerGroup":
         record_progress(kafka_cluster, name)
@@ -74,8 +74,8 @@ def record_progress(kafka: KafkaCluster, name: str, **zookeeper: str) -> None:
     failing = FailedAttempts(5, 3, "boom")
     opened.write(
         {
-            TopicPartition(name, 0): Record(2, owner, 4, failing=failing),
-            TopicPartition(name, 1): Record(10, owner, 4),
+            TopicPartition(name, 0): ProgressRecord(2, owner, 4, failing=failing),
+            TopicPartition(name, 1): ProgressRecord(10, owner, 4),
         }
     )
     opened.close()
@@ -128,7 +128,7 @@ def test_lag_in_seconds_is_the_age_of_the_first_unread_record(
     ages = [0, 0, DAY]
     kafka_cluster.produce(
         name,
-        [KafkaRecord(b"v", partition=0, timestamp=round((clock[0] - age) * 1000)) for age in ages],
+        [Record(b"v", partition=0, timestamp=round((clock[0] - age) * 1000)) for age in ages],
     )
     record_progress(kafka_cluster, name)
     brokers = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}
@@ -191,7 +191,7 @@ def test_dead_letters(
     A dead-letter topic is shown with its number of records and the error of the last one.
     """
     name, letters = topic(2), topic(1)
-    kafka_cluster.produce(name, [KafkaRecord(b"v", partition=0)] * 3)
+    kafka_cluster.produce(name, [Record(b"v", partition=0)] * 3)
     record_progress(kafka_cluster, name)
     brokers = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}
     tp = TopicPartition(name, 0)
@@ -238,7 +238,7 @@ def test_page_is_served_until_interrupted(kafka_cluster: KafkaCluster, topic: To
         try:
             assert process.stdout is not None
             url = process.stdout.readline().removeprefix("The page is at ").strip()
-            kafka_cluster.produce(name, [KafkaRecord(b"v", partition=0)] * 12)
+            kafka_cluster.produce(name, [Record(b"v", partition=0)] * 12)
             wait_until(lambda: differing_lag(url, 10), SECONDS)
             with urlopen(url, timeout=SECONDS) as response:  # noqa: S310 (our own page)
                 assert b"<h1>pykafka</h1>" in response.read()

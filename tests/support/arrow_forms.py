@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from pyspark_pykafka.formats.json_types import inner_fields
+from pyspark_pykafka.formats.column_types import inner_fields
 
 if TYPE_CHECKING:
     import random

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pyspark_pykafka.offsets import TopicPartition
-    from pyspark_pykafka.progress.record import Owner, Record
+    from pyspark_pykafka.progress.record import Owner, ProgressRecord
     from pyspark_pykafka.progress.store import Records
 
 
@@ -56,7 +56,7 @@ class MemoryStore:
         server.holder, server.alive = self._owner, True
         return Claim(self._owner, dict(server.records))
 
-    def write(self, records: Mapping[TopicPartition, Record]) -> None:
+    def write(self, records: Mapping[TopicPartition, ProgressRecord]) -> None:
         self.keep_alive()
         self._server.writes += 1
         self._server.records.update(records)

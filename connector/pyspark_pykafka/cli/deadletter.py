@@ -25,7 +25,7 @@ from pyspark_pykafka.failures.dead_letters import (
 from pyspark_pykafka.options import Subscribe, parse_stream_source
 from pyspark_pykafka.progress.factory import process_name
 from pyspark_pykafka.progress.group_store import GroupStore
-from pyspark_pykafka.progress.record import Owner, Record
+from pyspark_pykafka.progress.record import Owner, ProgressRecord
 
 if TYPE_CHECKING:
     import argparse
@@ -147,7 +147,9 @@ def _replay(arguments: argparse.Namespace) -> int:
         if claim is not None:
             for chunk in _chunks(ranges):
                 replay_dead_letters([*topic.read([chunk])], topic.options, arguments.to)
-                store.write({chunk.tp: Record(chunk.end, claim.owner, topic_id=chunk.topic_id)})
+                store.write(
+                    {chunk.tp: ProgressRecord(chunk.end, claim.owner, topic_id=chunk.topic_id)}
+                )
     if arguments.json:
         print_json({"recordsByTopic": dict(counts), "executed": arguments.execute})
     elif arguments.execute:

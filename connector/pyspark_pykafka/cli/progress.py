@@ -35,7 +35,7 @@ from pyspark_pykafka.offsets import (
 from pyspark_pykafka.options import Subscribe
 from pyspark_pykafka.options.json_offsets import parse_position
 from pyspark_pykafka.progress.factory import make_progress_store, process_name
-from pyspark_pykafka.progress.record import Owner, Record
+from pyspark_pykafka.progress.record import Owner, ProgressRecord
 from pyspark_pykafka.source.factory import metadata_client
 from pyspark_pykafka.source.offset_limits import offsets_at
 
@@ -63,7 +63,7 @@ def _show(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _as_json(tp: TopicPartition, record: Record) -> dict[str, Any]:
+def _as_json(tp: TopicPartition, record: ProgressRecord) -> dict[str, Any]:
     return {"topic": tp.topic, "partition": tp.partition, **asdict(record)}
 
 
@@ -71,7 +71,7 @@ def _owner_cells(owner: Owner | None) -> tuple[str | None, str | None]:
     return (owner.query, owner.run) if owner else (None, None)
 
 
-def _attempts(record: Record) -> int | None:
+def _attempts(record: ProgressRecord) -> int | None:
     return record.failing.attempts if record.failing else None
 
 
@@ -126,7 +126,7 @@ def _move(arguments: argparse.Namespace, options: SourceOptions, requested: Offs
             owner = store.claim(Owner("pykafka progress", process_name(), 0), topics).owner
             store.write(
                 {
-                    tp: Record(offset, owner, topic_id=ids.get(tp.topic))
+                    tp: ProgressRecord(offset, owner, topic_id=ids.get(tp.topic))
                     for tp, offset in requested.items()
                 }
             )

@@ -26,7 +26,7 @@ from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.offsets import TopicPartition, offsets_to_json
 from pyspark_pykafka.options import Subscribe
 from pyspark_pykafka.progress.factory import make_progress_store, process_name
-from pyspark_pykafka.progress.record import Owner, Record
+from pyspark_pykafka.progress.record import Owner, ProgressRecord
 from pyspark_pykafka.progress.store import format_topics, position_in_log
 from pyspark_pykafka.schema import SOURCE_TYPES
 from pyspark_pykafka.source.factory import fetch_settings, metadata_client
@@ -155,7 +155,7 @@ def _move(options: SourceOptions, replay: Replay) -> None:
         ids = replay.topic_ids
         store.write(
             {
-                tp: Record(start, new_owner, topic_id=ids.get(tp.topic))
+                tp: ProgressRecord(start, new_owner, topic_id=ids.get(tp.topic))
                 for tp, start in replay.starts.items()
             }
         )

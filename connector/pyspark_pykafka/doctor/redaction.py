@@ -1,9 +1,10 @@
 """
-Checks that Spark masks the logins of a query where it prints options.
+Checks that Spark masks the credentials of a query where it prints options.
 
-Spark prints options in the plans of SQL statements with OPTIONS or WITH, which its event log has,
-too; Spark 4.0 and 4.1 also print those of a sink in the error of a streaming query. It masks an
-option if its name or its value matches one of two settings (``SQLConf.redactOptions``).
+Spark prints options in the plans of SQL statements with OPTIONS or WITH, and the event log
+contains these plans; Spark 4.0 and 4.1 also print the options of a sink in the error of a streaming
+query. Spark masks an option if its name or its value matches one of two settings
+(``SQLConf.redactOptions``).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.doctor.finding import Finding, ok, skipped, warning
-from pyspark_pykafka.options.logins import is_login
+from pyspark_pykafka.options.secrets import is_secret
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -24,7 +25,7 @@ _DEFAULTS = {
     _OPTIONS_REDACTION: "(?i)url",
 }
 
-#: With the default of spark.redaction.regex this masks every login of the connector.
+#: With the default of spark.redaction.regex this masks every credential of the connector.
 RECOMMENDED = "(?i)url|sasl[.]|ssl[.]|auth|digest"
 
 _CHECK = "logins in plans"
@@ -32,10 +33,10 @@ _CHECK = "logins in plans"
 
 def check_redaction(settings: Mapping[str, str], options: Mapping[str, str]) -> Finding | None:
     """
-    Check that Spark's settings mask the logins among the options; None if there are none.
+    Check that Spark's settings mask the secret options; return None if there are none.
     """
-    logins = {name: value for name, value in options.items() if is_login(name)}
-    if not logins:
+    secrets = {name: value for name, value in options.items() if is_secret(name)}
+    if not secrets:
         return None
     patterns = {name: settings.get(name, default) for name, default in _DEFAULTS.items()}
     advice = f"set {_OPTIONS_REDACTION} to {RECOMMENDED}"
@@ -43,10 +44,10 @@ def check_redaction(settings: Mapping[str, str], options: Mapping[str, str]) -> 
         regexes = [re.compile(pattern) for pattern in patterns.values()]
     except re.error as error:
         text = f"{' or '.join(patterns)} cannot be read by Python: {error}"
-        return skipped(_CHECK, text, f"check that they match {', '.join(sorted(logins))}")
+        return skipped(_CHECK, text, f"check that they match {', '.join(sorted(secrets))}")
     shown = [
         name
-        for name, value in sorted(logins.items())
+        for name, value in sorted(secrets.items())
         if not any(regex.search(name) or regex.search(value) for regex in regexes)
     ]
     if not shown:

@@ -29,7 +29,7 @@ SAMPLE_BYTES = 32 * 1024
 _CERTAIN_FRACTION = 0.5
 
 
-class SizeSamples(NamedTuple):
+class DensitySamples(NamedTuple):
     """
     The bytes per offset at the positions that have records, and the errors of partitions that could
     not be sampled.

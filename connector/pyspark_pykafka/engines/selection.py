@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_pykafka.engines.byte_density import SizeSamples
+    from pyspark_pykafka.engines.byte_density import DensitySamples
     from pyspark_pykafka.engines.contract import FetchSettings
     from pyspark_pykafka.engines.group_contract import GroupBackend
     from pyspark_pykafka.engines.metadata_contract import MetadataBackend
@@ -207,15 +207,15 @@ def bytes_per_offset(positions: Offsets, settings: FetchSettings) -> dict[TopicP
     """
     Return the approximate bytes per offset in the log, at each position that has records.
 
-    Raises as :func:`sample_record_sizes` does, and the error of a partition that is not sampled.
+    Raises as :func:`sample_byte_densities` does, and the error of a partition that is not sampled.
     """
-    samples = sample_record_sizes(positions, settings)
+    samples = sample_byte_densities(positions, settings)
     for error in samples.errors.values():
         raise error
     return samples.densities
 
 
-def sample_record_sizes(positions: Offsets, settings: FetchSettings) -> SizeSamples:
+def sample_byte_densities(positions: Offsets, settings: FetchSettings) -> DensitySamples:
     """
     Return the approximate bytes per offset in the log, and the retriable errors of partitions.
 
@@ -230,8 +230,8 @@ def sample_record_sizes(positions: Offsets, settings: FetchSettings) -> SizeSamp
             "use maxOffsetsPerTrigger instead"
         )
         raise OptionsError((msg,))
-    sampling = cast("SamplingEngine", import_module(f"{_WIRE}.consumer.record_size"))
-    return sampling.sample_record_sizes(positions, settings)
+    sampling = cast("SamplingEngine", import_module(f"{_WIRE}.consumer.density_samples"))
+    return sampling.sample_byte_densities(positions, settings)
 
 
 def metadata_backend(kafka: KafkaSettings, isolation_level: str, engine: str) -> MetadataBackend:

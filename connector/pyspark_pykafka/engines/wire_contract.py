@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_pykafka.engines.byte_density import SizeSamples
+    from pyspark_pykafka.engines.byte_density import DensitySamples
     from pyspark_pykafka.engines.contract import FetchSettings
     from pyspark_pykafka.engines.transaction_contract import OpenTransaction, Transaction
-    from pyspark_pykafka.engines.wire.consumer import range_reader, ranges_reader, record_size
+    from pyspark_pykafka.engines.wire.consumer import density_samples, range_reader, ranges_reader
     from pyspark_pykafka.engines.wire.producer import producer
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
     from pyspark_pykafka.offsets import OffsetRange, Offsets
@@ -63,7 +63,7 @@ class SamplingEngine(Protocol):
     The module of the wire engine that samples record sizes.
     """
 
-    def sample_record_sizes(self, positions: Offsets, settings: FetchSettings) -> SizeSamples:
+    def sample_byte_densities(self, positions: Offsets, settings: FetchSettings) -> DensitySamples:
         """
         Return the approximate bytes per offset at each position that has records.
         """
@@ -112,5 +112,5 @@ if TYPE_CHECKING:
     # The modules implement the protocols.
     _FETCHING: FetchingEngine = range_reader
     _MANY_RANGES: ManyRangesEngine = ranges_reader
-    _SAMPLING: SamplingEngine = record_size
+    _SAMPLING: SamplingEngine = density_samples
     _PRODUCING: ProducingEngine = producer

@@ -19,7 +19,7 @@ include "_columns.pxi"
 include "_decimals.pxi"
 include "_binary.pxi"
 
-# Avro's types, as avro_plan.py numbers them.
+# Avro's types, as avro_decoder_plan.py numbers them.
 cdef enum:
     W_NULL = 0
     W_BOOLEAN = 1
@@ -567,7 +567,7 @@ cdef class AvroDecoder(ColumnDecoder):
     """
     Decodes values that were written with one schema, or with the schemas whose ids they have.
 
-    ``writer`` is the plan of that one schema, as avro_plan.py makes it for the type of ``plan``; or
+    ``writer`` is the plan of that one schema, as avro_decoder_plan.py makes it for the type of ``plan``; or
     None if values have ids of ``id_bytes`` bytes. Then :meth:`decode` stops at a value whose schema
     is ``missing``, until :meth:`add_schema` has added it.
     """

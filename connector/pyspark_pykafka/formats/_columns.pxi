@@ -2,7 +2,7 @@
 #
 # They own their memory until Arrow gets it, never exceed a limit, and can be cut to fewer rows.
 
-# The kinds of types, as json_types.py numbers them.
+# The kinds of types, as column_types.py numbers them.
 cdef enum:
     STRUCT = 0
     LIST = 1

@@ -1051,7 +1051,7 @@ cdef class ProtobufDecoder(ColumnDecoder):
     """
     Decodes values that are messages of one type.
 
-    ``message`` is the plan of that message, as protobuf_plan.py makes it for the type of ``plan``.
+    ``message`` is the plan of that message, as protobuf_decoder_plan.py makes it for the type of ``plan``.
     With ``id_bytes`` the values name the schema and the message that they were written with. Then
     :meth:`decode` stops at a value whose schema is ``missing``, until :meth:`add_schema` has
     recorded whether its values can be decoded. ``ref`` has the bytes with which Apicurio's

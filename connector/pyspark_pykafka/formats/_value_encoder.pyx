@@ -23,7 +23,7 @@ cdef extern from *:
     ctypedef long long int128 "pykafka_int128"
     ctypedef unsigned long long uint128 "pykafka_uint128"
 
-# The kinds of a column, as json_types.py numbers them.
+# The kinds of a column, as column_types.py numbers them.
 cdef enum:
     STRUCT = 0
     LIST = 1

@@ -7,10 +7,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from pyspark_pykafka.formats._avro import AvroDecoder
-from pyspark_pykafka.formats.avro_plan import writer_plan
+from pyspark_pykafka.formats.avro_decoder_plan import writer_plan
 from pyspark_pykafka.formats.avro_schema import parse_avro
+from pyspark_pykafka.formats.column_types import plan
 from pyspark_pykafka.formats.decoded_column import DecodedColumn
-from pyspark_pykafka.formats.json_types import plan
 
 if TYPE_CHECKING:
     import pyarrow as pa

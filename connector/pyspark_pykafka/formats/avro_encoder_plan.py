@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from pyspark_pykafka.formats.avro_defaults import encode_default
 from pyspark_pykafka.formats.avro_times import TIMES
+from pyspark_pykafka.formats.column_types import inner_fields, kind_number, plan_size, spark_name
 from pyspark_pykafka.formats.encoder_plan import NO_BRANCH, EncoderPlan
-from pyspark_pykafka.formats.json_types import inner_fields, kind_number, plan_size, spark_name
 from pyspark_pykafka.varint import zigzag_varint
 
 if TYPE_CHECKING:
@@ -50,7 +50,9 @@ _UNITS = {"millis": _MILLIS, "micros": _INTEGER, "nanos": _NANOS}
 _MEMBER = re.compile(r"member\d+")
 
 
-def avro_plan(path: str, kind: pa.DataType, schema: AvroType) -> tuple[EncoderPlan, list[str]]:
+def avro_encoder_plan(
+    path: str, kind: pa.DataType, schema: AvroType
+) -> tuple[EncoderPlan, list[str]]:
     """
     Return the plan that encodes a column by an Avro schema, and the mistakes that prevent it.
     """
@@ -59,12 +61,12 @@ def avro_plan(path: str, kind: pa.DataType, schema: AvroType) -> tuple[EncoderPl
     return plan, matching.mistakes
 
 
-def registered_plan(path: str, kind: pa.DataType, schema: AvroType) -> EncoderPlan:
+def registered_encoder_plan(path: str, kind: pa.DataType, schema: AvroType) -> EncoderPlan:
     """
     Return the plan that encodes a checked column as Confluent's Java serializer does: if the whole
     value is bytes, they have no length.
     """
-    plan, _ = avro_plan(path, kind, schema)
+    plan, _ = avro_encoder_plan(path, kind, schema)
     return replace(plan, size=_WITHOUT_LENGTH) if schema.kind == "bytes" else plan
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.formats.avro_schema import AvroSchemaError, declared_namespace
-from pyspark_pykafka.formats.json_types import MAX_TYPE_DEPTH
+from pyspark_pykafka.formats.column_types import MAX_TYPE_DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from pyspark_pykafka.formats.avro_decoder_plan import KINDS, WriterPlan, conversion, skip_plan
 from pyspark_pykafka.formats.avro_defaults import encode_default
-from pyspark_pykafka.formats.avro_plan import KINDS, WriterPlan, conversion, skip_plan
 from pyspark_pykafka.formats.avro_times import AS_IT_IS, TIMES
-from pyspark_pykafka.formats.json_types import inner_fields, plan_size
+from pyspark_pykafka.formats.column_types import inner_fields, plan_size
 
 if TYPE_CHECKING:
     from pyspark_pykafka.formats.avro_schema import AvroType

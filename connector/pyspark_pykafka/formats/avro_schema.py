@@ -12,7 +12,7 @@ from typing import Any
 
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.avro_times import TIMES
-from pyspark_pykafka.formats.json_types import MAX_TYPE_DEPTH
+from pyspark_pykafka.formats.column_types import MAX_TYPE_DEPTH
 
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
 

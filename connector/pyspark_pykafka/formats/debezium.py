@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.avro_types import avro_ddl
-from pyspark_pykafka.formats.json_types import type_mistakes
+from pyspark_pykafka.formats.column_types import type_mistakes
 from pyspark_pykafka.options.schema_text import struct_fields
 
 if TYPE_CHECKING:

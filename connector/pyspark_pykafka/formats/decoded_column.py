@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 import pyarrow as pa
 
 from pyspark_pykafka.formats.bad_records import BadValue
-from pyspark_pykafka.formats.json_types import inner_fields, named_types
+from pyspark_pykafka.formats.column_types import inner_fields, named_types
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

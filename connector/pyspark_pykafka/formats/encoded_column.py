@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pyspark_pykafka.formats._value_encoder import EncodingError, ValueEncoder
-from pyspark_pykafka.formats.avro_encoder_plan import avro_plan, registered_plan
+from pyspark_pykafka.formats.avro_encoder_plan import avro_encoder_plan, registered_encoder_plan
 from pyspark_pykafka.formats.avro_schema import parse_avro
 from pyspark_pykafka.formats.encoder_plan import EncoderPlan, json_plan
 
@@ -79,8 +79,8 @@ def _plan(column: WrittenColumn) -> EncoderPlan:
     if column.format == "avro":
         schema = parse_avro(column.schema)
         if column.is_registered:
-            return registered_plan(column.name, column.type, schema)
-        return avro_plan(column.name, column.type, schema)[0]
+            return registered_encoder_plan(column.name, column.type, schema)
+        return avro_encoder_plan(column.name, column.type, schema)[0]
     if column.format == "protobuf":
         # Imported here because each import delays the start of a task.
         from pyspark_pykafka.formats.protobuf_encoder_plan import protobuf_encoder_plan

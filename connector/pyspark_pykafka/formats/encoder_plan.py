@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pyspark_pykafka.formats.json_types import MAX_TYPE_DEPTH, inner_fields, kind_number, plan_size
+from pyspark_pykafka.formats.column_types import (
+    MAX_TYPE_DEPTH,
+    inner_fields,
+    kind_number,
+    plan_size,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,8 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from pyspark_pykafka.formats._json import JsonDecoder
+from pyspark_pykafka.formats.column_types import plan
 from pyspark_pykafka.formats.decoded_column import DecodedColumn
-from pyspark_pykafka.formats.json_types import plan
 
 if TYPE_CHECKING:
     import pyarrow as pa

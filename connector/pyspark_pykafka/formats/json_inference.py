@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from pyspark_pykafka.formats.json_types import MAX_TYPE_DEPTH
+from pyspark_pykafka.formats.column_types import MAX_TYPE_DEPTH
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

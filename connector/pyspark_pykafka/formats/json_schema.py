@@ -12,7 +12,7 @@ from typing import Any
 from urllib.parse import unquote
 
 from pyspark_pykafka.formats.avro_schema import MAX_TYPES
-from pyspark_pykafka.formats.json_types import MAX_TYPE_DEPTH
+from pyspark_pykafka.formats.column_types import MAX_TYPE_DEPTH
 
 _SIMPLE = {"boolean": "BOOLEAN", "integer": "BIGINT", "number": "DOUBLE"}
 _STRINGS = {"date": "DATE", "date-time": "TIMESTAMP"}

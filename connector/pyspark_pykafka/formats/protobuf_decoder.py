@@ -7,9 +7,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from pyspark_pykafka.formats._protobuf import ProtobufDecoder
+from pyspark_pykafka.formats.column_types import plan
 from pyspark_pykafka.formats.decoded_column import MISMATCH, DecodedColumn
-from pyspark_pykafka.formats.json_types import plan
-from pyspark_pykafka.formats.protobuf_plan import message_plan
+from pyspark_pykafka.formats.protobuf_decoder_plan import message_plan
 from pyspark_pykafka.formats.protobuf_schemas import parsed_schema
 
 if TYPE_CHECKING:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from pyspark_pykafka.formats.encoder_plan import EncoderPlan, repeated_names
-from pyspark_pykafka.formats.json_types import (
+from pyspark_pykafka.formats.column_types import (
     MAX_TYPE_DEPTH,
     inner_fields,
     kind_number,
     plan_size,
     spark_name,
 )
+from pyspark_pykafka.formats.encoder_plan import EncoderPlan, repeated_names
 from pyspark_pykafka.formats.protobuf_definitions import (
     BOOL,
     BYTES,
@@ -51,26 +51,26 @@ _MESSAGE, _GROUP, _REPEATED, _PACKED, _MAP = range(32, 37)
 # The values that are omitted: none, so that null is an error; null; null and zero.
 _NONE, _NULL, _ZERO = -1, 0, 1
 
-_VARINT, _EIGHT_BYTES, _SIZED, _START, _END, _FOUR_BYTES = range(6)
+_VARINT, _I64, _LEN, _SGROUP, _EGROUP, _I32 = range(6)
 
 _TEXTS = (pa.string(), pa.binary())
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32(), pa.int64())
 # For each kind of field: the output, the bits of a number, the wire type, and the column types.
 _SIMPLE: dict[int, tuple[int, int, int, tuple[pa.DataType, ...]]] = {
-    DOUBLE: (_DOUBLE, 0, _EIGHT_BYTES, (pa.float32(), pa.float64())),
-    FLOAT: (_FLOAT, 0, _FOUR_BYTES, (pa.float32(),)),
+    DOUBLE: (_DOUBLE, 0, _I64, (pa.float32(), pa.float64())),
+    FLOAT: (_FLOAT, 0, _I32, (pa.float32(),)),
     3: (_INT, 64, _VARINT, _INTEGERS),
     4: (_UINT, 64, _VARINT, _INTEGERS),
     5: (_INT, 32, _VARINT, _INTEGERS),
-    6: (_FIXED, 64, _EIGHT_BYTES, _INTEGERS),
-    7: (_FIXED, 32, _FOUR_BYTES, _INTEGERS),
+    6: (_FIXED, 64, _I64, _INTEGERS),
+    7: (_FIXED, 32, _I32, _INTEGERS),
     BOOL: (_BOOL, 0, _VARINT, (pa.bool_(),)),
-    STRING: (_STRING, 0, _SIZED, _TEXTS),
-    BYTES: (_BYTES, 0, _SIZED, _TEXTS),
+    STRING: (_STRING, 0, _LEN, _TEXTS),
+    BYTES: (_BYTES, 0, _LEN, _TEXTS),
     13: (_UINT, 32, _VARINT, _INTEGERS),
     ENUM: (_ENUM, 0, _VARINT, (pa.string(), pa.int32())),
-    15: (_SFIXED, 32, _FOUR_BYTES, _INTEGERS),
-    16: (_SFIXED, 64, _EIGHT_BYTES, _INTEGERS),
+    15: (_SFIXED, 32, _I32, _INTEGERS),
+    16: (_SFIXED, 64, _I64, _INTEGERS),
     17: (_SINT, 32, _VARINT, _INTEGERS),
     18: (_SINT, 64, _VARINT, _INTEGERS),
 }
@@ -175,7 +175,7 @@ class _Matching:
         output = _PACKED if member.is_packed else _REPEATED
         return EncoderPlan(
             *(path, element.expected, kind_number(kind), output, column, _NULL),
-            text=_tag(member.number, _SIZED),
+            text=_tag(member.number, _LEN),
             children=(element,),
         )
 
@@ -200,7 +200,7 @@ class _Matching:
             next_column += plan_size(inner.type)
         return EncoderPlan(
             *(path, "map", kind_number(kind), _MAP, column, _NULL),
-            text=_tag(member.number, _SIZED),
+            text=_tag(member.number, _LEN),
             children=tuple(plans),
         )
 
@@ -252,8 +252,8 @@ class _Matching:
         name = member.type_name
         plan = EncoderPlan(
             *(path, name, kind_number(kind), _GROUP if member.is_group else _MESSAGE, column),
-            text=_tag(member.number, _START if member.is_group else _SIZED),
-            symbols=(_tag(member.number, _END),) if member.is_group else (),
+            text=_tag(member.number, _SGROUP if member.is_group else _LEN),
+            symbols=(_tag(member.number, _EGROUP),) if member.is_group else (),
         )
         if pa.types.is_struct(kind):
             message = self.schema.message(name)

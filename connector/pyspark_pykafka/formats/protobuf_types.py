@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from pyspark_pykafka.formats.avro_schema import MAX_TYPES
-from pyspark_pykafka.formats.json_types import MAX_TYPE_DEPTH
+from pyspark_pykafka.formats.column_types import MAX_TYPE_DEPTH
 from pyspark_pykafka.formats.protobuf_definitions import (
     BOOL,
     BYTES,

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from pyspark_pykafka.errors import OptionsError
-from pyspark_pykafka.formats.avro_plan import writer_plan
+from pyspark_pykafka.formats.avro_decoder_plan import writer_plan
 from pyspark_pykafka.formats.avro_schema import writer_schema
 from pyspark_pykafka.formats.bad_records import DEAD_LETTER_COLUMNS, FAIL, BadRecordPolicy
+from pyspark_pykafka.formats.column_types import type_mistakes
 from pyspark_pykafka.formats.debezium import Envelope, envelope_mistakes
-from pyspark_pykafka.formats.json_types import type_mistakes
+from pyspark_pykafka.formats.protobuf_decoder_plan import message_plan
 from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
-from pyspark_pykafka.formats.protobuf_plan import message_plan
 from pyspark_pykafka.formats.protobuf_schemas import missing_protobuf, parsed_schema
 from pyspark_pykafka.schema import SOURCE_TYPES, check_source_schema, null_mistakes
 

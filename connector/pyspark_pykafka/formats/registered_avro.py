@@ -10,8 +10,8 @@ from pyspark_pykafka.formats._avro import AvroDecoder
 from pyspark_pykafka.formats.avro_decoder import AvroColumn
 from pyspark_pykafka.formats.avro_resolution import registered_plan
 from pyspark_pykafka.formats.avro_schema import parse_avro
+from pyspark_pykafka.formats.column_types import plan
 from pyspark_pykafka.formats.decoded_column import DecodedColumn
-from pyspark_pykafka.formats.json_types import plan
 from pyspark_pykafka.formats.registered_schemas import UnusableSchemaError
 from pyspark_pykafka.formats.schema_names import SchemaNames
 

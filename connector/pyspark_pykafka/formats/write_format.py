@@ -11,18 +11,18 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 
 from pyspark_pykafka.errors import OptionsError
-from pyspark_pykafka.formats.avro_encoder_plan import avro_plan
+from pyspark_pykafka.formats.avro_encoder_plan import avro_encoder_plan
 from pyspark_pykafka.formats.avro_schema import AvroSchemaError, parse_avro
-from pyspark_pykafka.formats.encoder_plan import encodable_mistakes
-from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
-from pyspark_pykafka.formats.protobuf_encoder_plan import protobuf_encoder_plan
-from pyspark_pykafka.formats.protobuf_schemas import given_schema, parsed_schema
-from pyspark_pykafka.formats.written_protobuf import (
+from pyspark_pykafka.formats.derived_protobuf import (
     protobuf_schema,
     protobuf_type_mistakes,
     record_name_mistakes,
 )
-from pyspark_pykafka.formats.written_schemas import avro_name_mistakes, avro_schema, json_schema
+from pyspark_pykafka.formats.derived_schemas import avro_name_mistakes, avro_schema, json_schema
+from pyspark_pykafka.formats.encoder_plan import encodable_mistakes
+from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
+from pyspark_pykafka.formats.protobuf_encoder_plan import protobuf_encoder_plan
+from pyspark_pykafka.formats.protobuf_schemas import given_schema, parsed_schema
 
 if TYPE_CHECKING:
     from pyspark_pykafka.formats.protobuf_schemas import ResolvedSchema
@@ -183,7 +183,7 @@ def schema_mistakes(column: WrittenColumn) -> list[str]:
         parsed = parse_avro(column.schema)
     except AvroSchemaError as cause:
         return [f"the Avro schema of {column.name} cannot be used: {cause}"]
-    return avro_plan(column.name, column.type, parsed)[1]
+    return avro_encoder_plan(column.name, column.type, parsed)[1]
 
 
 def _protobuf_mistakes(column: WrittenColumn) -> list[str]:

@@ -32,7 +32,7 @@ from pyspark_pykafka.settings.librdkafka_config import group_config
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pyspark_pykafka.progress.record import Owner, Record
+    from pyspark_pykafka.progress.record import Owner, ProgressRecord
     from pyspark_pykafka.settings import KafkaSettings
 
 logger = logging.getLogger("pyspark_pykafka")
@@ -221,7 +221,7 @@ class GroupMember:
             )
             raise ClaimLostError(msg)
 
-    def commit(self, chunk: list[tuple[TopicPartition, Record]]) -> None:
+    def commit(self, chunk: list[tuple[TopicPartition, ProgressRecord]]) -> None:
         """
         Commit the records in one request, without those of partitions that no longer exist.
         """

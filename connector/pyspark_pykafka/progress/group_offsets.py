@@ -19,7 +19,7 @@ from pyspark_pykafka.settings.librdkafka_config import group_config
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pyspark_pykafka.progress.record import Record
+    from pyspark_pykafka.progress.record import ProgressRecord
     from pyspark_pykafka.progress.store import Records
     from pyspark_pykafka.settings import KafkaSettings
 
@@ -82,7 +82,9 @@ class GroupOffsets:
         if not self._is_member:
             self._consumer.close()
 
-    def _records(self, positions: list[KafkaPartition]) -> Iterator[tuple[TopicPartition, Record]]:
+    def _records(
+        self, positions: list[KafkaPartition]
+    ) -> Iterator[tuple[TopicPartition, ProgressRecord]]:
         for position in positions:
             if position.error is not None:
                 raise map_kafka_error(position.error, self._action)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.group_contract import GroupDescription, MemberDescription
     from pyspark_pykafka.engines.metadata import MetadataClient
     from pyspark_pykafka.offsets import TopicPartition
-    from pyspark_pykafka.progress.record import Owner, Record
+    from pyspark_pykafka.progress.record import Owner, ProgressRecord
     from pyspark_pykafka.progress.store import Records
     from pyspark_pykafka.settings import KafkaSettings
 
@@ -85,7 +85,7 @@ class GroupStore:
         self._member.start_claim()
         return Claim(owner, stored)
 
-    def write(self, records: Mapping[TopicPartition, Record]) -> None:
+    def write(self, records: Mapping[TopicPartition, ProgressRecord]) -> None:
         """
         Commit the records, in requests of a size that the brokers accept.
 

@@ -56,7 +56,7 @@ class FailedAttempts:
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class ProgressRecord:
     """
     The progress of one partition: every record before ``offset`` is processed.
 
@@ -73,7 +73,7 @@ class Record:
     failing: FailedAttempts | None = None
     broker: tuple[str, int] | None = None
 
-    def owned_by(self, owner: Owner) -> Record:
+    def owned_by(self, owner: Owner) -> ProgressRecord:
         """
         Return the record with another owner, and without the batch of another query.
         """
@@ -81,27 +81,27 @@ class Record:
         return replace(self, owner=owner, batch=self.batch if is_same_query else None)
 
 
-def to_metadata(record: Record) -> str:
+def to_metadata(record: ProgressRecord) -> str:
     """
     Return the metadata to commit with a consumer group's offset.
     """
     return json.dumps({"by": _MARKER, **_own_fields(record)}, separators=(",", ":"))
 
 
-def from_metadata(offset: int, text: str | None) -> Record:
+def from_metadata(offset: int, text: str | None) -> ProgressRecord:
     """
     Parse a consumer group's offset and its metadata, whichever client wrote them.
     """
     try:
         fields = json.loads(text or "")
     except (ValueError, RecursionError):
-        return Record(offset)
+        return ProgressRecord(offset)
     if not isinstance(fields, dict) or fields.get("by") != _MARKER:
-        return Record(offset)
+        return ProgressRecord(offset)
     return _record(offset, fields)
 
 
-def to_node(tp: TopicPartition, record: Record) -> bytes:
+def to_node(tp: TopicPartition, record: ProgressRecord) -> bytes:
     """
     Return the JSON of a ZooKeeper node: the fields of Storm's Kafka spout, and our own.
     """
@@ -118,7 +118,7 @@ def to_node(tp: TopicPartition, record: Record) -> bytes:
     return json.dumps(node, separators=(",", ":")).encode()
 
 
-def from_node(tp: TopicPartition, data: bytes) -> Record:
+def from_node(tp: TopicPartition, data: bytes) -> ProgressRecord:
     """
     Parse the ZooKeeper node of ``tp``.
 
@@ -143,7 +143,7 @@ def from_node(tp: TopicPartition, data: bytes) -> Record:
     return record
 
 
-def _own_fields(record: Record) -> dict[str, Any]:
+def _own_fields(record: ProgressRecord) -> dict[str, Any]:
     owner, failing = record.owner, record.failing
     fields = {
         "query": owner.query if owner else None,
@@ -161,7 +161,7 @@ def _failing_fields(failing: FailedAttempts) -> dict[str, Any]:
     return {"batch": failing.batch, "attempts": failing.attempts, **cause}
 
 
-def _record(offset: int, fields: Mapping[str, Any]) -> Record:
+def _record(offset: int, fields: Mapping[str, Any]) -> ProgressRecord:
     """
     Parse our own fields leniently: a record of Storm or of a later version still has an offset.
     """
@@ -170,7 +170,7 @@ def _record(offset: int, fields: Mapping[str, Any]) -> Record:
     owner = None
     if query is not None:
         owner = Owner(query, _text(fields.get("run")) or "", _number(fields.get("epoch")) or 0)
-    return Record(
+    return ProgressRecord(
         offset=offset,
         owner=owner,
         batch=_number(fields.get("batch")),

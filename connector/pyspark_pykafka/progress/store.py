@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TypeVar
 
 from pyspark_pykafka.errors import ProgressError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.offsets import format_partitions
-from pyspark_pykafka.progress.record import Owner, Record
+from pyspark_pykafka.progress.record import Owner, ProgressRecord
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 #: The records of a store, by partition.
-Records = dict["TopicPartition", Record]
+Records = dict["TopicPartition", ProgressRecord]
 
 #: Prefix of ``Owner.run`` for a process that only finishes up after its query has ended.
 AFTER_END_PREFIX = "after the end, "
@@ -72,7 +72,7 @@ class ProgressStore(Protocol):
         another query or a later process of the same query owns the store.
         """
 
-    def write(self, records: Mapping[TopicPartition, Record]) -> None:
+    def write(self, records: Mapping[TopicPartition, ProgressRecord]) -> None:
         """
         Write records; the store itself checks that the claim is still valid.
 
@@ -111,7 +111,7 @@ class Advance:
 
 
 def advance(
-    stored: Mapping[TopicPartition, Record], completed: StreamOffset, owner: Owner
+    stored: Mapping[TopicPartition, ProgressRecord], completed: StreamOffset, owner: Owner
 ) -> Advance:
     """
     Return the records of ``completed`` that a store lacks.
@@ -131,11 +131,11 @@ def advance(
                 continue
             if record.offset == offset and record.failing is None:
                 continue
-        records[tp] = Record(offset, owner, batch, topic_id)
+        records[tp] = ProgressRecord(offset, owner, batch, topic_id)
     return Advance(records, ahead)
 
 
-def _is_of_earlier_batch(record: Record, query: QueryIdentity | None) -> bool:
+def _is_of_earlier_batch(record: ProgressRecord, query: QueryIdentity | None) -> bool:
     """
     Whether an earlier batch of the same query moved the record's offset.
     """
@@ -145,7 +145,7 @@ def _is_of_earlier_batch(record: Record, query: QueryIdentity | None) -> bool:
 
 
 def touch_owner(
-    stored: Mapping[TopicPartition, Record], completed: StreamOffset, owner: Owner
+    stored: Mapping[TopicPartition, ProgressRecord], completed: StreamOffset, owner: Owner
 ) -> Records:
     """
     Return one existing record to rewrite with its new owner; empty if there is none.
@@ -155,7 +155,7 @@ def touch_owner(
 
 
 def check_topics(
-    stored: Mapping[TopicPartition, Record], completed: StreamOffset, owner: Owner
+    stored: Mapping[TopicPartition, ProgressRecord], completed: StreamOffset, owner: Owner
 ) -> None:
     """
     Raise :class:`ProgressError` if another query recorded topics that this one does not read.
@@ -179,7 +179,9 @@ def check_topics(
         raise ProgressError("RECORDED_TOPIC_DIFFERS", msg)
 
 
-def check_topic_ids(stored: Mapping[TopicPartition, Record], topic_ids: Mapping[str, str]) -> None:
+def check_topic_ids(
+    stored: Mapping[TopicPartition, ProgressRecord], topic_ids: Mapping[str, str]
+) -> None:
     """
     Raise :class:`ProgressError` if a recorded topic has been deleted and recreated since.
     """
@@ -204,7 +206,7 @@ def chunks(items: Iterable[T], size: int) -> Iterator[list[T]]:
         yield chunk
 
 
-def latest_owner(stored: Mapping[TopicPartition, Record]) -> Owner | None:
+def latest_owner(stored: Mapping[TopicPartition, ProgressRecord]) -> Owner | None:
     """
     Return the owner with the highest epoch among the records, or None.
     """
@@ -239,14 +241,14 @@ def fenced_error(writer: str, owner: Owner) -> ProgressError:
     return ProgressError(FENCED, msg)
 
 
-def is_recreated(record: Record, topic_id: str | None) -> bool:
+def is_recreated(record: ProgressRecord, topic_id: str | None) -> bool:
     """
     Whether the record's topic was deleted and recreated since; unknown ids count as equal.
     """
     return record.topic_id is not None and topic_id is not None and record.topic_id != topic_id
 
 
-def position_in_log(record: Record, topic_id: str | None, log_start: int) -> int:
+def position_in_log(record: ProgressRecord, topic_id: str | None, log_start: int) -> int:
     """
     Return the record's offset; or the log's start, if its topic was recreated since.
 

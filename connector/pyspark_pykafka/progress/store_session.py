@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.offsets import format_partitions
-from pyspark_pykafka.progress.record import FailedAttempts, Owner, Record
+from pyspark_pykafka.progress.record import FailedAttempts, Owner, ProgressRecord
 from pyspark_pykafka.progress.store import (
     Claim,
     ClaimLostError,
@@ -86,7 +86,7 @@ class StoreSession:
 
     def record_failure(self, completed: StreamOffset, cause: str) -> None:
         """
-        Record the error of the batch after ``completed``, for the process that retries it.
+        ProgressRecord the error of the batch after ``completed``, for the process that retries it.
         """
         assert completed.query is not None
         claim = self._ensure_claim(completed)
@@ -119,7 +119,7 @@ class StoreSession:
             self._unanswered = None
             return previous
         self._unanswered = failing = replace(previous, attempts=previous.attempts + 1)
-        record = stored or Record(starts.get(tp, 0), topic_id=end.topic_ids.get(tp.topic))
+        record = stored or ProgressRecord(starts.get(tp, 0), topic_id=end.topic_ids.get(tp.topic))
         self._write(claim, {tp: replace(record.owned_by(claim.owner), failing=failing)})
         self._unanswered = None
         return failing
@@ -140,7 +140,7 @@ class StoreSession:
             self._claim, self._owner, self._owner_written = claim, claim.owner, False
         return self._claim
 
-    def _write(self, claim: Claim, records: Mapping[TopicPartition, Record]) -> None:
+    def _write(self, claim: Claim, records: Mapping[TopicPartition, ProgressRecord]) -> None:
         with self._dropping_lost_claim():
             self._store.write(records)
         claim.records.update(records)
@@ -175,7 +175,8 @@ class StoreSession:
 
 
 def _log_moved_back(
-    stored: Mapping[TopicPartition, Record], records: Mapping[TopicPartition, Record]
+    stored: Mapping[TopicPartition, ProgressRecord],
+    records: Mapping[TopicPartition, ProgressRecord],
 ) -> None:
     back = {
         tp: stored[tp].offset
@@ -193,7 +194,9 @@ def _log_moved_back(
         )
 
 
-def _attempts(records: Mapping[TopicPartition, Record], batch: int) -> FailedAttempts | None:
+def _attempts(
+    records: Mapping[TopicPartition, ProgressRecord], batch: int
+) -> FailedAttempts | None:
     attempts = [
         r.failing for r in records.values() if r.failing is not None and r.failing.batch == batch
     ]

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.options import ZooKeeperNodes
     from pyspark_pykafka.progress.leader_cache import Leaders
-    from pyspark_pykafka.progress.record import Record
+    from pyspark_pykafka.progress.record import ProgressRecord
     from pyspark_pykafka.progress.store import Records
 
 #: The ephemeral node of the writing process; no topic name contains '@'.
@@ -83,7 +83,7 @@ class ZooKeeperStore:
         connected = self._session.client is not None
         return f"ZooKeeperStore({self._nodes.hosts!r}, {self._base!r}, connected={connected})"
 
-    def claim(self, owner: Owner, topics: Iterable[str]) -> Claim:  # noqa: ARG002 (the contract's)
+    def claim(self, owner: Owner, topics: Iterable[str]) -> Claim:  # noqa: ARG002 (the protocol's)
         """
         Write the owner into the id's node, once no live process of another query holds it.
         """
@@ -91,7 +91,7 @@ class ZooKeeperStore:
         with self._session.translating_errors("reading"):
             return Claim(owner, self._read(self._session.connect()))
 
-    def write(self, records: Mapping[TopicPartition, Record]) -> None:
+    def write(self, records: Mapping[TopicPartition, ProgressRecord]) -> None:
         """
         Set the partitions' nodes, in transactions that check that the claim is still valid.
         """
@@ -219,7 +219,7 @@ class ZooKeeperStore:
             if name.removeprefix(_PARTITION).isdigit()
         )
 
-    def _write(self, chunk: list[tuple[TopicPartition, Record]]) -> None:
+    def _write(self, chunk: list[tuple[TopicPartition, ProgressRecord]]) -> None:
         assert self._session.client is not None
         for topic in {tp.topic for tp, _ in chunk if self._path(tp) not in self._existing}:
             wait_for_response(self._session.client.ensure_path_async(f"{self._base}/{topic}"))

@@ -18,9 +18,9 @@ from pyspark_pykafka.offsets import LATEST, OffsetRange, format_partitions
 from pyspark_pykafka.options import Assign, Subscribe
 from pyspark_pykafka.source.offset_limits import (
     OffsetSource,
-    ending_at_latest,
     starts_at,
-    starts_of_added,
+    starts_of_added_partitions,
+    topics_ending_at_latest,
 )
 
 if TYPE_CHECKING:
@@ -146,7 +146,7 @@ def _starts_of_added(options: SourceOptions, topics: Iterable[str]) -> dict[str,
     Return the start of the added partitions of each topic whose added partitions belong to the
     read.
     """
-    open_topics = ending_at_latest(options.ending_offsets, topics)
+    open_topics = topics_ending_at_latest(options.ending_offsets, topics)
     fallback = options.starting_offsets_fallback
-    starts = starts_of_added(options.starting_offsets, open_topics, fallback)
+    starts = starts_of_added_partitions(options.starting_offsets, open_topics, fallback)
     return {topic: start for topic, start in starts.items() if start is not None}

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.engines.byte_density import SizeSamples, fraction_within
+from pyspark_pykafka.engines.byte_density import DensitySamples, fraction_within
 from pyspark_pykafka.offsets import format_partitions
 from pyspark_pykafka.retry import Deadline
 
@@ -121,7 +121,7 @@ class FaultTolerantSampling:
 
     def __init__(
         self,
-        sample: Callable[[Offsets], SizeSamples],
+        sample: Callable[[Offsets], DensitySamples],
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._sample = sample
@@ -134,7 +134,7 @@ class FaultTolerantSampling:
         Return the bytes per offset at each position that has records and could be read.
         """
         due = {tp: position for tp, position in positions.items() if not self._is_paused(tp)}
-        densities, errors = self._sample(due) if due else SizeSamples({}, {})
+        densities, errors = self._sample(due) if due else DensitySamples({}, {})
         for tp in errors:
             self._pauses[tp] = Deadline.after(_SAMPLE_PAUSE_SECONDS, self._now)
         for error in list(errors.values())[:1]:

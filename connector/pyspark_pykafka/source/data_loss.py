@@ -18,7 +18,12 @@ from pyspark_pykafka.engines.log_truncation import (
 from pyspark_pykafka.errors import DataLossError, OffsetsError
 from pyspark_pykafka.offsets import Offsets, format_partitions
 from pyspark_pykafka.source.offset_limits import OffsetSource
-from pyspark_pykafka.source.planner import PARTITIONS_DELETED, DataLoss, StreamPlan, went_back
+from pyspark_pykafka.source.planner import (
+    PARTITIONS_DELETED,
+    DataLoss,
+    StreamPlan,
+    offset_change_losses,
+)
 from pyspark_pykafka.source.subscription import describe, selector
 
 if TYPE_CHECKING:
@@ -87,7 +92,7 @@ class DataLossReporter:
         the log has recovered.
         """
         if self._options.fail_on_data_loss:
-            self._report(went_back(start, latest))
+            self._report(offset_change_losses(start, latest))
 
     def _report(self, losses: Iterable[DataLoss]) -> None:
         for loss in losses:

@@ -102,7 +102,7 @@ def latest_records(
     without a key, and whatever ``read`` and ``locate`` raise.
     """
     located = locate(requested, settings)
-    latest = LatestOffsets(located.tp)
+    latest = LatestByKey(located.tp)
     for batch in read(located, replace(settings, schema=_KEYS)):
         latest.add(batch)
     offsets = latest.offsets()
@@ -119,7 +119,7 @@ def latest_records(
     yield from _joined(_Selection(bounds, offsets).of(batches), settings)
 
 
-class LatestOffsets:
+class LatestByKey:
     """
     The offset of the latest record of each key, among the batches of a partition so far.
     """

@@ -179,7 +179,7 @@ def end_times(limit: OffsetLimit, tps: Iterable[TopicPartition]) -> dict[TopicPa
     return {tp: end.timestamp_ms for tp, end in positions.items() if isinstance(end, AtTime)}
 
 
-def own_offsets(limit: OffsetLimit) -> Offsets:
+def specified_offsets(limit: OffsetLimit) -> Offsets:
     """
     Return the offsets that the user gives as numbers; EARLIEST and LATEST are left out.
     """
@@ -201,7 +201,7 @@ def may_start_at_latest(limit: OffsetLimit) -> bool:
     )
 
 
-def starts_of_added(
+def starts_of_added_partitions(
     limit: OffsetLimit, topics: Collection[str], fallback: int | None = None
 ) -> dict[str, int | Position | None]:
     """
@@ -221,7 +221,7 @@ def starts_of_added(
     return dict.fromkeys(topics, start)
 
 
-def ending_at_latest(limit: OffsetLimit, topics: Iterable[str]) -> list[str]:
+def topics_ending_at_latest(limit: OffsetLimit, topics: Iterable[str]) -> list[str]:
     """
     Return the topics with a partition for which ``limit`` is the log's end.
     """

@@ -299,12 +299,12 @@ def older_offsets(start: StreamOffset, end: StreamOffset) -> list[TopicPartition
     ]
 
 
-def went_back(start: StreamOffset, end: StreamOffset) -> list[DataLoss]:
+def offset_change_losses(start: StreamOffset, end: StreamOffset) -> list[DataLoss]:
     """
     Return the losses of logs that end before their start offset.
     """
     return [
-        _went_back(tp, start.offsets[tp], end.offsets[tp])
+        _offset_changed(tp, start.offsets[tp], end.offsets[tp])
         for tp in sorted(older_offsets(start, end))
     ]
 
@@ -336,7 +336,7 @@ def _unusual_starts(
         if tp not in starts:
             yield _unknown_start(tp)
         elif starts[tp] > range_end:
-            yield _went_back(tp, starts[tp], range_end)
+            yield _offset_changed(tp, starts[tp], range_end)
         elif tp in new and tp.topic not in recreated and starts[tp] != 0:
             yield _late_start(tp, starts[tp])
 
@@ -354,7 +354,7 @@ def _unknown_start(tp: TopicPartition) -> DataLoss:
     return DataLoss("KAFKA_DATA_LOSS.INITIAL_OFFSET_NOT_FOUND_FOR_PARTITIONS", text)
 
 
-def _went_back(tp: TopicPartition, start: int, end: int) -> DataLoss:
+def _offset_changed(tp: TopicPartition, start: int, end: int) -> DataLoss:
     text = (
         f"the offset of {tp} was changed from {start} to {end}: the topic was deleted and "
         "recreated, or lost records in an unclean leader election"

@@ -25,10 +25,10 @@ from pyspark_pykafka.source.factory import (
 from pyspark_pykafka.source.filter_pushdown import FilterPushdown
 from pyspark_pykafka.source.latest_per_key import latest_records
 from pyspark_pykafka.source.offset_limits import (
-    own_offsets,
     resolve_end,
     resolve_sentinels,
     resolve_start,
+    specified_offsets,
 )
 from pyspark_pykafka.source.plan_log import log_plan
 from pyspark_pykafka.source.planner import SplitPolicy, plan_batch
@@ -101,7 +101,7 @@ class KafkaBatchReader(DataSourceReader):
         policy = SplitPolicy(options.min_partitions, options.max_records_per_partition)
         log_starts = resolve_sentinels(starts, client) if policy.splits_ranges else starts
         log_ends = resolve_sentinels(ends, client) if policy.splits_ranges else ends
-        named_ends = own_offsets(options.ending_offsets)
+        named_ends = specified_offsets(options.ending_offsets)
         from_earliest = [
             tp
             for tp, start in starts.items()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from pyspark_pykafka.engines import first_contact
-from pyspark_pykafka.engines.selection import sample_record_sizes
+from pyspark_pykafka.engines.selection import sample_byte_densities
 from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.formats.record_format import record_format
 from pyspark_pykafka.progress.factory import make_progress_sink
@@ -71,9 +71,9 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
         )
         self._settings = fetch_settings(options, self._format.record_schema)
         quick = fail_fast(self._settings)
-        sizes = FaultTolerantSampling(partial(sample_record_sizes, settings=quick))
+        sampling = FaultTolerantSampling(partial(sample_byte_densities, settings=quick))
         progress = make_progress_sink(options)
-        self._stream = MicroBatchStream(options, metadata_client(options), sizes, progress)
+        self._stream = MicroBatchStream(options, metadata_client(options), sampling, progress)
         self._driver_reader = self._make_driver_reader(quick)
 
     def initialOffset(self) -> Document:

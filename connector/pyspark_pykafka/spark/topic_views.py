@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.options import parse_batch_source
-from pyspark_pykafka.options.logins import is_login
+from pyspark_pykafka.options.secrets import is_secret
 from pyspark_pykafka.source.factory import metadata_client
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def _literal(text: str) -> str:
 
 
 def _check_no_login(options: Mapping[str, str]) -> None:
-    logins = sorted(filter(is_login, options))
+    logins = sorted(filter(is_secret, options))
     if logins:
         msg = (
             f"{', '.join(logins)}: the catalog stores the options of a view in a database as plain "

@@ -61,7 +61,7 @@ class _Writer:
         records = rows if self._format is None else self._format.record_schema
         check_sink_schema(records, topic_option=options.topic is not None)
         self._delivery = make_delivery(options, streaming=streaming)
-        self._format = _with_registered_schemas(self._format, options)
+        self._format = _with_registered_write_schemas(self._format, options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaWriterCommitMessage:
         """
@@ -88,14 +88,14 @@ def _write_format(options: SinkOptions, rows: pa.Schema) -> WriteFormat | None:
     return write_format(options.encoding, rows)
 
 
-def _with_registered_schemas(
+def _with_registered_write_schemas(
     format_: WriteFormat | None, options: SinkOptions
 ) -> WriteFormat | None:
     if format_ is None or not format_.columns:
         return None
-    from pyspark_pykafka.formats.registered_writes import with_registered_schemas
+    from pyspark_pykafka.formats.schema_registration import with_registered_write_schemas
 
-    return with_registered_schemas(format_, options.encoding, options.topic)
+    return with_registered_write_schemas(format_, options.encoding, options.topic)
 
 
 def _task() -> SinkTask:

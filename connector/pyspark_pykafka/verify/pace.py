@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from collections.abc import Set as AbstractSet
 
-    from pyspark_pykafka.verify.records import Written
+    from pyspark_pykafka.verify.records import WrittenRecords
 
 
 class Arrivals:
@@ -26,7 +26,7 @@ class Arrivals:
     number for each record seen; other threads add to it and to ``written``.
     """
 
-    def __init__(self, written: Written, seen: AbstractSet[tuple[int, int]]) -> None:
+    def __init__(self, written: WrittenRecords, seen: AbstractSet[tuple[int, int]]) -> None:
         self.waiting: dict[int, set[int]] = {n: set() for n in range(written.partitions)}
         self.arrived: dict[int, int] = dict.fromkeys(self.waiting, 0)
         self._written, self._seen = written, seen

@@ -60,7 +60,7 @@ def decode(topic: str, value: bytes | None, offset: int) -> ReadRow:
 
 
 @dataclass
-class Written:
+class WrittenRecords:
     """
     All records that were passed to the producer, by partition; one thread adds to it.
     """

@@ -12,7 +12,7 @@ from confluent_kafka import KafkaException, Producer
 
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.verify.checker import ABORTED, COMMITTED, UNKNOWN
-from pyspark_pykafka.verify.records import Written, encode
+from pyspark_pykafka.verify.records import WrittenRecords, encode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -46,7 +46,7 @@ class Writer:
         *,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.written = Written(topic, partitions)
+        self.written = WrittenRecords(topic, partitions)
         self.error: Exception | None = None
         self._config = {
             **{name: value for name, value in config.items() if name != "message.timeout.ms"},

@@ -15,8 +15,7 @@ from pyspark_pykafka.engines.selection import group_backend, metadata_backend
 from pyspark_pykafka.errors import KafkaClientError
 from pyspark_pykafka.offsets import TopicPartition as Tp
 from pyspark_pykafka.progress.group_store import GroupStore
-from pyspark_pykafka.progress.record import Owner
-from pyspark_pykafka.progress.record import Record as Progress
+from pyspark_pykafka.progress.record import Owner, ProgressRecord
 from pyspark_pykafka.progress.store import ClaimLostError
 from pyspark_pykafka.retry import RetryPolicy
 from pyspark_pykafka.settings import KafkaSettings
@@ -205,12 +204,12 @@ def test_the_progress_store_works(cluster: KafkaAccess, topic: str) -> None:
     old, new = (group_store(cluster, f"{topic}-group") for _ in range(2))
     with closing(old), closing(new):
         first = old.claim(Owner("q", "a", 0), [topic]).owner
-        old.write({Tp(topic, 0): Progress(3, first)})
+        old.write({Tp(topic, 0): ProgressRecord(3, first)})
         claim = new.claim(Owner("q", "b", 0), [topic])
         assert claim.records[Tp(topic, 0)].offset == 3
-        new.write({Tp(topic, 0): Progress(4, claim.owner)})
+        new.write({Tp(topic, 0): ProgressRecord(4, claim.owner)})
         with pytest.raises(ClaimLostError):
-            old.write({Tp(topic, 0): Progress(9, first)})
+            old.write({Tp(topic, 0): ProgressRecord(9, first)})
         assert new.read([topic])[Tp(topic, 0)].offset == 4
         new.delete_records()
         assert new.read([topic]) == {}
@@ -240,9 +239,9 @@ def test_the_progress_store_subscribes_to_added_topics(
     added, group = cluster.create_topic(unique_name(request.node.name)), f"{topic}-group"
     with closing(group_store(cluster, group)) as store:
         owner = store.claim(Owner("q", "a", 0), [topic]).owner
-        store.write({Tp(topic, 0): Progress(3, owner)})
+        store.write({Tp(topic, 0): ProgressRecord(3, owner)})
         assert assigned_topics(cluster, group) == {topic}
-        records = {Tp(topic, 0): Progress(4, owner), Tp(added, 0): Progress(1, owner)}
+        records = {Tp(topic, 0): ProgressRecord(4, owner), Tp(added, 0): ProgressRecord(1, owner)}
         with pytest.raises(ClaimLostError, match=f"not subscribed to '{added}'"):
             store.write(records)
         store.claim(owner, [topic, added])

@@ -36,7 +36,7 @@ def old_process_writes_on(connector: Connector) -> list[Any]:
     """
     store = connector.module("progress.store")
     session = connector.module("progress.store_session")
-    record = connector.module("progress.record").Record
+    record = connector.module("progress.record").ProgressRecord
 
     def next_owner(owner: Any, last: Any) -> Any:
         epoch = 1 if last is None else last.epoch + 1

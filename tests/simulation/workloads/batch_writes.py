@@ -14,8 +14,8 @@ from unittest.mock import Mock, patch
 
 from tests.simulation.spark.endpoints import KafkaBatchSink, Row
 from tests.simulation.spark.query import Attempt, Job, QueryFailedError
+from tests.simulation.workloads.fault_kinds import CLUSTER_FAULTS
 from tests.simulation.workloads.history import FAULT_SECONDS, History
-from tests.simulation.workloads.kinds_of_faults import CLUSTER_FAULTS
 from tests.simulation.workloads.nemesis import Nemesis
 from tests.simulation.workloads.options import write_options
 from tests.simulation.workloads.topics import OUTPUT, check_progress, is_settled, truth

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from tests.simulation.spark.endpoints import Collector, KafkaSource
 from tests.simulation.spark.query import Definition
 from tests.simulation.spark.shapes import shapes
+from tests.simulation.workloads.fault_kinds import READ_FAULTS
 from tests.simulation.workloads.history import FAULT_SECONDS, History, Supervisor
-from tests.simulation.workloads.kinds_of_faults import READ_FAULTS
 from tests.simulation.workloads.nemesis import Nemesis
 from tests.simulation.workloads.options import read_options
 from tests.simulation.workloads.topics import (

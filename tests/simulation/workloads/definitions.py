@@ -12,12 +12,12 @@ from tests.simulation.spark.shapes import DIRECT, shapes
 from tests.simulation.workloads.batch_reads import BatchReads
 from tests.simulation.workloads.batch_writes import batch_write
 from tests.simulation.workloads.changing_log import Change, changing_log
-from tests.simulation.workloads.history import FAULT_SECONDS, History
-from tests.simulation.workloads.kinds_of_faults import (
+from tests.simulation.workloads.fault_kinds import (
     CLUSTER_FAULTS,
     IGNORANCE_FAULTS,
     WRITE_FAULTS,
 )
+from tests.simulation.workloads.history import FAULT_SECONDS, History
 from tests.simulation.workloads.nemesis import Nemesis
 from tests.simulation.workloads.options import (
     draw_batch_change,

@@ -10,8 +10,8 @@ from unittest.mock import patch
 
 from tests.simulation.spark.endpoints import Collector, KafkaSource
 from tests.simulation.spark.query import Definition
+from tests.simulation.workloads.fault_kinds import READ_FAULTS
 from tests.simulation.workloads.history import FAULT_SECONDS, History
-from tests.simulation.workloads.kinds_of_faults import READ_FAULTS
 from tests.simulation.workloads.nemesis import Nemesis
 from tests.simulation.workloads.options import read_options
 from tests.simulation.workloads.progress_store import ProgressServer

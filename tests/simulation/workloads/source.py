@@ -16,8 +16,8 @@ from tests.simulation.kernel.world import EPOCH
 from tests.simulation.spark.endpoints import Collector, KafkaSource
 from tests.simulation.spark.query import Definition
 from tests.simulation.spark.shapes import Shape, shapes
+from tests.simulation.workloads.fault_kinds import READ_FAULTS
 from tests.simulation.workloads.history import FAULT_SECONDS, History, Supervisor
-from tests.simulation.workloads.kinds_of_faults import READ_FAULTS
 from tests.simulation.workloads.nemesis import Nemesis
 from tests.simulation.workloads.options import COMMITTED_LEVEL, UNCOMMITTED_LEVEL, read_options
 from tests.simulation.workloads.topics import (

@@ -19,7 +19,7 @@ from pyspark_pykafka.cli import main, replay
 from pyspark_pykafka.cli.exit_codes import ExitCode
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.progress import factory
-from pyspark_pykafka.progress.record import Record
+from pyspark_pykafka.progress.record import ProgressRecord
 from pyspark_pykafka.ui import cluster_source
 
 if TYPE_CHECKING:
@@ -117,21 +117,21 @@ def shown_lag(
 @pytest.mark.parametrize(
     ("record", "expected"),
     [
-        pytest.param(Record(1000, topic_id="another"), 4, id="recreated, long record"),
-        pytest.param(Record(2, topic_id="another"), 4, id="recreated, short record"),
-        pytest.param(Record(2, topic_id=topic_id("b")), 3, id="the same topic"),
-        pytest.param(Record(1000), 0, id="unknown id"),
+        pytest.param(ProgressRecord(1000, topic_id="another"), 4, id="recreated, long record"),
+        pytest.param(ProgressRecord(2, topic_id="another"), 4, id="recreated, short record"),
+        pytest.param(ProgressRecord(2, topic_id=topic_id("b")), 3, id="the same topic"),
+        pytest.param(ProgressRecord(1000), 0, id="unknown id"),
         pytest.param(None, None, id="no record"),
     ],
 )
 def test_lag_of_a_topic(
-    shown_lag: Callable[[Records], Shown], record: Record | None, expected: int | None
+    shown_lag: Callable[[Records], Shown], record: ProgressRecord | None, expected: int | None
 ) -> None:
     """
     The lag of a recreated topic counts from its start. No partition's lag is below 0, which would
     hide that of others, and a partition without a record is not in the total.
     """
-    records: Records = {A0: Record(30, topic_id=topic_id("a"))}
+    records: Records = {A0: ProgressRecord(30, topic_id=topic_id("a"))}
     if record is not None:
         records[B0] = record
 
@@ -150,7 +150,7 @@ def test_lag_without_known_offsets(shown_lag: Callable[[Records], Shown]) -> Non
     """
     If no partition that exists has a record, the total is unknown, and not 0.
     """
-    total, partitions = shown_lag({TopicPartition("b", 7): Record(5)})
+    total, partitions = shown_lag({TopicPartition("b", 7): ProgressRecord(5)})
 
     assert total is None
     assert {lag for _, lag, _ in partitions.values()} == {None}
@@ -160,7 +160,7 @@ def test_lag_of_control_records(shown_lag: Callable[[Records], Shown]) -> None:
     """
     A query that has only control records before it has a lag of 0 s.
     """
-    _, partitions = shown_lag({C0: Record(2)})
+    _, partitions = shown_lag({C0: ProgressRecord(2)})
 
     assert partitions[C0] == (2, 1, 0)
 
@@ -168,16 +168,16 @@ def test_lag_of_control_records(shown_lag: Callable[[Records], Shown]) -> None:
 @pytest.mark.parametrize(
     ("record", "end"),
     [
-        pytest.param(Record(4, topic_id=topic_id("b")), 4, id="the same topic"),
-        pytest.param(Record(1000, topic_id=topic_id("b")), 5, id="truncated"),
-        pytest.param(Record(4, topic_id="another"), 1, id="recreated"),
+        pytest.param(ProgressRecord(4, topic_id=topic_id("b")), 4, id="the same topic"),
+        pytest.param(ProgressRecord(1000, topic_id=topic_id("b")), 5, id="truncated"),
+        pytest.param(ProgressRecord(4, topic_id="another"), 1, id="recreated"),
     ],
 )
 def test_replay_ends_at_the_position_in_the_log(
     bootstrap: str,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
-    record: Record,
+    record: ProgressRecord,
     end: int,
 ) -> None:
     """
@@ -203,7 +203,12 @@ def test_replay_skips_no_records(
     A recorded offset before the position stays, and a partition without one gets none: otherwise
     unread records would be skipped.
     """
-    server = Server({A0: Record(2, topic_id=topic_id("a")), B0: Record(5, topic_id=topic_id("b"))})
+    server = Server(
+        {
+            A0: ProgressRecord(2, topic_id=topic_id("a")),
+            B0: ProgressRecord(5, topic_id=topic_id("b")),
+        }
+    )
     monkeypatch.setattr(factory, "make_progress_store", lambda _: MemoryStore(server))
     monkeypatch.setattr(replay, "make_progress_store", lambda _: MemoryStore(server))
     command = ["replay", "--json", "--bootstrap-server", bootstrap, "--group", "g"]
@@ -222,7 +227,7 @@ def test_replay_of_a_topic_without_recorded_offsets(
     """
     There is nothing to move back in a topic that the query has not read, so the name is wrong.
     """
-    server = Server({B0: Record(5, topic_id=topic_id("b"))})
+    server = Server({B0: ProgressRecord(5, topic_id=topic_id("b"))})
     monkeypatch.setattr(factory, "make_progress_store", lambda _: MemoryStore(server))
     command = ["replay", "--bootstrap-server", bootstrap, "--group", "g", "--from", "earliest"]
 

@@ -11,13 +11,13 @@ from tests.support.memory_store import MemoryStore, Server
 
 from pyspark_pykafka.cli import main, progress
 from pyspark_pykafka.offsets import TopicPartition
-from pyspark_pykafka.progress.record import Owner, Record
+from pyspark_pykafka.progress.record import Owner, ProgressRecord
 
 if TYPE_CHECKING:
     from pyspark_pykafka.progress.store import Records
 
-OWN = Record(5, Owner("q", "1 on x", 1))
-FOREIGN = Record(7)
+OWN = ProgressRecord(5, Owner("q", "1 on x", 1))
+FOREIGN = ProgressRecord(7)
 T0, T1 = (TopicPartition("t", number) for number in range(2))
 
 

@@ -13,7 +13,7 @@ import pytest
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.doctor.finding import Status
 from pyspark_pykafka.doctor.redaction import RECOMMENDED, check_redaction
-from pyspark_pykafka.options.logins import is_login
+from pyspark_pykafka.options.secrets import is_secret
 from pyspark_pykafka.options.table import OPTIONS
 from pyspark_pykafka.settings import KNOWN_NAMES
 
@@ -22,7 +22,7 @@ ALL_NAMES = [
     *(f"kafka.{name}" for name in sorted(KNOWN_NAMES)),
     *(option.name for option in OPTIONS),
 ]
-LOGINS = [name for name in ALL_NAMES if is_login(name)]
+LOGINS = [name for name in ALL_NAMES if is_secret(name)]
 
 
 def test_the_recommended_setting_masks_every_login() -> None:

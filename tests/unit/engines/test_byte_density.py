@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.record_batches import HEADER_SIZE, Batch, Record
 
-from pyspark_pykafka.engines.wire.consumer.record_size import measure_batches
+from pyspark_pykafka.engines.wire.consumer.density_samples import measure_batches
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.source.admission import AdmissionPolicy
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pyspark_pykafka.engines.librdkafka.metadata import AdminMetadata
 from pyspark_pykafka.engines.selection import metadata_backend
-from pyspark_pykafka.engines.wire.consumer.list_offsets import read_offsets
+from pyspark_pykafka.engines.wire.consumer.leader_requests import read_offsets
 from pyspark_pykafka.engines.wire.consumer.metadata import WireMetadata
 from pyspark_pykafka.engines.wire.consumer.topics import format_topic_id
 from pyspark_pykafka.engines.wire.protocol.list_offsets import (

@@ -20,7 +20,7 @@ from pyspark_pykafka.failures.dead_letters import (
 )
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.options import parse_batch_source
-from pyspark_pykafka.progress.record import Record as Replayed
+from pyspark_pykafka.progress.record import ProgressRecord
 from pyspark_pykafka.settings.librdkafka_config import producer_config
 from pyspark_pykafka.sink.dead_letter_headers import provenance_headers
 
@@ -197,15 +197,15 @@ def _headers(**changed: str) -> tuple[tuple[bytes, bytes], ...]:
     ("record", "expected"),
     [
         (None, (2, 9)),
-        (Replayed(5, topic_id="id"), (5, 9)),
-        (Replayed(1, topic_id="id"), (2, 9)),
-        (Replayed(9, topic_id="id"), None),
-        (Replayed(5), (5, 9)),
-        (Replayed(5, topic_id="old"), (2, 9)),
-        (Replayed(50, topic_id="old"), (2, 9)),
+        (ProgressRecord(5, topic_id="id"), (5, 9)),
+        (ProgressRecord(1, topic_id="id"), (2, 9)),
+        (ProgressRecord(9, topic_id="id"), None),
+        (ProgressRecord(5), (5, 9)),
+        (ProgressRecord(5, topic_id="old"), (2, 9)),
+        (ProgressRecord(50, topic_id="old"), (2, 9)),
     ],
 )
-def test_unreplayed_ranges(record: Replayed | None, expected: tuple[int, int] | None) -> None:
+def test_unreplayed_ranges(record: ProgressRecord | None, expected: tuple[int, int] | None) -> None:
     """
     What follows the replayed offset is to be replayed; of a topic that was recreated since, all.
     """

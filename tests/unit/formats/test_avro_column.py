@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tests.support.random_choices import RandomChoices
 
 from pyspark_pykafka.formats.avro_decoder import AvroColumn
-from pyspark_pykafka.formats.avro_plan import writer_plan
+from pyspark_pykafka.formats.avro_decoder_plan import writer_plan
 from pyspark_pykafka.formats.avro_schema import AvroSchemaError, parse_avro
 from pyspark_pykafka.formats.avro_types import avro_ddl
 from pyspark_pykafka.formats.bad_records import BadRecordPolicy, BadValue

@@ -18,11 +18,11 @@ from tests.support.arrow_forms import any_form
 from tests.support.avro_columns import arrow_type
 from tests.unit.formats.test_avro_column import decoded, encoded, expected, random_record, record
 
-from pyspark_pykafka.formats.avro_encoder_plan import avro_plan
+from pyspark_pykafka.formats.avro_encoder_plan import avro_encoder_plan
 from pyspark_pykafka.formats.avro_schema import parse_avro
+from pyspark_pykafka.formats.derived_schemas import avro_schema
 from pyspark_pykafka.formats.encoded_column import EncodedColumn, EncodingError
 from pyspark_pykafka.formats.write_format import WrittenColumn
-from pyspark_pykafka.formats.written_schemas import avro_schema
 
 ROOM = 1 << 24
 UTC_TIME = pa.timestamp("us", tz="UTC")
@@ -54,7 +54,7 @@ def field_error(kind: pa.DataType, value: Any, schema: Any) -> str:
 
 
 def mistakes(kind: pa.DataType, schema: Any) -> list[str]:
-    return avro_plan("value", kind, parse_avro(json.dumps(schema)))[1]
+    return avro_encoder_plan("value", kind, parse_avro(json.dumps(schema)))[1]
 
 
 @settings(max_examples=60, deadline=None)

@@ -22,8 +22,8 @@ from pyspark_pykafka.formats._avro import AvroDecoder
 from pyspark_pykafka.formats.avro_decoder import AvroColumn
 from pyspark_pykafka.formats.avro_resolution import resolved_plan
 from pyspark_pykafka.formats.avro_schema import parse_avro
+from pyspark_pykafka.formats.column_types import plan
 from pyspark_pykafka.formats.decoded_column import DecodedColumn
-from pyspark_pykafka.formats.json_types import plan
 
 ROOM = 1 << 20
 INTS = st.integers(-(2**31), 2**31 - 1)

@@ -29,9 +29,9 @@ from tests.support.random_choices import RandomChoices
 
 from pyspark_pykafka.formats.bad_records import BadRecordPolicy, BadValue
 from pyspark_pykafka.formats.protobuf_decoder import ProtobufColumn
+from pyspark_pykafka.formats.protobuf_decoder_plan import message_plan
 from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
 from pyspark_pykafka.formats.protobuf_descriptors import varint
-from pyspark_pykafka.formats.protobuf_plan import message_plan
 from pyspark_pykafka.formats.protobuf_schemas import parsed_schema
 from pyspark_pykafka.formats.protobuf_types import protobuf_ddl
 

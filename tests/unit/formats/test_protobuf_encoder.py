@@ -26,12 +26,12 @@ from tests.unit.formats.test_protobuf_column import (
     with_maps,
 )
 
+from pyspark_pykafka.formats.derived_protobuf import protobuf_schema, protobuf_type_mistakes
 from pyspark_pykafka.formats.encoded_column import EncodedColumn, EncodingError
 from pyspark_pykafka.formats.protobuf_encoder_plan import protobuf_encoder_plan
 from pyspark_pykafka.formats.protobuf_schemas import ResolvedSchema, parsed_schema
 from pyspark_pykafka.formats.protoc import compile_proto
 from pyspark_pykafka.formats.write_format import WrittenColumn
-from pyspark_pykafka.formats.written_protobuf import protobuf_schema, protobuf_type_mistakes
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,7 +13,7 @@ import pytest
 from google.protobuf import descriptor_pb2, struct_pb2
 from google.type import date_pb2, money_pb2
 from tests.support.schema_registry import FakeRegistry, framed, running_registry
-from tests.unit.formats.test_registered_messages import encoded
+from tests.unit.formats.test_protobuf_registration import encoded
 from tests.unit.formats.test_registered_protobuf import formats, rows
 from tests.unit.formats.test_write_format import prepared
 

@@ -19,7 +19,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from google.protobuf import descriptor_pb2, json_format
 from tests.support.arrow_forms import any_form
 from tests.support.schema_registry import FakeRegistry, running_registry
-from tests.unit.formats.test_registered_messages import message_class
+from tests.unit.formats.test_protobuf_registration import message_class
 from tests.unit.formats.test_write_format import AVRO, ORDER, mistakes, prepared
 
 from pyspark_pykafka.formats.protobuf_schemas import given_schema

@@ -22,7 +22,7 @@ from pyspark_pykafka.metrics.store_lag import LagReader
 from pyspark_pykafka.metrics.unread_records import FirstRecord, UnreadRecords
 from pyspark_pykafka.offsets import Assignment, OffsetRange, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.progress.record import Record
+from pyspark_pykafka.progress.record import ProgressRecord
 from pyspark_pykafka.timestamps import NO_TIMESTAMP
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def test_lag_with_a_timestamp_that_is_no_date(now: float, age: float | None) -> 
 
     reader = LagReader(cluster, UnreadRecords(OPTIONS), lambda: now)
 
-    assert [(lag.lag, lag.seconds) for lag in reader.read({TP: Record(5)})] == [(4, age)]
+    assert [(lag.lag, lag.seconds) for lag in reader.read({TP: ProgressRecord(5)})] == [(4, age)]
 
 
 class DatedLog:

@@ -15,7 +15,7 @@ from pyspark_pykafka.errors import AuthorizationError
 from pyspark_pykafka.metrics.store_lag import LagReader, PartitionLag
 from pyspark_pykafka.metrics.unread_records import FirstRecord
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
-from pyspark_pykafka.progress.record import Record
+from pyspark_pykafka.progress.record import ProgressRecord
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -67,7 +67,7 @@ class Scene:
         """
         self.clock.sleep(10)
         self.cluster.topics["t"] = [(0, end)]
-        (lag,) = self._reader.read({TP: Record(offset, topic_id=topic_id)})
+        (lag,) = self._reader.read({TP: ProgressRecord(offset, topic_id=topic_id)})
         return lag
 
 

@@ -20,7 +20,7 @@ from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.progress import listener
 from pyspark_pykafka.progress.listener import ProgressListener
-from pyspark_pykafka.progress.record import Owner, Record
+from pyspark_pykafka.progress.record import Owner, ProgressRecord
 from pyspark_pykafka.progress.store import UnansweredError
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class _LosingStore(MemoryStore):
         super().__init__(server)
         self._on_loss: Callable[[], object] | None = on_loss
 
-    def write(self, records: Mapping[TopicPartition, Record]) -> None:
+    def write(self, records: Mapping[TopicPartition, ProgressRecord]) -> None:
         on_loss, self._on_loss = self._on_loss, None
         if on_loss is not None:
             on_loss()
@@ -283,7 +283,7 @@ def test_listener_moves_the_record_back(sites: defaultdict[str, Site]) -> None:
     If the last batch moved the query back after a truncation, the listener moves its record back.
     """
     server = sites["broker:9092"].server
-    server.records[TP] = Record(90, Owner("query", "7 on here", 1), 2)
+    server.records[TP] = ProgressRecord(90, Owner("query", "7 on here", 1), 2)
     recording = ProgressListener(OPTIONS)
 
     recording.onQueryProgress(progress_event(progress(end_offset(40))))

@@ -15,7 +15,7 @@ from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
 from pyspark_pykafka.progress.record import (
     FailedAttempts,
     Owner,
-    Record,
+    ProgressRecord,
     from_metadata,
     from_node,
     owner_from_node,
@@ -27,7 +27,7 @@ from pyspark_pykafka.progress.store import advance, check_topics, next_owner, to
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 ME = Owner("q1", "7 on here", 3)
 OTHER = Owner("q2", "8 on there", 5)
-FULL = Record(42, ME, 9, "id-t", FailedAttempts(10, 2, "boom"))
+FULL = ProgressRecord(42, ME, 9, "id-t", FailedAttempts(10, 2, "boom"))
 
 
 def completed(offsets: dict[TopicPartition, int], batch: int = 9, **ids: str) -> StreamOffset:
@@ -37,8 +37,10 @@ def completed(offsets: dict[TopicPartition, int], batch: int = 9, **ids: str) ->
     return StreamOffset(offsets, {"t": "id-t", **ids}, query=QueryIdentity("q1", batch))
 
 
-@pytest.mark.parametrize("record", [FULL, Record(0), Record(5, ME), Record(7, ME, 0, "x")])
-def test_record_survives_serialisation(record: Record) -> None:
+@pytest.mark.parametrize(
+    "record", [FULL, ProgressRecord(0), ProgressRecord(5, ME), ProgressRecord(7, ME, 0, "x")]
+)
+def test_record_survives_serialisation(record: ProgressRecord) -> None:
     """
     A record is equal after a round trip through group metadata or a ZooKeeper node.
     """
@@ -50,7 +52,7 @@ def test_node_has_the_fields_of_storms_spout() -> None:
     """
     A reader of Storm's records finds topology, offset, partition, broker and topic.
     """
-    node = json.loads(to_node(T1, Record(42, ME, 9, "id-t", broker=("b.example", 9092))))
+    node = json.loads(to_node(T1, ProgressRecord(42, ME, 9, "id-t", broker=("b.example", 9092))))
 
     assert node["topology"] == {"id": "q1", "name": "q1"}
     assert (node["offset"], node["partition"], node["topic"]) == (42, 1, "t")
@@ -71,7 +73,7 @@ def test_node_of_storm_is_parsed() -> None:
 
     record = from_node(T1, json.dumps(storm_record).encode())
 
-    assert record == Record(23, Owner("top-1", "", 0), broker=("b", 9092))
+    assert record == ProgressRecord(23, Owner("top-1", "", 0), broker=("b", 9092))
 
 
 @pytest.mark.parametrize(
@@ -82,7 +84,7 @@ def test_metadata_of_other_clients_is_ignored(text: str | None) -> None:
     """
     Other consumers may commit any metadata; only their offset is used.
     """
-    assert from_metadata(5, text) == Record(5)
+    assert from_metadata(5, text) == ProgressRecord(5)
 
 
 @pytest.mark.parametrize(
@@ -147,33 +149,39 @@ def test_node_of_another_topic_is_rejected() -> None:
     The recorded topic is compared with the path of the node, and the error names both.
     """
     with pytest.raises(ProgressError, match="node of t-1 records topic 'u', partition 0"):
-        from_node(T1, to_node(U0, Record(1)))
+        from_node(T1, to_node(U0, ProgressRecord(1)))
 
 
 def test_long_cause_is_truncated() -> None:
     """
     Kafka accepts 4,096 bytes of metadata by default, however long an error is.
     """
-    assert len(to_metadata(Record(1, failing=FailedAttempts(1, 2, "x" * 9_000)))) < 1_000
+    assert len(to_metadata(ProgressRecord(1, failing=FailedAttempts(1, 2, "x" * 9_000)))) < 1_000
 
 
 def test_only_moved_offsets_are_written() -> None:
     """
     Of three partitions, the one that has moved and the new one are written.
     """
-    stored = {T0: Record(3, ME, 8, "id-t"), T1: Record(5, ME, 8, "id-t")}
+    stored = {T0: ProgressRecord(3, ME, 8, "id-t"), T1: ProgressRecord(5, ME, 8, "id-t")}
 
     step = advance(stored, completed({T0: 3, T1: 6, U0: 1}), ME)
 
-    assert step.records == {T1: Record(6, ME, 9, "id-t"), U0: Record(1, ME, 9)}
+    assert step.records == {T1: ProgressRecord(6, ME, 9, "id-t"), U0: ProgressRecord(1, ME, 9)}
     assert step.ahead == {}
 
 
 @pytest.mark.parametrize(
     "record",
-    [Record(8, OTHER, 1, "id-t"), Record(8), Record(8, ME), Record(8, ME, 9), Record(8, ME, 10)],
+    [
+        ProgressRecord(8, OTHER, 1, "id-t"),
+        ProgressRecord(8),
+        ProgressRecord(8, ME),
+        ProgressRecord(8, ME, 9),
+        ProgressRecord(8, ME, 10),
+    ],
 )
-def test_store_ahead_is_not_written(record: Record) -> None:
+def test_store_ahead_is_not_written(record: ProgressRecord) -> None:
     """
     An offset of another query, of a later batch or of an unknown one is ahead of the query: it is
     not moved back, but reported.
@@ -188,18 +196,18 @@ def test_offset_follows_a_query_that_went_back() -> None:
     An offset of an earlier batch of the same query moves back with it: the log was truncated, and
     the query may lose data.
     """
-    step = advance({T0: Record(8, ME, 8, "id-t")}, completed({T0: 3}), OTHER)
+    step = advance({T0: ProgressRecord(8, ME, 8, "id-t")}, completed({T0: 3}), OTHER)
 
-    assert (step.records, step.ahead) == ({T0: Record(3, OTHER, 9, "id-t")}, {})
+    assert (step.records, step.ahead) == ({T0: ProgressRecord(3, OTHER, 9, "id-t")}, {})
 
 
 def test_recreated_topic_starts_over() -> None:
     """
     An offset of the deleted topic of the same name does not count.
     """
-    step = advance({T0: Record(8, ME, 1, "old")}, completed({T0: 3}), ME)
+    step = advance({T0: ProgressRecord(8, ME, 1, "old")}, completed({T0: 3}), ME)
 
-    assert step.records == {T0: Record(3, ME, 9, "id-t")}
+    assert step.records == {T0: ProgressRecord(3, ME, 9, "id-t")}
 
 
 def test_finished_batch_clears_its_failures() -> None:
@@ -208,7 +216,7 @@ def test_finished_batch_clears_its_failures() -> None:
     """
     step = advance({T0: FULL}, completed({T0: 42}), ME)
 
-    assert step.records == {T0: Record(42, ME, 9, "id-t")}
+    assert step.records == {T0: ProgressRecord(42, ME, 9, "id-t")}
 
 
 def test_unknown_batch_number_is_not_recorded() -> None:
@@ -224,11 +232,11 @@ def test_touch_owner_rewrites_one_record() -> None:
     left out.
     """
     both = completed({T0: 3, T1: 5})
-    stored = {T0: Record(3, ME, 8), T1: Record(5, ME, 8)}
+    stored = {T0: ProgressRecord(3, ME, 8), T1: ProgressRecord(5, ME, 8)}
     successor = Owner("q1", "9 on here", 4)
 
-    assert touch_owner(stored, both, successor) == {T0: Record(3, successor, 8)}
-    assert touch_owner(stored, both, OTHER) == {T0: Record(3, OTHER)}
+    assert touch_owner(stored, both, successor) == {T0: ProgressRecord(3, successor, 8)}
+    assert touch_owner(stored, both, OTHER) == {T0: ProgressRecord(3, OTHER)}
     assert touch_owner({}, both, ME) == {}
 
 
@@ -237,7 +245,7 @@ def test_other_topics_of_another_query_are_rejected() -> None:
     The error names the recorded topics and the topics of this query.
     """
     with pytest.raises(ProgressError, match=r"other topics: 'u', by query q2 .* reads 't'"):
-        check_topics({U0: Record(1, OTHER)}, completed({T0: 1}), ME)
+        check_topics({U0: ProgressRecord(1, OTHER)}, completed({T0: 1}), ME)
 
 
 def test_recreated_topic_of_another_query_is_rejected() -> None:
@@ -247,19 +255,19 @@ def test_recreated_topic_of_another_query_is_rejected() -> None:
     with pytest.raises(
         ProgressError, match=r"t-0 .* recorded topic id is old, the topic's is id-t"
     ):
-        check_topics({T0: Record(1, OTHER, topic_id="old")}, completed({T0: 1}), ME)
+        check_topics({T0: ProgressRecord(1, OTHER, topic_id="old")}, completed({T0: 1}), ME)
 
 
 @pytest.mark.parametrize(
     "stored",
     [
-        {U0: Record(1, ME)},
-        {T0: Record(1, ME, topic_id="old")},
-        {U0: Record(1)},
-        {T0: Record(1, OTHER), U0: Record(1, OTHER)},
+        {U0: ProgressRecord(1, ME)},
+        {T0: ProgressRecord(1, ME, topic_id="old")},
+        {U0: ProgressRecord(1)},
+        {T0: ProgressRecord(1, OTHER), U0: ProgressRecord(1, OTHER)},
     ],
 )
-def test_other_stored_records_are_accepted(stored: dict[TopicPartition, Record]) -> None:
+def test_other_stored_records_are_accepted(stored: dict[TopicPartition, ProgressRecord]) -> None:
     """
     A query may change its topics, a group may have offsets of other clients, and topics may be
     added.

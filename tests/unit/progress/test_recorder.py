@@ -15,7 +15,7 @@ from tests.support.memory_store import MemoryStore, Server
 from pyspark_pykafka.errors import ProgressError
 from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
 from pyspark_pykafka.progress.contract import NO_PROGRESS_SINK
-from pyspark_pykafka.progress.record import Owner, Record
+from pyspark_pykafka.progress.record import Owner, ProgressRecord
 from pyspark_pykafka.progress.recorder import Recorder, WaitFor
 from pyspark_pykafka.testing.waiting import wait_until
 
@@ -237,7 +237,7 @@ def test_unexpected_error_of_the_store_is_raised() -> None:
     """
 
     class Broken(MemoryStore):
-        def write(self, records: Mapping[TopicPartition, Record]) -> None:
+        def write(self, records: Mapping[TopicPartition, ProgressRecord]) -> None:
             raise LookupError(len(records))
 
     recorder = Recorder(lambda: Broken(Server()), "a")

@@ -15,7 +15,7 @@ from tests.support.memory_store import MemoryStore, Server
 from pyspark_pykafka.errors import BrokerUnavailableError, ProgressError
 from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
 from pyspark_pykafka.progress.factory import process_name
-from pyspark_pykafka.progress.record import FailedAttempts, Owner, Record
+from pyspark_pykafka.progress.record import FailedAttempts, Owner, ProgressRecord
 from pyspark_pykafka.progress.store import ClaimLostError, UnansweredError
 from pyspark_pykafka.progress.store_session import StoreSession
 
@@ -52,7 +52,7 @@ def test_each_batch_is_written() -> None:
         session.record(done)
 
     owner = Owner("q", "a", 1)
-    assert server.records == {T0: Record(3, owner, 1), T1: Record(2, owner, 0)}
+    assert server.records == {T0: ProgressRecord(3, owner, 1), T1: ProgressRecord(2, owner, 0)}
     assert server.writes == 2
 
 
@@ -65,7 +65,7 @@ def test_restarted_process_becomes_the_owner() -> None:
 
     make_session(server, "b").record(stream_offset(1, 2, 0))
 
-    assert server.records[T0] == Record(1, Owner("q", "b", 2), 0)
+    assert server.records[T0] == ProgressRecord(1, Owner("q", "b", 2), 0)
 
 
 class _UnansweringStore(MemoryStore):
@@ -78,7 +78,7 @@ class _UnansweringStore(MemoryStore):
         self._is_applied = is_applied
         self._is_first = True
 
-    def write(self, records: Mapping[TopicPartition, Record]) -> None:
+    def write(self, records: Mapping[TopicPartition, ProgressRecord]) -> None:
         is_first, self._is_first = self._is_first, False
         if not is_first or self._is_applied:
             super().write(records)
@@ -122,7 +122,7 @@ def test_replaced_process_is_fenced() -> None:
 
 def test_replaced_process_is_fenced_by_its_namesake(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Containers can have the same process id and the same host name; their processes are still two.
+    Processes in containers are told apart even if their process ids and host names are the same.
     """
     monkeypatch.setattr(os, "getpid", lambda: 7)
     monkeypatch.setattr(socket, "gethostname", lambda: "spark-driver")
@@ -152,7 +152,7 @@ def test_another_query_waits_for_the_owner() -> None:
     session.close()
     other.record(stream_offset(9, 9, 0, "r"))
 
-    assert server.records[T1] == Record(9, Owner("r", "b", 2), 0)
+    assert server.records[T1] == ProgressRecord(9, Owner("r", "b", 2), 0)
 
 
 def test_store_ahead_of_the_query_is_not_written(
@@ -162,7 +162,7 @@ def test_store_ahead_of_the_query_is_not_written(
     A query with a new checkpoint reads old records again; this is logged once, and the store keeps
     its offset until the query has caught up.
     """
-    server = Server({T0: Record(4), T1: Record(0)})
+    server = Server({T0: ProgressRecord(4), T1: ProgressRecord(0)})
     session = make_session(server)
 
     for done in (stream_offset(1, 1, 0), stream_offset(2, 2, 1), stream_offset(5, 2, 2)):
@@ -178,7 +178,7 @@ def test_store_ahead_is_not_moved_back_by_later_batches() -> None:
     The store of another query stays ahead of a query with a new checkpoint, batch after batch,
     although the new query is its owner.
     """
-    server = Server({tp: Record(4, Owner("old", "z", 1), 0) for tp in (T0, T1)})
+    server = Server({tp: ProgressRecord(4, Owner("old", "z", 1), 0) for tp in (T0, T1)})
     session = make_session(server)
 
     for done in (stream_offset(1, 1, 0), stream_offset(2, 2, 1), stream_offset(3, 3, 2)):
@@ -192,8 +192,8 @@ def test_store_follows_a_query_that_goes_back(
     caplog: pytest.LogCaptureFixture, *, restarted: bool
 ) -> None:
     """
-    After a truncation that the query allows, its store moves back with it, which is logged: else it
-    would be ahead of the log, and hide the lag until the log has grown again.
+    After a truncation that the query allows, its store moves back with it, which is logged.
+    Otherwise the store would be ahead of the log, and hide the lag until the log has grown again.
     """
     server = Server()
     session = make_session(server)
@@ -216,7 +216,7 @@ def test_offset_beyond_the_log_is_replaced(end: int | None, recorded: int) -> No
     An offset beyond the log's end, whoever recorded it, is replaced by the query's: the log was
     truncated, or recreated without a known topic id. The log's end is looked up once.
     """
-    server = Server({T0: Record(900), T1: Record(0)})
+    server = Server({T0: ProgressRecord(900), T1: ProgressRecord(0)})
     looked_up: list[list[TopicPartition]] = []
 
     def end_offsets(tps: Iterable[TopicPartition]) -> Offsets:
@@ -234,7 +234,7 @@ def test_offset_beyond_the_log_is_replaced(end: int | None, recorded: int) -> No
 
 def test_attempts_are_counted_across_processes() -> None:
     """
-    Each process that reads a batch again adds one; the recorded cause is kept.
+    Each process that reads a batch again adds one attempt; the recorded cause is kept.
     """
     server = Server()
     make_session(server, "a").record(stream_offset(1, 2, 0))
@@ -243,7 +243,7 @@ def test_attempts_are_counted_across_processes() -> None:
         make_session(server, run).count_attempt(stream_offset(1, 2, 0), stream_offset(1, 4, 1))
         for run in "bc"
     ]
-    server.records[T1] = Record(2, None, 0, None, FailedAttempts(1, 3, "boom"))
+    server.records[T1] = ProgressRecord(2, None, 0, None, FailedAttempts(1, 3, "boom"))
     counts.append(
         make_session(server, "d").count_attempt(stream_offset(1, 2, 0), stream_offset(1, 4, 1))
     )
@@ -262,7 +262,7 @@ def recreated_offset(offset: int, batch: int, topic_id: str) -> StreamOffset:
 @pytest.mark.parametrize("end", [5, 1000])
 def test_attempt_at_a_recreated_topic_is_recorded_at_its_start(end: int) -> None:
     """
-    The old topic's offset is not recorded for the new topic: nothing of that has been processed.
+    The old topic's offset is not recorded for the new topic, of which no record has been processed.
     """
     server = Server()
     session = make_session(server)
@@ -273,14 +273,14 @@ def test_attempt_at_a_recreated_topic_is_recorded_at_its_start(end: int) -> None
     session.record(completed)
 
     assert (attempted.offset, attempted.topic_id) == (0, "new")
-    assert server.records[T0] == Record(end, Owner("q", "a", 1), 1, "new")
+    assert server.records[T0] == ProgressRecord(end, Owner("q", "a", 1), 1, "new")
 
 
 def test_attempts_of_another_batch_are_ignored() -> None:
     """
     The attempts of an earlier batch do not count for this session.
     """
-    server = Server({T0: Record(2, failing=FailedAttempts(1, 7, "boom"))})
+    server = Server({T0: ProgressRecord(2, failing=FailedAttempts(1, 7, "boom"))})
 
     assert make_session(server).count_attempt(
         stream_offset(2, 0, 1), stream_offset(3, 0, 2)

@@ -22,7 +22,7 @@ from pyspark_pykafka.errors import AuthorizationError, ProgressError
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import ZooKeeperNodes
 from pyspark_pykafka.progress import zookeeper_session
-from pyspark_pykafka.progress.record import Owner, Record
+from pyspark_pykafka.progress.record import Owner, ProgressRecord
 from pyspark_pykafka.progress.store import ClaimLostError
 from pyspark_pykafka.progress.zookeeper_store import ZooKeeperStore
 
@@ -147,7 +147,7 @@ def test_write_without_permission(monkeypatch: pytest.MonkeyPatch) -> None:
     store.claim(Owner("q", "run", 0), ["t"])
 
     with pytest.raises(AuthorizationError, match="writing to /pykafka/etl"):
-        store.write({TopicPartition("t", 0): Record(1)})
+        store.write({TopicPartition("t", 0): ProgressRecord(1)})
 
 
 def test_other_refusals_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,4 +201,4 @@ def test_write_after_another_claim(monkeypatch: pytest.MonkeyPatch) -> None:
     store.claim(Owner("q", "run", 0), ["t"])
 
     with pytest.raises(ClaimLostError, match="another process changed .*: BadVersionError"):
-        store.write({TopicPartition("t", 0): Record(1)})
+        store.write({TopicPartition("t", 0): ProgressRecord(1)})

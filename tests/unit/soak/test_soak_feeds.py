@@ -11,7 +11,7 @@ from tests.soak.feeds import Feed
 from tests.soak.truth import SourceRecord
 
 from pyspark_pykafka.verify.checker import ABORTED, COMMITTED, UNKNOWN, Verdict
-from pyspark_pykafka.verify.records import Written, encode
+from pyspark_pykafka.verify.records import WrittenRecords, encode
 
 if TYPE_CHECKING:
     from pyspark_pykafka.testing import KafkaCluster
@@ -26,7 +26,7 @@ class FinishedWriter:
     """
 
     def __init__(self, state: str) -> None:
-        self.written = Written("topic", 1)
+        self.written = WrittenRecords("topic", 1)
         self.written.add(0, [(0, encode(LABEL, 0, 0))], state)
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.clock import Clock
 
-from pyspark_pykafka.engines.byte_density import SizeSamples
+from pyspark_pykafka.engines.byte_density import DensitySamples
 from pyspark_pykafka.errors import AuthorizationError, PykafkaError, TimeoutExceededError
 from pyspark_pykafka.offsets import Offsets, TopicPartition
 from pyspark_pykafka.source.admission import Admission, AdmissionPolicy, FaultTolerantSampling
@@ -211,12 +211,12 @@ class Sizes:
         self.error: PykafkaError = TimeoutExceededError("no response")
         self.requested: list[TopicPartition] = []
 
-    def __call__(self, positions: Offsets) -> SizeSamples:
+    def __call__(self, positions: Offsets) -> DensitySamples:
         self.requested += positions
         if not self.error.retriable and self.failing & set(positions):
             raise self.error
         densities = dict.fromkeys(positions.keys() - self.failing, 100.0)
-        return SizeSamples(densities, dict.fromkeys(self.failing & positions.keys(), self.error))
+        return DensitySamples(densities, dict.fromkeys(self.failing & positions.keys(), self.error))
 
 
 def test_byte_limit_without_a_response_counts_the_partition_as_average() -> None:

@@ -14,9 +14,9 @@ from tests.support import fetching, memory_cluster
 from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster
 
 from pyspark_pykafka.engines.selection import bytes_per_offset, fetch
-from pyspark_pykafka.engines.wire.consumer.list_offsets import read_offsets
+from pyspark_pykafka.engines.wire.consumer.density_samples import measure_batches
+from pyspark_pykafka.engines.wire.consumer.leader_requests import read_offsets
 from pyspark_pykafka.engines.wire.consumer.metadata import WireMetadata
-from pyspark_pykafka.engines.wire.consumer.record_size import measure_batches
 from pyspark_pykafka.engines.wire.network.connection import Connection
 from pyspark_pykafka.engines.wire.network.last_seen_epochs import LastSeenEpochs
 from pyspark_pykafka.engines.wire.network.metadata_freshness import FreshnessCheck

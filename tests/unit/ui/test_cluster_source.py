@@ -10,7 +10,7 @@ from tests.support.memory_cluster import Cluster
 from tests.support.memory_store import MemoryStore, Server
 
 from pyspark_pykafka.offsets import TopicPartition
-from pyspark_pykafka.progress.record import Record
+from pyspark_pykafka.progress.record import ProgressRecord
 from pyspark_pykafka.ui import cluster_source
 from pyspark_pykafka.ui.cluster_source import ClusterSource
 
@@ -28,8 +28,10 @@ def test_stores_of_one_name_are_all_shown(monkeypatch: pytest.MonkeyPatch) -> No
     cluster = Cluster()
     cluster.create_topic("t", 100)
     servers = {
-        "consumerGroup flights": Server({TopicPartition("t", 0): Record(100, batch=5)}),
-        "zookeeper zk:2181/pykafka/flights": Server({TopicPartition("t", 0): Record(100, batch=7)}),
+        "consumerGroup flights": Server({TopicPartition("t", 0): ProgressRecord(100, batch=5)}),
+        "zookeeper zk:2181/pykafka/flights": Server(
+            {TopicPartition("t", 0): ProgressRecord(100, batch=7)}
+        ),
     }
 
     def make_store(options: SourceOptions) -> MemoryStore:

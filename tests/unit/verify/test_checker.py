@@ -9,16 +9,16 @@ from typing import Any
 import pytest
 
 from pyspark_pykafka.verify.checker import ABORTED, COMMITTED, OPEN, UNKNOWN, Verdict, check_source
-from pyspark_pykafka.verify.records import ReadRow, Written, decode, encode
+from pyspark_pykafka.verify.records import ReadRow, WrittenRecords, decode, encode
 
 TOPIC = "input"
 
 
-def written(*states: str, partitions: int = 1) -> Written:
+def written(*states: str, partitions: int = 1) -> WrittenRecords:
     """
     Partitions that have a record for each state.
     """
-    result = Written(TOPIC, partitions)
+    result = WrittenRecords(TOPIC, partitions)
     for partition in range(partitions):
         for number, state in enumerate(states):
             result.add(partition, [(number, encode("run", partition, number))], state)
@@ -29,7 +29,7 @@ def row(number: int, partition: int = 0) -> ReadRow:
     return decode(TOPIC, encode("run", partition, number), 0)
 
 
-def check(records: Written, rows: list[ReadRow], **options: Any) -> Verdict:
+def check(records: WrittenRecords, rows: list[ReadRow], **options: Any) -> Verdict:
     verdict = Verdict()
     check_source(verdict, records.records, [[row] for row in rows], **options)
     return verdict

@@ -8,7 +8,7 @@ import pytest
 
 from pyspark_pykafka.verify.checker import ABORTED, COMMITTED, UNKNOWN
 from pyspark_pykafka.verify.pace import Arrivals, Pace
-from pyspark_pykafka.verify.records import Written
+from pyspark_pykafka.verify.records import WrittenRecords
 
 #: A second, and for each partition the records that are acknowledged and those that are seen.
 Step = tuple[int, list[tuple[int, int]]]
@@ -21,7 +21,7 @@ def pace_of(*steps: Step) -> Pace:
     clock = [0.0]
     pace = Pace(lambda: clock[0])
     partitions = len(steps[0][1])
-    written, seen = Written("t", partitions), set[tuple[int, int]]()
+    written, seen = WrittenRecords("t", partitions), set[tuple[int, int]]()
     arrivals = Arrivals(written, seen)
     for second, counts in steps:
         clock[0] = float(second)
@@ -72,7 +72,7 @@ def test_only_acknowledged_records_are_waited_for() -> None:
     Records of aborted transactions are not, and those whose commit got no response make up for no
     other record.
     """
-    written = Written("t", 2)
+    written = WrittenRecords("t", 2)
     seen = {(0, 1), (0, 2), (-1, 5)}
     arrivals = Arrivals(written, seen)
     written.add(0, [(0, b""), (1, b"")], COMMITTED)

@@ -13,7 +13,7 @@ import pytest
 
 from pyspark_pykafka.verify import run
 from pyspark_pykafka.verify.checker import COMMITTED
-from pyspark_pykafka.verify.records import ReadRow, Written, decode, encode
+from pyspark_pykafka.verify.records import ReadRow, WrittenRecords, decode, encode
 from pyspark_pykafka.verify.run import _cleaning_up, _Cleanup, _Parts, _Run, _topics_left
 from pyspark_pykafka.verify.topics import Names
 
@@ -42,7 +42,7 @@ class Writer(Worker):
     """
 
     def __init__(self) -> None:
-        self.written = Written(NAMES.source, 2)
+        self.written = WrittenRecords(NAMES.source, 2)
         for partition in range(2):
             records = [(number, encode("run", partition, number)) for number in range(2)]
             self.written.add(partition, records, COMMITTED)

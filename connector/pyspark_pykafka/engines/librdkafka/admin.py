@@ -22,7 +22,7 @@ from pyspark_pykafka.engines.error_mapping import (
     no_answer_error,
     translating_errors,
 )
-from pyspark_pykafka.engines.librdkafka.first_error import bootstrap_error
+from pyspark_pykafka.engines.librdkafka.bootstrap_check import bootstrap_error
 from pyspark_pykafka.errors import (
     AuthorizationError,
     KafkaClientError,

@@ -16,9 +16,9 @@ from pyspark_pykafka.engines.contract import (
 from pyspark_pykafka.engines.error_mapping import map_read_error, translating_errors
 from pyspark_pykafka.engines.librdkafka.assigned_range import AssignedRange
 from pyspark_pykafka.engines.librdkafka.client import Client, request_watermarks
-from pyspark_pykafka.engines.librdkafka.confirmed_log import (
-    ConfirmedLog,
-    confirm_log,
+from pyspark_pykafka.engines.librdkafka.confirmed_watermarks import (
+    ConfirmedWatermarks,
+    confirm_watermarks,
     read_high_watermark,
 )
 from pyspark_pykafka.engines.librdkafka.planned_topic import is_planned_topic
@@ -86,7 +86,7 @@ def _fetch_planned_topic(
 def _fetch_any_topic(requested: OffsetRange, settings: FetchSettings) -> Iterator[pa.RecordBatch]:
     confirmed = None
     if not requested.resolved:
-        confirmed = confirm_log(settings.kafka, requested.tp, settings.isolation_level)
+        confirmed = confirm_watermarks(settings.kafka, requested.tp, settings.isolation_level)
     rest = yield from _fetch(requested, settings, confirmed)
     for _ in range(_MAX_STALE_CLIENTS):
         if rest is None:
@@ -107,7 +107,7 @@ class _Rest(NamedTuple):
     """
 
     range: OffsetRange
-    confirmed: ConfirmedLog
+    confirmed: ConfirmedWatermarks
 
     @property
     def is_lost(self) -> bool:
@@ -121,7 +121,7 @@ class _Rest(NamedTuple):
 def _fetch(
     requested: OffsetRange,
     settings: FetchSettings,
-    confirmed: ConfirmedLog | None,
+    confirmed: ConfirmedWatermarks | None,
     *,
     is_lost: bool = False,
 ) -> Generator[pa.RecordBatch, None, _Rest | None]:
@@ -150,7 +150,7 @@ def _fetch(
         if assigned.unconfirmed_loss is None:
             return None
         client.is_stale = True
-        confirmed = confirm_log(settings.kafka, requested.tp, settings.isolation_level)
+        confirmed = confirm_watermarks(settings.kafka, requested.tp, settings.isolation_level)
         if confirmed is not None:
             return _Rest(assigned.rest, confirmed)
         assigned.report_unconfirmed_loss()
@@ -161,7 +161,7 @@ def _resolve(
     requested: OffsetRange,
     client: Client,
     settings: FetchSettings,
-    confirmed: ConfirmedLog | None,
+    confirmed: ConfirmedWatermarks | None,
 ) -> OffsetRange:
     if requested.resolved:
         return requested

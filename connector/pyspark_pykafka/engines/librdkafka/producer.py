@@ -20,7 +20,7 @@ from pyspark_pykafka.engines.error_mapping import (
     translating_errors,
 )
 from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin, describe_cluster
-from pyspark_pykafka.engines.librdkafka.first_error import bootstrap_error
+from pyspark_pykafka.engines.librdkafka.bootstrap_check import bootstrap_error
 from pyspark_pykafka.engines.librdkafka.rows import Row, rows_of
 from pyspark_pykafka.errors import MissingTopicError, RecordError, TimeoutExceededError
 from pyspark_pykafka.retry import LONG_WAIT_SECONDS, NEVER, Deadline, log_long_wait

@@ -21,7 +21,7 @@ from pyspark_pykafka.engines.group_contract import (
 from pyspark_pykafka.engines.wire.network.api_timeout import retry_within_api_timeout
 from pyspark_pykafka.engines.wire.network.coordinator_lookup import CoordinatorLookup
 from pyspark_pykafka.engines.wire.network.pipeline import request_pipelined
-from pyspark_pykafka.engines.wire.protocol.coordinator import GROUP
+from pyspark_pykafka.engines.wire.protocol.find_coordinator import GROUP
 from pyspark_pykafka.engines.wire.protocol.groups import (
     CONSUMER_GROUP_DESCRIBE,
     DEAD,

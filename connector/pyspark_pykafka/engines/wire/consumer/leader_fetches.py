@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
+from pyspark_pykafka.engines.wire.consumer.leader_requests import LeaderApi, receive_from_leaders
 from pyspark_pykafka.engines.wire.consumer.leaders import PartitionLeaders
-from pyspark_pykafka.engines.wire.consumer.list_offsets import LeaderApi, receive_from_leaders
 from pyspark_pykafka.engines.wire.consumer.topics import existing_topics
 from pyspark_pykafka.engines.wire.network.cluster_pool import borrowed_cluster
 from pyspark_pykafka.engines.wire.protocol.api_versions import MAX_VERSION

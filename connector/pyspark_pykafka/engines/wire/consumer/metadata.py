@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 from pyspark_pykafka.engines.first_contact import request_seconds
-from pyspark_pykafka.engines.wire.consumer.leaders import PartitionLeaders
-from pyspark_pykafka.engines.wire.consumer.list_offsets import (
+from pyspark_pykafka.engines.wire.consumer.leader_requests import (
     LEADER_EPOCH_API,
     list_offsets_api,
     no_leader_error,
     read_offsets,
     request_from_leaders,
 )
+from pyspark_pykafka.engines.wire.consumer.leaders import PartitionLeaders
 from pyspark_pykafka.engines.wire.consumer.topics import existing_topics, to_topic
 from pyspark_pykafka.engines.wire.network.api_timeout import retry_within_api_timeout
 from pyspark_pykafka.engines.wire.network.topic_configs import fetch_topic_settings
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Mapping
 
     from pyspark_pykafka.engines.metadata_contract import Topic
+    from pyspark_pykafka.engines.wire.consumer.leader_requests import LeaderApi, LeaderResponse
     from pyspark_pykafka.engines.wire.consumer.leaders import ByLeader
-    from pyspark_pykafka.engines.wire.consumer.list_offsets import LeaderApi, LeaderResponse
     from pyspark_pykafka.engines.wire.network.api_timeout import Attempt
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.engines.wire.protocol.metadata import MetadataResponse, TopicMetadata

@@ -12,8 +12,8 @@ from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from pyspark_pykafka.engines.wire.network.broker_rotation import BrokerRotation
-from pyspark_pykafka.engines.wire.network.connecting import Connecting, needs_login
 from pyspark_pykafka.engines.wire.network.connection_cache import ConnectionCache
+from pyspark_pykafka.engines.wire.network.connection_opener import ConnectionOpener, needs_login
 from pyspark_pykafka.engines.wire.network.poll import readable
 from pyspark_pykafka.engines.wire.network.racing import TRANSIENT_ERRORS, race
 from pyspark_pykafka.engines.wire.network.reachability import REACHABILITY
@@ -69,7 +69,7 @@ class BrokerSelector:
     now: Callable[[], float] = field(default=time.monotonic, repr=False)
     connections: ConnectionCache = field(init=False)
     #: The connections that :meth:`connection_or_none` opens.
-    background: Connecting = field(init=False)
+    background: ConnectionOpener = field(init=False)
     # The results of ``background``, and when each was known.
     _opened: dict[Address, tuple[float, Connection | PykafkaError]] = field(
         init=False, default_factory=dict
@@ -81,7 +81,7 @@ class BrokerSelector:
 
     def __post_init__(self) -> None:
         self.connections = ConnectionCache(self.config, self.now)
-        self.background = self.connecting()
+        self.background = self.new_opener()
         self._rotation = BrokerRotation(REACHABILITY.is_unreachable, self.jitter, self.now)
 
     def update_known_brokers(self, addresses: Iterable[Address]) -> None:
@@ -106,21 +106,21 @@ class BrokerSelector:
         except TRANSIENT_ERRORS as error:
             raise self._with_hint(error, address) from error
 
-    def connect_all(self, addresses: Collection[Address], deadline: Deadline) -> Connecting:
+    def connect_all(self, addresses: Collection[Address], deadline: Deadline) -> ConnectionOpener:
         """
         Return the connections to brokers, which are opened in the background if there are several.
         """
-        connecting = self.connecting()
+        opener = self.new_opener()
         for address in addresses:
             self._claim_spare(address)
-        connecting.start_all(addresses, deadline)
-        return connecting
+        opener.start_all(addresses, deadline)
+        return opener
 
-    def connecting(self) -> Connecting:
+    def new_opener(self) -> ConnectionOpener:
         """
-        Return an empty set of connections to open in the background.
+        Return an opener that has no connection to open yet.
         """
-        return Connecting(self.connections, self._with_hint)
+        return ConnectionOpener(self.connections, self._with_hint)
 
     def connection_or_none(self, address: Address) -> Connection | None:
         """

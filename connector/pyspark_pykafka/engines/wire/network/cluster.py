@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from typing import Unpack
     from uuid import UUID
 
-    from pyspark_pykafka.engines.wire.network.connecting import Connecting
     from pyspark_pykafka.engines.wire.network.connection import Connection
+    from pyspark_pykafka.engines.wire.network.connection_opener import ConnectionOpener
     from pyspark_pykafka.engines.wire.network.metadata_freshness import MetadataChecks
     from pyspark_pykafka.engines.wire.protocol.metadata import MetadataResponse
     from pyspark_pykafka.engines.wire.protocol.request import Request
@@ -288,7 +288,7 @@ class Cluster:
         """
         return self._brokers.readable(connections, seconds)
 
-    def connect_all(self, addresses: Collection[Address], deadline: Deadline) -> Connecting:
+    def connect_all(self, addresses: Collection[Address], deadline: Deadline) -> ConnectionOpener:
         """
         Return the connections to brokers, which are opened in the background if there are several.
         """

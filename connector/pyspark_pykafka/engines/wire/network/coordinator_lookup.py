@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
-from pyspark_pykafka.engines.wire.protocol.coordinator import (
+from pyspark_pykafka.engines.wire.protocol.find_coordinator import (
     FIND_COORDINATOR,
     MIN_BATCHED_VERSION,
     find_coordinator_request,
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.engines.wire.network.connection import Connection
-    from pyspark_pykafka.engines.wire.protocol.coordinator import Coordinator
+    from pyspark_pykafka.engines.wire.protocol.find_coordinator import Coordinator
     from pyspark_pykafka.retry import Deadline
 
 logger = logging.getLogger("pyspark_pykafka")

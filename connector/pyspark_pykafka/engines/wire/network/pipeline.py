@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from pyspark_pykafka.engines.wire.network.connecting import not_connected_error
+from pyspark_pykafka.engines.wire.network.connection_opener import not_connected_error
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TimeoutExceededError
 
 K = TypeVar("K")
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
-    from pyspark_pykafka.engines.wire.network.connecting import Connecting
     from pyspark_pykafka.engines.wire.network.connection import Connection
+    from pyspark_pykafka.engines.wire.network.connection_opener import ConnectionOpener
     from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
     from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.settings.wire_config import Address
@@ -84,8 +84,8 @@ def request_pipelined(
             *(connection, to_send, deadline, request_seconds, now), is_repeated=is_repeated
         )
 
-    with cluster.connect_all(requests, deadline) as connecting:
-        pipelines = _Pipelines(cluster, connecting, new_pipeline, deadline)
+    with cluster.connect_all(requests, deadline) as opener:
+        pipelines = _Pipelines(cluster, opener, new_pipeline, deadline)
         try:
             pipelines.run()
         except BaseException:
@@ -237,12 +237,12 @@ class _Pipelines(Generic[K, R]):
     def __init__(
         self,
         cluster: Cluster,
-        connecting: Connecting,
+        opener: ConnectionOpener,
         new_pipeline: Callable[[Connection], _BrokerPipeline[K, R]],
         deadline: Deadline,
     ) -> None:
         self._cluster = cluster
-        self._connecting = connecting
+        self._opener = opener
         self._new_pipeline = new_pipeline
         self._deadline = deadline
         # The pipelines whose connection is open.
@@ -260,7 +260,7 @@ class _Pipelines(Generic[K, R]):
             if self._deadline.expired:
                 self._give_up_connecting()
             is_done = all(pipeline.is_done for pipeline in self._active.values())
-            if is_done and not self._connecting.pending:
+            if is_done and not self._opener.pending:
                 return
             self._poll()
 
@@ -272,7 +272,7 @@ class _Pipelines(Generic[K, R]):
             self._cluster.drop(pipeline.connection)
 
     def _begin_connected(self) -> None:
-        for address, connection in self._connecting.take():
+        for address, connection in self._opener.take():
             if isinstance(connection, PykafkaError):
                 self.result.errors[address] = connection
                 continue
@@ -281,9 +281,9 @@ class _Pipelines(Generic[K, R]):
             self._active[address] = pipeline
 
     def _give_up_connecting(self) -> None:
-        for address in self._connecting.pending:
+        for address in self._opener.pending:
             self.result.errors[address] = not_connected_error(address)
-        self._connecting.close()
+        self._opener.close()
 
     def _poll(self) -> None:
         """
@@ -292,11 +292,11 @@ class _Pipelines(Generic[K, R]):
         for address, pipeline in list(self._active.items()):
             if pipeline.needs_login:
                 self._paused[address] = self._active.pop(address)
-                self._connecting.start(address)
+                self._opener.start(address)
             else:
                 self._step(address, pipeline.send)
         by_connection = {pipeline.connection: pipeline for pipeline in self._active.values()}
-        for connection in self._connecting.readable(list(by_connection), self._pause()):
+        for connection in self._opener.readable(list(by_connection), self._pause()):
             self._step(connection.address, partial(self._receive, by_connection[connection]))
         for address, pipeline in list(self._active.items()):
             self._step(address, pipeline.check)
@@ -305,7 +305,7 @@ class _Pipelines(Generic[K, R]):
         """
         Return the seconds until the deadline of a response; 0 if a broker is done.
         """
-        if not self._active and not self._connecting.pending:
+        if not self._active and not self._opener.pending:
             return 0.0
         pauses = [pipeline.pause for pipeline in self._active.values()]
         return min(pauses, default=self._deadline.remaining(_LOG_AFTER_SECONDS))

@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from uuid import UUID
 
-# No topics to forget, as there is no session, and no rack: the leader itself returns the records.
+# The first versions with forgotten topics (KIP-227) and a rack (KIP-392). Both are sent empty: no
+# fetch session is used, and the leader itself returns the records.
 _SESSIONS = 7
 _RACKS = 11
 
@@ -42,9 +43,9 @@ class FetchPartition(NamedTuple):
 class FetchLimits(NamedTuple):
     """
     The limits of a request: the broker fills the response with the records of one partition after
-    the other until ``max_bytes`` are reached, and sends none of the rest.
+    the other until ``max_bytes`` are reached, and returns no records of the remaining partitions.
 
-    The first record batch of the response is sent whole, if it is larger than the limits.
+    The first record batch of the response is sent whole, even if it is larger than the limits.
     """
 
     max_bytes: int

@@ -15,7 +15,7 @@ from pyspark_pykafka.engines.wire.network.coordinator_lookup import (
 )
 from pyspark_pykafka.engines.wire.network.max_block import retry_within_max_block
 from pyspark_pykafka.engines.wire.network.pipeline import never, request_pipelined
-from pyspark_pykafka.engines.wire.protocol.coordinator import TRANSACTION
+from pyspark_pykafka.engines.wire.protocol.find_coordinator import TRANSACTION
 from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.retry import Backoff, Deadline
 

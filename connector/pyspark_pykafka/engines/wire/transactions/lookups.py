@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.transaction_contract import TransactionalIdPattern
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
-    from pyspark_pykafka.engines.wire.protocol.coordinator import (
+    from pyspark_pykafka.engines.wire.protocol.transaction_states import (
         DescribeTransactionsResponse,
         TransactionStateEntry,
     )

@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.wire.protocol.api_versions import UNSUPPORTED_VERSION
-from pyspark_pykafka.engines.wire.protocol.coordinator import (
+from pyspark_pykafka.engines.wire.protocol.transaction_states import (
     DESCRIBE_TRANSACTIONS,
     LIST_TRANSACTIONS,
     describe_transactions_request,
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
     from pyspark_pykafka.engines.wire.network.connection import Connection
     from pyspark_pykafka.engines.wire.network.pipeline import RequestFactory
-    from pyspark_pykafka.engines.wire.protocol.coordinator import (
+    from pyspark_pykafka.engines.wire.protocol.request import Request
+    from pyspark_pykafka.engines.wire.protocol.transaction_states import (
         DescribeTransactionsResponse,
         ListTransactionsResponse,
     )
-    from pyspark_pykafka.engines.wire.protocol.request import Request
     from pyspark_pykafka.engines.wire.protocol.transactions import (
         AddPartitionsToTxnResponse,
         EndTxnResponse,

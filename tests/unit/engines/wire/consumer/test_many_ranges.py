@@ -14,7 +14,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from tests.support import fetching
 from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster, record_batch
 
-from pyspark_pykafka.engines.selection import fetch_many, sample_record_sizes
+from pyspark_pykafka.engines.selection import fetch_many, sample_byte_densities
 from pyspark_pykafka.engines.wire.consumer import ranges_reader
 from pyspark_pykafka.engines.wire.records.arrow_decoder import ArrowDecoder
 from pyspark_pykafka.errors import (
@@ -106,7 +106,7 @@ def test_record_sizes_of_many_partitions_cost_a_request_per_leader() -> None:
     behaviour = Limited(brokers=100, topics={"t": 2000}, high_watermark=5)
     with StubCluster(behaviour) as stubs:
         positions = {r.tp: 0 for r in ranges(2000, 5)}
-        densities, errors = sample_record_sizes(positions, settings(stubs))
+        densities, errors = sample_byte_densities(positions, settings(stubs))
         requests = stubs.stats()["requests"]
 
     assert densities.keys() == positions.keys()
@@ -134,7 +134,7 @@ def test_partition_that_was_not_requested_is_ignored() -> None:
     """
     with StubCluster(Surplus(topics={"t": 4}, high_watermark=5)) as stubs:
         positions = {r.tp: 0 for r in ranges(4, 5)}
-        densities, errors = sample_record_sizes(positions, settings(stubs))
+        densities, errors = sample_byte_densities(positions, settings(stubs))
 
     assert densities.keys() == positions.keys()
     assert not errors
@@ -266,7 +266,7 @@ def test_a_silent_broker_leaves_its_partitions_without_a_sample() -> None:
     """
     with StubCluster(Silent(brokers=2, topics={"t": 20}, high_watermark=5)) as stubs:
         positions = {r.tp: 0 for r in ranges(20, 5)}
-        densities, errors = sample_record_sizes(positions, settings(stubs, poll_timeout_ms=300))
+        densities, errors = sample_byte_densities(positions, settings(stubs, poll_timeout_ms=300))
         requests = stubs.stats()["requests"]
 
     assert {tp.partition % 2 for tp in densities} == {0}

@@ -21,7 +21,7 @@ from tests.support.scripted_broker import (
 )
 from tests.support.stub_brokers import Behaviour, StubCluster
 
-from pyspark_pykafka.engines.wire.consumer.list_offsets import (
+from pyspark_pykafka.engines.wire.consumer.leader_requests import (
     list_offsets_api,
     request_from_leaders,
 )
@@ -241,10 +241,10 @@ def test_connection_whose_login_cannot_be_renewed_in_time_is_closed(
     give_up = Deadline.after(60)
     while not connection.is_login_due and not give_up.expired:
         time.sleep(0.01)
-    with cluster.connect_all([], Deadline.after(60)) as connecting:
-        connecting.start(broker.address)
-        connecting.readable([], 60)
-        ((_, result),) = connecting.take()
+    with cluster.connect_all([], Deadline.after(60)) as opener:
+        opener.start(broker.address)
+        opener.readable([], 60)
+        ((_, result),) = opener.take()
     cluster.close()
 
     assert isinstance(result, TimeoutExceededError)

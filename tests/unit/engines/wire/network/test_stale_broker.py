@@ -15,7 +15,7 @@ from tests.support.stub_brokers import Behaviour, StubCluster
 
 from pyspark_pykafka.engines.contract import Watermarks
 from pyspark_pykafka.engines.librdkafka import consumer as librdkafka_consumer
-from pyspark_pykafka.engines.librdkafka.confirmed_log import ConfirmedLog
+from pyspark_pykafka.engines.librdkafka.confirmed_watermarks import ConfirmedWatermarks
 from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.engines.wire.consumer.leaders import PartitionLeaders
 from pyspark_pykafka.engines.wire.consumer.metadata import WireMetadata
@@ -263,13 +263,13 @@ def test_clients_of_librdkafka_that_find_the_stale_leader(
     stubs = StaleLog(brokers=3, topics={"t": 1}, high_watermark=200, stale=(0, 1, 2))
     with StubCluster(stubs) as cluster:
 
-        def confirm(*_: object) -> ConfirmedLog:
+        def confirm(*_: object) -> ConfirmedWatermarks:
             if len(addresses) == 3:
                 cluster.set(stale=(STALE,))
             addresses.append(bootstrap(cluster, STALE if len(addresses) < 3 else 2))
-            return ConfirmedLog(Watermarks(0, 200), addresses[-1])
+            return ConfirmedWatermarks(Watermarks(0, 200), addresses[-1])
 
-        monkeypatch.setattr(librdkafka_consumer, "confirm_log", confirm)
+        monkeypatch.setattr(librdkafka_consumer, "confirm_watermarks", confirm)
         task = settings(
             bootstrap(cluster, STALE), "librdkafka", schema=VALUES, fail_on_data_loss=fail
         )

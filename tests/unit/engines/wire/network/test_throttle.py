@@ -11,13 +11,13 @@ import pytest
 from tests.support.clock import Clock
 
 from pyspark_pykafka.engines.wire.network.throttle import Throttle
-from pyspark_pykafka.engines.wire.protocol.coordinator import (
-    DESCRIBE_TRANSACTIONS,
-    LIST_TRANSACTIONS,
-)
 from pyspark_pykafka.engines.wire.protocol.frames import Frame
 from pyspark_pykafka.engines.wire.protocol.metadata import METADATA
 from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
+from pyspark_pykafka.engines.wire.protocol.transaction_states import (
+    DESCRIBE_TRANSACTIONS,
+    LIST_TRANSACTIONS,
+)
 from pyspark_pykafka.errors import TimeoutExceededError
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings.wire_config import Address

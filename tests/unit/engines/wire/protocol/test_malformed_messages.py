@@ -16,12 +16,8 @@ from tests.support.kafka_schemas import ConsumerGroupDescribeResponse
 from tests.support.protocol_messages import read, versions
 
 from pyspark_pykafka.engines.wire.protocol.api_versions import API_VERSIONS
-from pyspark_pykafka.engines.wire.protocol.coordinator import (
-    DESCRIBE_TRANSACTIONS,
-    FIND_COORDINATOR,
-    LIST_TRANSACTIONS,
-)
 from pyspark_pykafka.engines.wire.protocol.describe_configs import DESCRIBE_CONFIGS
+from pyspark_pykafka.engines.wire.protocol.find_coordinator import FIND_COORDINATOR
 from pyspark_pykafka.engines.wire.protocol.groups import (
     CONSUMER_GROUP_DESCRIBE,
     DELETE_GROUPS,
@@ -32,6 +28,10 @@ from pyspark_pykafka.engines.wire.protocol.list_offsets import LIST_OFFSETS
 from pyspark_pykafka.engines.wire.protocol.metadata import METADATA
 from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import OFFSET_FOR_LEADER_EPOCH
 from pyspark_pykafka.engines.wire.protocol.produce import PRODUCE
+from pyspark_pykafka.engines.wire.protocol.transaction_states import (
+    DESCRIBE_TRANSACTIONS,
+    LIST_TRANSACTIONS,
+)
 from pyspark_pykafka.engines.wire.protocol.transactions import (
     ADD_PARTITIONS_TO_TXN,
     END_TXN,

@@ -25,21 +25,23 @@ from tests.support.protocol_messages import (
     versions,
 )
 
-from pyspark_pykafka.engines.wire.protocol.coordinator import (
-    DESCRIBE_TRANSACTIONS,
-    FIND_COORDINATOR,
-    GROUP,
-    LIST_TRANSACTIONS,
-    TRANSACTION,
-    describe_transactions_request,
-    find_coordinator_request,
-    list_transactions_request,
-)
 from pyspark_pykafka.engines.wire.protocol.describe_configs import (
     DESCRIBE_CONFIGS,
     describe_configs_request,
 )
+from pyspark_pykafka.engines.wire.protocol.find_coordinator import (
+    FIND_COORDINATOR,
+    GROUP,
+    TRANSACTION,
+    find_coordinator_request,
+)
 from pyspark_pykafka.engines.wire.protocol.produce import PRODUCE, RejectedRecord
+from pyspark_pykafka.engines.wire.protocol.transaction_states import (
+    DESCRIBE_TRANSACTIONS,
+    LIST_TRANSACTIONS,
+    describe_transactions_request,
+    list_transactions_request,
+)
 from pyspark_pykafka.engines.wire.protocol.transactions import (
     ADD_PARTITIONS_TO_TXN,
     END_TXN,
@@ -472,7 +474,8 @@ from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.engines.wire.producer import producer
 from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
 from pyspark_pykafka.engines.wire.protocol.produce import produce_request
-from pyspark_pykafka.engines.wire.protocol.coordinator import *
+from pyspark_pykafka.engines.wire.protocol.find_coordinator import *
+from pyspark_pykafka.engines.wire.protocol.transaction_states import *
 from pyspark_pykafka.engines.wire.protocol.transactions import *
 
 settings = {"bootstrap.servers": "localhost:1", "security.protocol": "PROTOCOL"}

@@ -1,5 +1,5 @@
 """
-Which queries and which observed metrics an audit listener takes for its auditor's.
+Which queries and observed metrics an audit listener attributes to its auditor.
 """
 
 from __future__ import annotations

@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 _MAX_OPENING = 128
 
 
-class Connecting:
+class ConnectionOpener:
     """
-    The connections that are being opened, each until its own timeout.
+    Opens connections in the background, each until its own timeout.
 
     A broker that does not accept connections, or is silent during the login, delays no other one.
-    A connection whose login has to be renewed counts as one to open. Connections that are late are
-    kept by the cache. For one thread, which closes this at the end.
+    A connection whose login has to be renewed counts as one to open. The cache keeps connections
+    that are opened too late for the caller. One thread uses an opener, and closes it at the end.
     """
 
     def __init__(
@@ -45,12 +45,12 @@ class Connecting:
         self._ended: deque[tuple[Address, Connection | PykafkaError]] = deque()
         self._waiting: deque[Address] = deque()
         self._opening: dict[int, Address] = {}
-        # Made with the first thread: mostly all connections are open, or there is only one broker.
+        # Created with the first thread: often all connections are open, or there is one broker.
         self._wakeup: Wakeup | None = None
         self._attempts: ConcurrentAttempts[Connection] | None = None
 
     def __repr__(self) -> str:
-        return f"<Connecting {len(self.pending)} pending>"
+        return f"<ConnectionOpener {len(self.pending)} pending>"
 
     @property
     def pending(self) -> list[Address]:
@@ -102,13 +102,14 @@ class Connecting:
 
     def readable(self, connections: Sequence[Connection], seconds: float) -> list[Connection]:
         """
-        Return the connections that have input; wait for that, or for :meth:`take`, up to a limit.
+        Return the connections that have input; wait for input, or a result of :meth:`take`, up to a
+        limit.
         """
         return readable(connections, 0.0 if self._ended else seconds, self._wakeup)
 
     def close(self) -> None:
         """
-        Wait for no connection any more, until the next one is started.
+        Stop waiting for connections, until the next one is started.
         """
         self._waiting.clear()
         self._ended.clear()
@@ -177,7 +178,7 @@ def _renew_login(connection: Connection, limit: Deadline) -> Connection:
     try:
         connection.renew_login(limit)
     except BaseException:
-        # Nobody else has it: not even the cache.
+        # Nothing else holds the connection, not even the cache.
         connection.close()
         raise
     return connection

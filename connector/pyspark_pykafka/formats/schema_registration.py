@@ -17,8 +17,8 @@ from pyspark_pykafka.errors import (
 from pyspark_pykafka.formats.avro_references import inline
 from pyspark_pykafka.formats.avro_schema import AvroSchemaError, parse_avro
 from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
+from pyspark_pykafka.formats.protobuf_registration import message_index, register_files
 from pyspark_pykafka.formats.protobuf_schemas import registered_schema
-from pyspark_pykafka.formats.registered_messages import message_index, register_files
 from pyspark_pykafka.formats.write_format import schema_mistakes
 from pyspark_pykafka.registry.client import schema_registry
 from pyspark_pykafka.registry.errors import SchemaNotFoundError, SchemaRegistryError
@@ -35,7 +35,7 @@ _KINDS: dict[str, SchemaKind] = {"avro": "AVRO", "json": "JSON", "protobuf": "PR
 _ID, _GUID = b"\x00", b"\x01"
 
 
-def with_registered_schemas(
+def with_registered_write_schemas(
     format_: WriteFormat, options: EncodingOptions, topic: str | None
 ) -> WriteFormat:
     """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from pyspark_pykafka.formats.json_types import (
+from pyspark_pykafka.formats.column_types import (
     MAX_TYPE_DEPTH,
     inner_fields,
     plan_size,

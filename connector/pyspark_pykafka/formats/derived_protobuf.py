@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from pyspark_pykafka.formats.column_types import MAX_TYPE_DEPTH, inner_fields
 from pyspark_pykafka.formats.encoder_plan import repeated_names
-from pyspark_pykafka.formats.json_types import MAX_TYPE_DEPTH, inner_fields
 from pyspark_pykafka.formats.protobuf_definitions import BOOL, BYTES, DOUBLE, FLOAT, MESSAGE, STRING
 from pyspark_pykafka.formats.protobuf_descriptors import descriptor_set, varint
 from pyspark_pykafka.formats.protobuf_schemas import ResolvedSchema

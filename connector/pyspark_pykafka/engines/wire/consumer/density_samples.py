@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.engines.byte_density import SAMPLE_BYTES, SizeSamples
+from pyspark_pykafka.engines.byte_density import SAMPLE_BYTES, DensitySamples
 from pyspark_pykafka.engines.wire.consumer.leader_fetches import LeaderFetches
 from pyspark_pykafka.engines.wire.consumer.partition_fetcher import (
     OutOfRangeError,
@@ -35,13 +35,13 @@ _MAX_FETCHES = 3
 _MAX_FAILED_SAMPLES = 3
 
 
-def sample_record_sizes(positions: Offsets, settings: FetchSettings) -> SizeSamples:
+def sample_byte_densities(positions: Offsets, settings: FetchSettings) -> DensitySamples:
     """
     Return the bytes per offset from each position on, as the log stores them (compressed), and the
     retriable errors of partitions.
 
     Sends one request to each leader for many partitions. A partition without a usable response is
-    sampled individually. Partitions without records there are left out.
+    sampled individually. Partitions without records at their position are left out.
     """
     return _Sampling(dict(positions), settings).samples()
 
@@ -53,7 +53,7 @@ class _Sampling:
     densities: dict[TopicPartition, float] = field(init=False, default_factory=dict)
     errors: dict[TopicPartition, PykafkaError] = field(init=False, default_factory=dict)
 
-    def samples(self) -> SizeSamples:
+    def samples(self) -> DensitySamples:
         fetches = LeaderFetches(self.settings, SAMPLE_BYTES)
         while len(self.pending) > 1:
             responses = [(tp, *self._measure(tp, r)) for tp, r in fetches.fetch(self.pending)]
@@ -61,12 +61,12 @@ class _Sampling:
                 self._add(tp, size_bytes, offsets)
             if not responses:
                 break
-            # A single sample waits for a leader that is being elected; then the others follow.
+            # Sampling one of them waits until a leader is elected; then the others follow.
             for tp in sorted(fetches.failed)[:1]:
                 self._sample_one(tp)
         for tp in list(self.pending):
             self._sample_one(tp)
-        return SizeSamples(self.densities, self.errors)
+        return DensitySamples(self.densities, self.errors)
 
     def _measure(self, tp: TopicPartition, response: FetchResponse) -> tuple[int, int]:
         return measure_batches(response.records, self.pending[tp])
@@ -78,8 +78,10 @@ class _Sampling:
 
     def _sample_one(self, tp: TopicPartition) -> None:
         """
-        Add the sample of one partition, or its error: each failed sample has waited for a timeout,
-        so after some of them no other partition is sampled.
+        Add the sample of one partition, or its error.
+
+        Each failed sample waits for a timeout, so after a few of them the remaining partitions get
+        the last error without a request.
         """
         if len(self.errors) >= _MAX_FAILED_SAMPLES:
             self.errors[tp] = next(reversed(self.errors.values()))
@@ -122,8 +124,8 @@ def measure_batches(records: memoryview, position: int) -> tuple[int, int]:
     Return the bytes of the record batches, and the number of offsets that they cover.
 
     The offsets count from ``position``, or from the first batch's base offset if that is lower,
-    including those without a record before or between batches. If the last batch is cut off, its
-    header has its size and offsets, so it counts whole.
+    including those without a record before or between batches. A last batch that is cut off counts
+    in full, since its header states its size and offsets.
     """
     size_bytes, start, end = 0, position, position
     while len(records) - size_bytes >= _BATCH_START.size:

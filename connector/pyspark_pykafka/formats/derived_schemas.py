@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from pyspark_pykafka.formats.json_types import inner_fields
+from pyspark_pykafka.formats.column_types import inner_fields
 
 #: Spark's name for the record of the whole value.
 RECORD_NAME = "topLevelRecord"

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from pyspark_pykafka.formats.avro_times import AS_IT_IS, TIMES, TO_MEMBERS
 from pyspark_pykafka.formats.avro_types import avro_ddl
-from pyspark_pykafka.formats.json_types import inner_fields, plan_size, spark_name
+from pyspark_pykafka.formats.column_types import inner_fields, plan_size, spark_name
 
 if TYPE_CHECKING:
     from pyspark_pykafka.formats.avro_schema import AvroType

@@ -1,5 +1,6 @@
 """
-Lists the offsets of many partitions: one request to each leader, all sent at once.
+Requests for many partitions (ListOffsets, OffsetForLeaderEpoch, Fetch): one to each leader, all
+sent before a response is awaited.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
 from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import map_read_error_code
-from pyspark_pykafka.engines.wire.network.connecting import not_connected_error
+from pyspark_pykafka.engines.wire.network.connection_opener import not_connected_error
 from pyspark_pykafka.engines.wire.protocol.api_versions import MAX_VERSION
 from pyspark_pykafka.engines.wire.protocol.list_offsets import (
     LIST_OFFSETS,
@@ -37,8 +38,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
-    from pyspark_pykafka.engines.wire.network.connecting import Connecting
     from pyspark_pykafka.engines.wire.network.connection import Connection
+    from pyspark_pykafka.engines.wire.network.connection_opener import ConnectionOpener
     from pyspark_pykafka.engines.wire.protocol.list_offsets import ListOffsetsResponse
     from pyspark_pykafka.engines.wire.protocol.multi_fetch import FetchPartition
     from pyspark_pykafka.engines.wire.protocol.offset_for_leader_epoch import (
@@ -122,8 +123,8 @@ def receive_from_leaders(
     Sends and raises as :func:`request_from_leaders` does.
     """
     by_address, shared = cluster.broker_addresses(requested)
-    with cluster.connect_all(by_address, deadline) as connecting:
-        requests = _LeaderRequests(cluster, requested, by_address, leader_api, connecting, errors)
+    with cluster.connect_all(by_address, deadline) as opener:
+        requests = _LeaderRequests(cluster, requested, by_address, leader_api, opener, errors)
         try:
             for node, error in shared.items():
                 requests.on_error(node, error)
@@ -138,7 +139,7 @@ class _LeaderRequests(Generic[P, R]):
     requested: Mapping[int, RequestedPartitions[P]]
     by_address: Mapping[Address, int]
     leader_api: LeaderApi[P, R]
-    connecting: Connecting
+    opener: ConnectionOpener
     errors: list[PykafkaError]
     pending: dict[Connection, int] = field(init=False, default_factory=dict)
     # The connections that wait for the end of the broker's throttle time.
@@ -149,14 +150,14 @@ class _LeaderRequests(Generic[P, R]):
         Send each request when its connection is open, and yield the responses until the deadline.
         """
         while True:
-            for address, connection_or_error in self.connecting.take():
+            for address, connection_or_error in self.opener.take():
                 self._send(self.by_address[address], connection_or_error, deadline)
             for connection in [c for c in self.throttled if self._throttle_seconds(c) <= 0]:
                 self._send(self.throttled.pop(connection), connection, deadline)
-            if deadline.expired or not (self.pending or self.throttled or self.connecting.pending):
+            if deadline.expired or not (self.pending or self.throttled or self.opener.pending):
                 return
             pause = min(map(self._throttle_seconds, self.throttled), default=deadline.remaining())
-            for connection in self.connecting.readable(list(self.pending), pause):
+            for connection in self.opener.readable(list(self.pending), pause):
                 yield from self._receive(connection, deadline)
 
     def on_error(self, node: int, error: PykafkaError) -> None:
@@ -171,7 +172,7 @@ class _LeaderRequests(Generic[P, R]):
         if opened.in_flight:
             # Of a caller that failed.
             self.cluster.drop(opened)
-            self.connecting.start(opened.address)
+            self.opener.start(opened.address)
             return
         # A throttle time beyond the deadline is an error at once.
         if 0 < self._throttle_seconds(opened) <= deadline.remaining():
@@ -209,7 +210,7 @@ class _LeaderRequests(Generic[P, R]):
             msg = f"{connection.address}: no response yet; is the broker up, and not overloaded?"
             error = TimeoutExceededError(msg)
             self.errors.append(_with_partitions(error, self.requested[node]))
-        for address in self.connecting.pending:
+        for address in self.opener.pending:
             node = self.by_address[address]
             late_error = not_connected_error(address)
             self.errors.append(_with_partitions(late_error, self.requested[node]))

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.settings import KafkaSettings
 
 
-class ConfirmedLog(NamedTuple):
+class ConfirmedWatermarks(NamedTuple):
     """
     The watermarks of a log, and the address of the leader that returned them.
     """
@@ -27,9 +27,9 @@ class ConfirmedLog(NamedTuple):
     leader: str
 
 
-def confirm_log(
+def confirm_watermarks(
     kafka: KafkaSettings, tp: TopicPartition, isolation_level: str
-) -> ConfirmedLog | None:
+) -> ConfirmedWatermarks | None:
     """
     Return the watermarks of a partition's log, from the leader that two brokers' metadata names.
 
@@ -50,7 +50,7 @@ def confirm_log(
         return None
     host, port = leader
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    return ConfirmedLog(Watermarks(log_start, log_end), address)
+    return ConfirmedWatermarks(Watermarks(log_start, log_end), address)
 
 
 def read_high_watermark(kafka: KafkaSettings, tp: TopicPartition) -> int:
@@ -61,7 +61,7 @@ def read_high_watermark(kafka: KafkaSettings, tp: TopicPartition) -> int:
     If the wire engine does not support the settings, librdkafka's metadata has to do.
     """
     isolation_level = "read_uncommitted"
-    confirmed = confirm_log(kafka, tp, isolation_level)
+    confirmed = confirm_watermarks(kafka, tp, isolation_level)
     if confirmed is not None:
         return confirmed.watermarks.visible_end
     # Imported here, since other reads do not need an admin client.
