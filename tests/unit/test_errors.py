@@ -90,7 +90,7 @@ def test_text_of_an_error_of_java_does_without_a_java_process(
 
 class UnprintableError(Exception):
     """
-    An error whose text cannot be made.
+    An error whose text cannot be created.
     """
 
     def __str__(self) -> str:

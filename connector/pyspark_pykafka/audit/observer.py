@@ -184,11 +184,11 @@ class AuditListener(StreamingQueryListener):
         self._on_report = on_report
         self._timeout = timeout
         self._on_timeout = on_timeout
-        # Spark reports a start on the thread of the query, and all else on that of its queue.
+        # Spark reports a start on the query's thread, and all other events on the listener bus's.
         self._lock = threading.Lock()
         self._timers: dict[str, threading.Timer] = {}
-        #: By query, the run that started last. The last events of the run before it may come later
-        #: than its start: they have no part in its timeout.
+        #: By query, the run that started last. The last events of the previous run may arrive after
+        #: its start; they do not affect its timeout.
         self._runs: dict[str, str] = {}
         #: By running query, whether a batch had the auditor's metrics; absent before the first one.
         self._is_audited: dict[str, bool] = {}
@@ -276,9 +276,10 @@ class AuditListener(StreamingQueryListener):
             return
         self._without_source.add(query)
         logger.error(
-            "audit %s: micro-batch %d cannot be audited, nor can others of the query %s: records "
-            "were observed where they leave, but not at the source. Pass the frame of readStream "
-            "through the auditor's source(), or give the auditor the options of the readStream",
+            "audit %s: micro-batch %d cannot be audited, nor can other batches of the query %s: "
+            "records were observed where they leave, but not at the source. Pass the frame of "
+            "readStream through the auditor's source(), or give the auditor the options of the "
+            "readStream",
             *(self._auditor.name, batch_id, query),
         )
 

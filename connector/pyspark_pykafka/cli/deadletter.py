@@ -68,8 +68,9 @@ class _DeadLetterTopic:
 
     def count_by_target(self, ranges: Iterable[OffsetRange], to: str | None) -> Counter[str]:
         """
-        Return the number of letters to send to each topic; all targets must exist, so that no
-        letter is sent before a later one proves to have none.
+        Return the number of letters to send to each topic.
+
+        Raises an error if any target is missing, so that no letter is sent before one is found.
         """
         counts: Counter[str] = Counter()
         sources: set[TopicPartition] = set()

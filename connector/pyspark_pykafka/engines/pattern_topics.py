@@ -87,11 +87,11 @@ def _is_compacted(name: str, policy: str | PykafkaError) -> bool:
         return True
     if policy != _COMPACT:
         return False
-    # A warning: a topic of the user's may look like a ledger.
+    # A warning, since a user's own topic may look like a ledger.
     logger.warning(
         "subscribePattern does not select the topic %s: it is compacted and has one "
-        "partition, as the ledger of an exactly-once stream, and the name of one. To read "
-        "it all the same, name it in the option subscribe",
+        "partition, like the ledger of an exactly-once stream, and is named like one. To read "
+        "it anyway, name it in the option subscribe",
         name,
     )
     return True

@@ -136,8 +136,8 @@ def type_mistakes(field: pa.Field, path: str, depth: int = 1) -> list[str]:
         inner = inner[1:]
     elif not pa.types.is_list(kind) and kind not in _SIMPLE_KINDS and not _is_decimal(kind):
         mistakes.append(
-            f"'{path}' has a type that no value is decoded into; it must be: STRUCT, ARRAY, MAP, "
-            "STRING, BINARY, BOOLEAN, a number, DATE, TIMESTAMP or TIMESTAMP_NTZ"
+            f"'{path}' has a type that values cannot be decoded into; it must be: STRUCT, ARRAY, "
+            "MAP, STRING, BINARY, BOOLEAN, a number, DATE, TIMESTAMP or TIMESTAMP_NTZ"
         )
     return mistakes + [m for f in inner for m in type_mistakes(f, f"{path}.{f.name}", depth + 1)]
 

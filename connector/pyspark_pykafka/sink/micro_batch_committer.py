@@ -141,7 +141,7 @@ def _warn_of_other_rows(batch: CommittableBatch, committed: EntriesWithOffsets) 
         return
     logger.warning(
         "batch %d of the query %s is committed with different rows from those of this run (%s), "
-        "which are not written. That is right if the query uses random values, the time or a "
+        "which are not written. That is expected if the query uses random values, the time or a "
         "service. If its checkpoint was reset by one batch, rows are missing from the topic: reset "
         "it again, and before the next start run: pykafka transactions release --prefix %s",
         *(batch.batch, batch.query, difference, batch.prefix),
@@ -213,7 +213,7 @@ def _committed_before(
     check_not_superseded(batch, committed)
     covered = covers_batch(committed, batch.batch, log_start)
     if not covered and is_truncated(ledger, log_start):
-        # Deleted entries may concern this batch.
+        # The deleted entries may be those of this batch.
         raise truncated_error(batch.prefix, batch.query, ledger.topic, log_start)
     is_stable = stable_end == first
     decided: list[PreparedTransaction] = []
@@ -244,7 +244,7 @@ def _committed_before(
     if batch.committables and not batch_state(batch.query, batch.batch, committed).markers:
         # The intent decides whether this write may commit.
         return committed
-    # A stable ledger gets no entry of a write without rows, which has aborted nothing.
+    # A write without rows that finds a stable ledger has aborted nothing, and adds no entry.
     is_passive = is_stable and not batch.committables
     later = ledger.read_all_from(first) if is_passive else ledger.read_up_to_barrier(first)
     check_single_writer(batch, [entry for _, entry in later])

@@ -86,7 +86,7 @@ def may_have_added(options: SourceOptions, topics: Iterable[str]) -> bool:
     """
     Whether the read includes partitions that are added to its ``topics`` later, or new topics.
     """
-    # The user promises that a plan which filters narrow is used by one query only.
+    # The user guarantees that a plan narrowed by filters is used by one query only.
     if isinstance(options.strategy, Assign) or options.push_down_filters:
         return False
     is_closed = isinstance(options.strategy, Subscribe)

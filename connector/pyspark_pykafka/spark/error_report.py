@@ -64,7 +64,7 @@ def _error_report() -> Iterator[None]:
     except PykafkaError as error:
         logger.debug("the traceback of the error that Spark gets", exc_info=True)
         error.shows_condition = True
-        # Only in workers: other processes, such as a program that calls a reader, live on.
+        # Only in workers: other processes, such as a program that calls a reader, keep running.
         if input_of_worker(sys._getframe()) is not None:  # noqa: SLF001 (Spark passes nothing on)
             os.environ[HIDE_TRACEBACK] = "1"
         raise

@@ -73,8 +73,8 @@ def test_an_interrupted_replay_continues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """
-    A replay that is interrupted again and again gets on: at most the letters of the last chunk are
-    sent twice.
+    A replay that is interrupted again and again makes progress: at most the letters of the last
+    chunk are sent twice.
     """
     monkeypatch.setattr(deadletter, "_CHUNK", 2)
     sent = []
@@ -114,7 +114,8 @@ def test_a_missing_target_sends_nothing(
     execute: list[str],
 ) -> None:
     """
-    If one target is missing, no letter is sent, also none before it; another target may be named.
+    If one target is missing, no letter is sent, not even one before it; another target may be
+    named.
     """
     headers = [(k, (v or b"").decode().format(letters=letters)) for k, v in missing.headers or ()]
     cluster.produce(letters, [Record(b"v", headers=tuple((k, v.encode()) for k, v in headers))])

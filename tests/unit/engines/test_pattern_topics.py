@@ -125,7 +125,7 @@ def test_brokers_without_a_request_for_settings(
 ) -> None:
     """
     If the brokers have no request for settings, a topic's name decides whether a pattern selects
-    it, and one warning names the option that reads it all the same.
+    it, and one warning names the option that reads it anyway.
     """
     topics = {"general-ledger": 1, "orders": 1}
     with StubCluster(WithoutSettings(topics=topics)) as cluster:

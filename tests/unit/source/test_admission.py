@@ -174,7 +174,7 @@ def test_byte_limit_takes_the_same_fraction_of_each_partition() -> None:
 
 def test_byte_limit_samples_only_the_longest_partitions() -> None:
     """
-    Of thousands of partitions only the 64 longest are sampled.
+    Of thousands of partitions only the 64 with the largest backlogs are sampled.
     """
     latest = {TopicPartition("t", n): 10 + n for n in range(5000)}
     starts = dict.fromkeys(latest, 0)

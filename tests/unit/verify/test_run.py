@@ -152,7 +152,7 @@ ALL = {(0, 0), (0, 1), (1, 0), (1, 1)}
 
 def test_a_run_ends_when_all_records_have_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    If a consumer has seen all records, nothing is waited for.
+    If a consumer has seen all records, the run waits for nothing.
     """
     report, seconds = finish(monkeypatch, Query({}), ALL)
 
@@ -164,7 +164,7 @@ def test_records_that_the_query_has_passed_are_lost_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """
-    The deadline is not waited for if the query has finished all micro-batches.
+    The run does not wait for the deadline if the query has finished all micro-batches.
     """
     report, seconds = finish(monkeypatch, Query({0: 2, 1: 2}), ALL - {(0, 1)})
 
@@ -187,7 +187,7 @@ def test_a_partition_that_stalls_is_stuck_at_the_deadline(
 ) -> None:
     """
     The missing record of a partition that the query has not finished is stuck, not lost, and not
-    before the deadline. The one of a finished partition is lost all the same.
+    before the deadline. That of a finished partition is lost.
     """
     report, seconds = finish(monkeypatch, query, {(0, 0), (1, 0)}, ends)
 

@@ -37,7 +37,7 @@ class AssignedRange:
     first_gap: int | None = field(init=False, default=None)
     #: Whether the start offset is used without the leader's check for a truncated log.
     unchecked: bool = field(init=False, default=False)
-    #: How often the consumer was assigned; messages polled before the last time are stale.
+    #: The number of assignments so far; messages polled before the latest one are stale.
     assignments: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:

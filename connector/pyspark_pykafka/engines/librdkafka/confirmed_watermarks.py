@@ -58,7 +58,7 @@ def read_high_watermark(kafka: KafkaSettings, tp: TopicPartition) -> int:
     Return the end of a partition's log with its uncommitted records, -1 if the partition does not
     exist.
 
-    If the wire engine does not support the settings, librdkafka's metadata has to do.
+    If the wire engine does not support the settings, librdkafka's metadata is used.
     """
     isolation_level = "read_uncommitted"
     confirmed = confirm_watermarks(kafka, tp, isolation_level)

@@ -479,7 +479,7 @@ def test_a_silent_second_broker_behind_an_alias(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_second_broker_that_is_down_costs_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A second broker that refuses connections is not waited for.
+    A plan does not wait for a second broker that refuses connections.
     """
     # Waiting for the second broker would exceed the time of the test.
     wait_for_responses(monkeypatch, 300.0)
