@@ -20,7 +20,7 @@ from kafka.protocol.metadata import (
     MetadataResponse,
 )
 from tests.simulation.kafka.codes import Code
-from tests.simulation.kafka.coordinator import slot_for
+from tests.simulation.kafka.coordinator import shard_for
 from tests.simulation.kafka.image import GROUPS, NO_LEADER, TRANSACTIONS
 
 if TYPE_CHECKING:
@@ -159,7 +159,7 @@ def find_coordinator(call: Call) -> None:
 
 
 def _coordinator(node: Node, kind: str, key: str) -> dict[str, Any]:
-    leader = node.known.slots[slot_for(node, kind, key)].node
+    leader = node.known.shards[shard_for(node, kind, key)].node
     if leader == NO_LEADER or leader not in node.known.brokers:
         return {"error_code": Code.COORDINATOR_NOT_AVAILABLE, "node_id": -1, "host": "", "port": -1}
     host, port = node.world.settings.address(leader)

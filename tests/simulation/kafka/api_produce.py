@@ -11,7 +11,7 @@ from kafka.protocol.producer import ProduceRequest, ProduceResponse
 from tests.simulation.kafka.batches import parse_batch
 from tests.simulation.kafka.call import Call, Gathered, find_replica
 from tests.simulation.kafka.codes import Code, RequestError
-from tests.simulation.kafka.coordinator import slot_for
+from tests.simulation.kafka.coordinator import shard_for
 from tests.simulation.kafka.image import TRANSACTIONS, Partition
 
 if TYPE_CHECKING:
@@ -221,11 +221,11 @@ class _Append:
 
 
 def _reachable_coordinator(node: Node, name: str) -> Any:
-    slot = slot_for(node, TRANSACTIONS, name)
-    leader = node.known.slots[slot].node
+    shard = shard_for(node, TRANSACTIONS, name)
+    leader = node.known.shards[shard].node
     if leader not in node.world.nodes or not node.world.connected(node.id, leader):
         return None
-    coordinator = node.world.nodes[leader].coordinators.get(slot)
+    coordinator = node.world.nodes[leader].coordinators.get(shard)
     return None if coordinator is None or coordinator.loading else coordinator
 
 

@@ -16,10 +16,10 @@ from tests.simulation.kafka.image import (
     Leadership,
     Partition,
     PartitionState,
-    Slot,
+    Shard,
     TopicState,
 )
-from tests.simulation.kafka.slot_log import SlotLog
+from tests.simulation.kafka.shard_log import ShardLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -36,11 +36,11 @@ class Controller:
     def __init__(self, world: World) -> None:
         self._world = world
         nodes = sorted(world.nodes)
-        slots = [Slot(TRANSACTIONS, n) for n in range(world.settings.transaction_partitions)]
-        slots += [Slot(GROUPS, n) for n in range(world.settings.group_partitions)]
-        leaders = {slot: Leadership(nodes[slot.number % len(nodes)], 0) for slot in slots}
+        shards = [Shard(TRANSACTIONS, n) for n in range(world.settings.transaction_partitions)]
+        shards += [Shard(GROUPS, n) for n in range(world.settings.group_partitions)]
+        leaders = {shard: Leadership(nodes[shard.number % len(nodes)], 0) for shard in shards}
         self.image = Image({}, leaders, frozenset(nodes))
-        world.slots = {slot: SlotLog(world) for slot in slots}
+        world.shards = {shard: ShardLog(world) for shard in shards}
 
     # --- Topics ---------------------------------------------------------------------------------
 
@@ -117,7 +117,7 @@ class Controller:
                 isr = tuple(n for n in state.isr if n != node_id) or state.isr
                 elected = self._elected(image, replace(state, isr=isr))
                 image = image.with_partition(partition, elected)
-        self._change(self._with_slots(image))
+        self._change(self._with_shards(image))
 
     def register(self, node_id: int) -> None:
         """
@@ -126,7 +126,7 @@ class Controller:
         image = replace(self.image, brokers=self.image.brokers | {node_id})
         for partition, state in image.partitions():
             image = image.with_partition(partition, self._elected(image, state))
-        self._change(self._with_slots(image))
+        self._change(self._with_shards(image))
 
     # --- Leaders --------------------------------------------------------------------------------
 
@@ -142,15 +142,15 @@ class Controller:
             return state
         return replace(state, leader=leader, isr=isr, epoch=state.epoch + 1)
 
-    def _with_slots(self, image: Image) -> Image:
+    def _with_shards(self, image: Image) -> Image:
         alive = sorted(image.brokers)
-        slots = dict(image.slots)
-        for slot, (node, epoch) in image.slots.items():
+        shards = dict(image.shards)
+        for shard, (node, epoch) in image.shards.items():
             if node not in image.brokers:
-                leader = alive[slot.number % len(alive)] if alive else NO_LEADER
+                leader = alive[shard.number % len(alive)] if alive else NO_LEADER
                 if leader != node:
-                    slots[slot] = Leadership(leader, epoch + 1)
-        return replace(image, slots=slots)
+                    shards[shard] = Leadership(leader, epoch + 1)
+        return replace(image, shards=shards)
 
     def move_leader(self, partition: Partition, node_id: int, *, unclean: bool = False) -> None:
         """
@@ -165,10 +165,10 @@ class Controller:
         moved = replace(state, leader=node_id, epoch=state.epoch + 1)
         self._change(self.image.with_partition(partition, moved))
 
-    def move_slot(self, slot: Slot, node_id: int) -> None:
-        epoch = self.image.slots[slot].epoch + 1
-        slots = {**self.image.slots, slot: Leadership(node_id, epoch)}
-        self._change(replace(self.image, slots=slots))
+    def move_shard(self, shard: Shard, node_id: int) -> None:
+        epoch = self.image.shards[shard].epoch + 1
+        shards = {**self.image.shards, shard: Leadership(node_id, epoch)}
+        self._change(replace(self.image, shards=shards))
 
     def alter_isr(self, leader: Node, partition: Partition, isr: tuple[int, ...]) -> bool:
         """
@@ -188,9 +188,9 @@ class Controller:
     # --- Propagation ----------------------------------------------------------------------------
 
     def _change(self, image: Image) -> None:
-        for slot, leadership in image.slots.items():
-            if leadership != self.image.slots[slot]:
-                self._world.slots[slot].change_leader(leadership.epoch)
+        for shard, leadership in image.shards.items():
+            if leadership != self.image.shards[shard]:
+                self._world.shards[shard].change_leader(leadership.epoch)
         self.image = image
         for node in self._world.nodes.values():
             self.inform_later(node)

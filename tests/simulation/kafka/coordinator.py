@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from tests.simulation.kafka.codes import Code, RequestError
-from tests.simulation.kafka.image import TRANSACTIONS, Slot
+from tests.simulation.kafka.image import TRANSACTIONS, Shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @lru_cache(maxsize=10_000)
-def slot_of(kind: str, key: str, partitions: int) -> Slot:
+def shard_of(kind: str, key: str, partitions: int) -> Shard:
     """
     Return the partition of an id, by Java's hash of its name.
     """
@@ -26,30 +26,30 @@ def slot_of(kind: str, key: str, partitions: int) -> Slot:
     for unit in memoryview(key.encode("utf-16-le")).cast("H"):
         value = (31 * value + unit) & 0xFFFFFFFF
     # Kafka's Utils.abs clears the sign.
-    return Slot(kind, (value & 0x7FFFFFFF) % partitions)
+    return Shard(kind, (value & 0x7FFFFFFF) % partitions)
 
 
-def slot_for(node: Node, kind: str, key: str) -> Slot:
+def shard_for(node: Node, kind: str, key: str) -> Shard:
     settings = node.world.settings
     transactional = kind == TRANSACTIONS
     count = settings.transaction_partitions if transactional else settings.group_partitions
-    return slot_of(kind, key, count)
+    return shard_of(kind, key, count)
 
 
 class Coordinator:
     """
-    A broker's role for one slot, from its election to its replacement.
+    A broker's role for one shard, from its election to its replacement.
     """
 
-    def __init__(self, node: Node, slot: Slot, epoch: int) -> None:
-        self.node, self.slot, self.epoch = node, slot, epoch
+    def __init__(self, node: Node, shard: Shard, epoch: int) -> None:
+        self.node, self.shard, self.epoch = node, shard, epoch
         self.loading = True
         self._incarnation = node.incarnation
         self.later(node.world.settings.coordinator_load.draw(node.world.random), self._load)
 
     @property
     def active(self) -> bool:
-        return self.node.coordinators.get(self.slot) is self
+        return self.node.coordinators.get(self.shard) is self
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
         """
@@ -68,11 +68,11 @@ class Coordinator:
         Replicate values, None to delete; ``done`` gets NOT_COORDINATOR after another election.
         """
         node, incarnation = self.node, self._incarnation
-        log = node.world.slots[self.slot]
+        log = node.world.shards[self.shard]
         log.write(node, self.epoch, values, lambda code: node.run(incarnation, lambda: done(code)))
 
     def _load(self) -> None:
-        self.load(dict(self.node.world.slots[self.slot].values))
+        self.load(dict(self.node.world.shards[self.shard].values))
         self.loading = False
 
     def load(self, values: dict[Any, Any]) -> None:
@@ -91,13 +91,13 @@ def coordinate(node: Node, image: Image) -> None:
     from tests.simulation.kafka.group_coordinator import GroupCoordinator
     from tests.simulation.kafka.transaction_coordinator import TransactionCoordinator
 
-    for slot, (leader, epoch) in image.slots.items():
-        current = node.coordinators.get(slot)
+    for shard, (leader, epoch) in image.shards.items():
+        current = node.coordinators.get(shard)
         if leader == node.id and (current is None or current.epoch != epoch):
-            kind = TransactionCoordinator if slot.kind == TRANSACTIONS else GroupCoordinator
-            node.coordinators[slot] = kind(node, slot, epoch)
+            kind = TransactionCoordinator if shard.kind == TRANSACTIONS else GroupCoordinator
+            node.coordinators[shard] = kind(node, shard, epoch)
         elif leader != node.id and current is not None:
-            del node.coordinators[slot]
+            del node.coordinators[shard]
         else:
             continue
         if current is not None:
@@ -110,7 +110,7 @@ def coordinator_of(node: Node, kind: str, key: str) -> Any:
 
     Raises :class:`RequestError` if another broker has it, or while it is being loaded.
     """
-    coordinator = node.coordinators.get(slot_for(node, kind, key))
+    coordinator = node.coordinators.get(shard_for(node, kind, key))
     if coordinator is None:
         raise RequestError(Code.NOT_COORDINATOR)
     if coordinator.loading:

@@ -186,13 +186,13 @@ class Faults(Truth):
         """
         Elect another coordinator, by default the next live broker, and return it, or None.
         """
-        slot = self._slot(key, kind)
-        current = self._world.controller.image.slots[slot].node
+        shard = self._shard(key, kind)
+        current = self._world.controller.image.shards[shard].node
         alive = sorted(self._world.controller.image.brokers)
         leader = node_id or next((n for n in alive if n > current), next(iter(alive), None))
         if leader is None:
             return None
-        self._world.controller.move_slot(slot, leader)
+        self._world.controller.move_shard(shard, leader)
         return leader
 
     def expire_transactional_id(self, name: str) -> None:

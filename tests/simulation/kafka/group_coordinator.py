@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tests.simulation.kafka.consumer_group import GroupSnapshot
-    from tests.simulation.kafka.image import Slot
+    from tests.simulation.kafka.image import Shard
     from tests.simulation.kafka.node import Node
 
 MAX_METADATA_BYTES = 4096
@@ -37,10 +37,10 @@ class GroupCoordinator(Coordinator):
     ``offsets`` holds the replicated offsets, by group and partition.
     """
 
-    def __init__(self, node: Node, slot: Slot, epoch: int) -> None:
+    def __init__(self, node: Node, shard: Shard, epoch: int) -> None:
         self.offsets: dict[tuple[str, Partition], CommittedOffset] = {}
         self.groups: dict[str, ConsumerGroup] = {}
-        super().__init__(node, slot, epoch)
+        super().__init__(node, shard, epoch)
 
     def load(self, values: dict[Any, Any]) -> None:
         for (name, partition), value in values.items():

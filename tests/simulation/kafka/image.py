@@ -25,7 +25,7 @@ class Partition(NamedTuple):
     number: int
 
 
-class Slot(NamedTuple):
+class Shard(NamedTuple):
     """
     A partition of ``__transaction_state`` or ``__consumer_offsets``; its leader coordinates.
     """
@@ -76,7 +76,7 @@ class Image:
     """
 
     topics: Mapping[str, TopicState]
-    slots: Mapping[Slot, Leadership]
+    shards: Mapping[Shard, Leadership]
     brokers: frozenset[int]
 
     def find(self, partition: Partition) -> PartitionState | None:

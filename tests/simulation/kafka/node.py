@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from tests.simulation.kafka.coordinator import Coordinator
-    from tests.simulation.kafka.image import Image, Partition, PartitionState, Slot, TopicState
+    from tests.simulation.kafka.image import Image, Partition, PartitionState, Shard, TopicState
     from tests.simulation.kafka.world import World
 
 
@@ -65,7 +65,7 @@ class Node:
         self.forgets_until = 0.0
         self.image: Image | None = None
         self.replicas: dict[Partition, Replica] = {}
-        self.coordinators: dict[Slot, Coordinator] = {}
+        self.coordinators: dict[Shard, Coordinator] = {}
         #: The open requests in order; a dict, from which they are quickly removed.
         self.requests: dict[Reply, None] = {}
         #: Encoded responses that depend on the metadata alone, by request; see ``wire``.
@@ -150,7 +150,7 @@ class Node:
         for partition, state in image.partitions():
             if self.id in state.replicas:
                 self._apply(partition, state)
-        if before is None or before.slots is not image.slots:
+        if before is None or before.shards is not image.shards:
             coordinate(self, image)
 
     def _apply(self, partition: Partition, state: PartitionState) -> None:

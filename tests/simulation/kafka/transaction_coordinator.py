@@ -25,7 +25,7 @@ from tests.simulation.kafka.transaction_state import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from tests.simulation.kafka.image import Partition, Slot
+    from tests.simulation.kafka.image import Partition, Shard
     from tests.simulation.kafka.node import Node
 
 
@@ -34,10 +34,10 @@ class TransactionCoordinator(Coordinator):
     ``states`` holds the replicated states; an id whose next state is being written is pending.
     """
 
-    def __init__(self, node: Node, slot: Slot, epoch: int) -> None:
+    def __init__(self, node: Node, shard: Shard, epoch: int) -> None:
         self.states: dict[str, TransactionState] = {}
         self._pending: set[str] = set()
-        super().__init__(node, slot, epoch)
+        super().__init__(node, shard, epoch)
 
     def load(self, values: dict[Any, Any]) -> None:
         self.states = values

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.simulation.kafka.coordinator import slot_for
+from tests.simulation.kafka.coordinator import shard_for
 from tests.simulation.kafka.image import NO_LEADER, TRANSACTIONS, Partition
 from tests.simulation.kafka.replica import Replica
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from tests.simulation.kafka.batches import StoredBatch
-    from tests.simulation.kafka.image import PartitionState, Slot
+    from tests.simulation.kafka.image import PartitionState, Shard
     from tests.simulation.kafka.replica_log import ReplicaLog
     from tests.simulation.kafka.transaction_state import TransactionState
     from tests.simulation.kafka.world import World
@@ -76,16 +76,16 @@ class Truth:
         """
         Return the coordinator of a transactional id, or of a group.
         """
-        return self._world.controller.image.slots[self._slot(key, kind)].node
+        return self._world.controller.image.shards[self._shard(key, kind)].node
 
-    def _slot(self, key: str, kind: str) -> Slot:
-        return slot_for(next(iter(self._world.nodes.values())), kind, key)
+    def _shard(self, key: str, kind: str) -> Shard:
+        return shard_for(next(iter(self._world.nodes.values())), kind, key)
 
     def transaction(self, name: str) -> TransactionState | None:
         """
         Return the replicated state of a transactional id.
         """
-        values = self._world.slots[self._slot(name, TRANSACTIONS)].values
+        values = self._world.shards[self._shard(name, TRANSACTIONS)].values
         state: TransactionState | None = values.get(name)
         return state
 

@@ -12,23 +12,23 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from tests.simulation.kafka.controller import Controller
-    from tests.simulation.kafka.image import Slot
+    from tests.simulation.kafka.image import Shard
     from tests.simulation.kafka.node import Node
     from tests.simulation.kafka.settings import ClusterSettings, Delay, Schedule
-    from tests.simulation.kafka.slot_log import SlotLog
+    from tests.simulation.kafka.shard_log import ShardLog
 
 
 @dataclass
 class World:
     """
-    ``slots`` holds the replicated state of the coordinators, by their partition.
+    ``shards`` holds the replicated state of the coordinators, by their partition.
     """
 
     schedule: Schedule
     random: random.Random
     settings: ClusterSettings
     nodes: dict[int, Node] = field(default_factory=dict)
-    slots: dict[Slot, SlotLog] = field(default_factory=dict)
+    shards: dict[Shard, ShardLog] = field(default_factory=dict)
     controller: Controller = field(init=False)
     next_producer_id: int = 0
     #: By topic: how likely a read is to return no records although there are some.

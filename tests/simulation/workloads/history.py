@@ -69,8 +69,8 @@ class Cluster(SimulatedCluster):
         """
         return [
             str(name)
-            for slot, log in self._world.slots.items()
-            if slot.kind == TRANSACTIONS
+            for shard, log in self._world.shards.items()
+            if shard.kind == TRANSACTIONS
             for name in log.values
         ]
 

@@ -31,7 +31,7 @@ class Write:
 
 
 @dataclass
-class SlotLog:
+class ShardLog:
     """
     ``values`` holds the replicated values by key; only the leader of ``epoch`` can write.
     """
