@@ -100,7 +100,7 @@ cdef inline int read_int(Parser* parser, int64_t* value) noexcept nogil:
 
 cdef inline int read_size(Parser* parser, int64_t* size) noexcept nogil:
     """
-    Read the size of bytes or text that must follow.
+    Read the size of bytes or text, all of which the record must contain.
     """
     cdef const uint8_t* start = parser.at
     cdef int status = read_long(parser, size)
@@ -378,7 +378,7 @@ cdef int decode_bytes(Parser* parser, Writer* writer) noexcept nogil:
 
 cdef int decode_rest(Parser* parser, Writer* writer) noexcept nogil:
     """
-    Take the rest of the record as bytes, or as the text that they are for a column of strings.
+    Append the rest of the record as bytes, or as text if the column has strings.
     """
     if writer.target.kind == STRING:
         return take_text(parser, writer.target, parser.at, left(parser))
@@ -567,9 +567,9 @@ cdef class AvroDecoder(ColumnDecoder):
     """
     Decodes values that were written with one schema, or with the schemas whose ids they have.
 
-    ``writer`` is the plan of that one schema, as avro_decoder_plan.py makes it for the type of ``plan``; or
-    None if values have ids of ``id_bytes`` bytes. Then :meth:`decode` stops at a value whose schema
-    is ``missing``, until :meth:`add_schema` has added it.
+    ``writer`` is the plan of that one schema, as avro_decoder_plan.py makes it for the type of
+    ``plan``; or None if values have ids of ``id_bytes`` bytes. In the latter case :meth:`decode`
+    stops at a value whose schema is ``missing``, until :meth:`add_schema` has added the schema.
     """
 
     cdef Writer writer

@@ -320,7 +320,7 @@ cdef int64_t unescape(const Text* text, uint8_t* to) noexcept nogil:
 
 cdef int read_plain(Parser* parser, Text* text, bint* is_lone_surrogate) noexcept nogil:
     """
-    Read a string; if it has escapes, it is written with them resolved into the scratch block.
+    Read a string. If it has escapes, they are resolved in a copy in the scratch block.
     """
     cdef int status = read_text(parser, text)
     cdef int64_t size
@@ -1601,7 +1601,7 @@ cdef int decode_record(Parser* parser, Node* root) noexcept nogil:
 
 cdef int build_lookup(Node* node, Node* rescued=NULL) except -1:
     """
-    Build the table of each struct in a type, in one block with its slots.
+    Build the lookup table of each struct in a type; a table and its slots are one block.
 
     ``rescued`` gets the unknown fields of all structs; it is the last field of one of them.
     """

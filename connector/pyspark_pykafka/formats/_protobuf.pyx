@@ -108,12 +108,12 @@ cdef struct Field:
     # The state of the current row: whether its struct has begun, and whether its list is unfit.
     bint is_open
     bint is_spoiled
-    # Whether a closed enum had a number without a symbol; of interest in a map's entry.
+    # Whether a closed enum had a number without a symbol; used for the entries of maps.
     bint has_unknown
     int64_t seconds
     int64_t nanos
-    # The entries of a map that is being completed: in the order of their keys, and one byte for
-    # each: whether a later entry has the same key.
+    # For a map that is being completed: the order of its entries by key, and a byte for each entry,
+    # true if a later entry has the same key.
     Block order
     Block superseded
 
@@ -164,7 +164,7 @@ cdef inline int read_tag(Parser* parser, uint32_t* number, int* wire_type) noexc
 
 cdef inline int read_size(Parser* parser, int64_t* size) noexcept nogil:
     """
-    Read the size of bytes that must follow.
+    Read the size of bytes, all of which the record must contain.
     """
     cdef uint64_t number
     cdef int status = read_varint(parser, &number)
@@ -727,8 +727,8 @@ cdef int remove_duplicates(Parser* parser, Field* field) noexcept nogil:
     """
     If a map has duplicate keys, keep only the last entry of each key.
 
-    The rows of the others are removed, which takes time in proportion to the map. To decode the
-    entries again would decode maps in them again, too: twice at each level.
+    The rows of the others are removed, which takes time in proportion to the map. Decoding the
+    entries again instead would double the work at each level of nested maps.
     """
     cdef Node* keys = &field.target.children[0]
     cdef Py_ssize_t first = end_of(field.target)
@@ -1051,11 +1051,11 @@ cdef class ProtobufDecoder(ColumnDecoder):
     """
     Decodes values that are messages of one type.
 
-    ``message`` is the plan of that message, as protobuf_decoder_plan.py makes it for the type of ``plan``.
-    With ``id_bytes`` the values name the schema and the message that they were written with. Then
-    :meth:`decode` stops at a value whose schema is ``missing``, until :meth:`add_schema` has
-    recorded whether its values can be decoded. ``ref`` has the bytes with which Apicurio's
-    serializers name the message; it may take the place of the message indexes.
+    ``message`` is the plan of that message, as protobuf_decoder_plan.py makes it for the type of
+    ``plan``. With ``id_bytes`` the values name the schema and the message that they were written
+    with. In this case :meth:`decode` stops at a value whose schema is ``missing``, until
+    :meth:`add_schema` has recorded whether its values can be decoded. ``ref`` has the bytes with
+    which Apicurio's serializers name the message; it may take the place of the message indexes.
     """
 
     cdef Message message

@@ -162,7 +162,7 @@ cdef int pb_scalar(State* state, const Node* node, Py_ssize_t row) noexcept nogi
 
 cdef int pb_elements(State* state, const Node* node, Py_ssize_t row) noexcept nogil:
     """
-    Write a list: each element with its tag, or all of them packed after one.
+    Write a list: each element with its own tag, or all elements packed after one tag.
     """
     cdef const Column* column = &state.columns[node.column]
     cdef const Node* child = &node.children[0]

@@ -815,7 +815,7 @@ cdef int avro_bytes(State* state, const Node* node, const Column* column, Py_ssi
 
 cdef inline int put_length(State* state, const Node* node, Py_ssize_t size) noexcept nogil:
     """
-    Write the length of bytes, unless the plan has the size -1: then they are the whole value.
+    Write the length of bytes, unless the plan has the size -1: such bytes are the whole value.
     """
     return OK if node.size < 0 else put_long(state, size)
 

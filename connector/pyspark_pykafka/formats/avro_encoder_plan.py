@@ -26,7 +26,7 @@ _BOOLEAN, _INTEGER, _FLOAT, _DOUBLE, _BYTES, _STRING, _ENUM, _FIXED = range(1, 9
 _DECIMAL_BYTES, _DECIMAL_FIXED, _MILLIS, _NANOS = range(9, 13)
 _RECORD, _ARRAY, _MAP, _MEMBERS, _CONSTANT = range(13, 18)
 _CHOICE = 37
-# The outputs that cannot hold all values of a column of their type.
+# The outputs that can hold only a part of the values of their column type.
 _PARTIAL = {_STRING, _ENUM, _FIXED, _DECIMAL_BYTES, _DECIMAL_FIXED, _NANOS}
 
 _NO_COLUMN = -1
@@ -63,8 +63,9 @@ def avro_encoder_plan(
 
 def registered_encoder_plan(path: str, kind: pa.DataType, schema: AvroType) -> EncoderPlan:
     """
-    Return the plan that encodes a checked column as Confluent's Java serializer does: if the whole
-    value is bytes, they have no length.
+    Return the plan that encodes a checked column as Confluent's Java serializer does.
+
+    That serializer writes a value of the schema ``bytes`` without its length.
     """
     plan, _ = avro_encoder_plan(path, kind, schema)
     return replace(plan, size=_WITHOUT_LENGTH) if schema.kind == "bytes" else plan
@@ -159,8 +160,8 @@ class _Matching:
     def _union(self, path: str, kind: pa.DataType, column: int, schema: AvroType) -> EncoderPlan:
         if not pa.types.is_struct(kind) or not _are_members(kind):
             return self._branch(path, kind, column, schema)
-        # A read returns a struct of members for a union of several branches only. The struct may
-        # also be a record with fields of these names, as in the schema that is derived from it.
+        # A read returns a struct of members only for a union of several branches. A struct with the
+        # same field names may also be a record, as in a schema that was derived from the column.
         forms = [_Matching._branch, _Matching._members]
         if len(schema.non_null_branches) > 1:
             forms.reverse()
@@ -176,7 +177,7 @@ class _Matching:
 
     def _branch(self, path: str, kind: pa.DataType, column: int, schema: AvroType) -> EncoderPlan:
         """
-        Return the plan for a column of the type of a branch, or of several ones.
+        Return the plan for a column whose type matches one branch, or several branches.
         """
         fitting: list[EncoderPlan] = []
         branch_mistakes: list[str] = []
@@ -258,7 +259,9 @@ def _null_branch(schema: AvroType) -> int:
 
 def _simple_output(kind: pa.DataType, schema: AvroType) -> tuple[int, str]:
     """
-    Return the output for a value, and the reason if there is none, as the end of a sentence.
+    Return the output for a value, and "" or the reason why the value cannot be encoded.
+
+    The reason is the end of a sentence.
     """
     logical = schema.logical
     if logical == "decimal":

@@ -61,7 +61,7 @@ def _full_name(namespace: str, name: str) -> str:
 @dataclass(slots=True)
 class _Inlining:
     """
-    The definitions of the imports with their namespaces, and the names written so far.
+    Inlines the definitions of imports; ``written`` has the names that are in the text already.
     """
 
     definitions: dict[str, tuple[dict[str, Any], str]] = field(default_factory=dict)

@@ -1,11 +1,11 @@
 """
 Resolves a writer's schema against a reader's schema, as Avro's specification defines.
 
-Fields are matched by name and alias. Fields that the writer lacks get their defaults, numbers are
-promoted, and the branches of unions are matched by type, and records among them by name. A mismatch
-makes only those values bad in which it occurs. Beyond the specification, timestamps are converted
-between units, decimals that differ only in precision match, and so do records of different names
-that are not in a union, as in Java's resolver.
+Fields are matched by name and alias. Fields that the writer lacks get their defaults, and numbers
+are promoted. The branches of unions are matched by type, and branches that are records also by
+name. Only values in which a mismatch occurs are bad. Beyond the specification, timestamps are
+converted between units, and decimals match if they differ only in precision. Outside of unions,
+records match whatever their names are, as in Java's resolver.
 """
 
 from __future__ import annotations
@@ -47,8 +47,9 @@ def resolved_plan(writer: AvroType, reader: AvroType, kind: pa.DataType) -> Writ
 
 def registered_plan(writer: AvroType, reader: AvroType, kind: pa.DataType) -> WriterPlan:
     """
-    Return the plan of :func:`resolved_plan` for values that Confluent's Java serializer writes: if
-    the whole value is bytes, they have no length.
+    Return the plan of :func:`resolved_plan` for values that Confluent's Java serializer writes.
+
+    That serializer writes a value of the schema ``bytes`` without its length.
     """
     plan = resolved_plan(writer, reader, kind)
     return _without_length(plan) if writer.kind == "bytes" else plan
@@ -56,8 +57,8 @@ def registered_plan(writer: AvroType, reader: AvroType, kind: pa.DataType) -> Wr
 
 def _without_length(plan: WriterPlan) -> WriterPlan:
     """
-    Return the plan of bytes, which may be a branch of the reader's union or skipped, without their
-    length.
+    Return the plan for bytes without a length; they may be a branch of the reader's union, or be
+    skipped.
     """
     kind, number, conversion_code, size, inner, symbols = plan
     if kind in {KINDS["bytes"], KINDS["string"]}:
@@ -109,7 +110,7 @@ def _matches_in_union(writer: AvroType, reader: AvroType) -> bool:
     """
     Return whether values of one type can be read as another, if one of them is in a union.
 
-    There only its name tells a record from one of another type, which may have the same fields.
+    In a union only the name distinguishes records of different types that have the same fields.
     """
     return matches(writer, reader) and (writer.kind != "record" or _same_name(writer, reader))
 
@@ -193,7 +194,7 @@ def _enum(writer: AvroType, reader: AvroType, number: int) -> WriterPlan:
 def _simple(writer: AvroType, reader: AvroType, kind: pa.DataType, number: int) -> WriterPlan:
     if writer.kind == "null":
         return KINDS["null"], number, AS_IT_IS, 0, [], ()
-    # The reader's logical type applies, unless there are two units to convert between.
+    # The conversion is that of the reader's logical type, except between units of timestamps.
     conversion_code = conversion(reader, kind)
     assert conversion_code is not None
     if writer.logical in TIMES and reader.logical in TIMES and pa.types.is_timestamp(kind):

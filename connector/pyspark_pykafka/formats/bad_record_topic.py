@@ -24,8 +24,10 @@ _SCHEMA = pa.schema([(name, SOURCE_TYPES[name]) for name in DEAD_LETTER_COLUMNS]
 
 class BadRecordTopic:
     """
-    Buffers the bad records of a task and writes them. Headers are added; all else is unchanged,
-    except that a timestamp below the first valid one becomes the time of writing.
+    Buffers the bad records of a task and writes them with additional headers.
+
+    Everything else in a record is unchanged, except that a timestamp below the first valid one
+    becomes the time of writing.
 
     ``batch`` is the micro-batch's id, or -1. ``settings`` are the fetch settings of the read.
     """

@@ -33,7 +33,8 @@ _ROW_COLUMNS = {ROW_PREFIX + OPERATION, ROW_PREFIX + TIME}
 
 class Envelope(NamedTuple):
     """
-    The column that envelopes become. With ``rows``, its ``type`` has the fields of the changed row.
+    The column that is made from envelopes. With ``rows``, its ``type`` has the fields of the
+    changed row.
 
     With ``may_be_wrapped``, an envelope may be in the field ``payload`` of the decoded values.
     """

@@ -66,9 +66,9 @@ class CompiledDecoder(Protocol):
         """
         Return the bad records: (row, position, reason, node, byte).
 
-        ``position`` is in the bytes of the record. ``node`` is the index of the field in
-        :func:`named_types`, or -1 for an error outside of any field. ``byte`` is the wrong one, or
-        -1 at the record's end.
+        ``position`` is an index into the record's bytes. ``node`` is the index of the field in
+        :func:`named_types`, or -1 for an error outside of any field. ``byte`` is the invalid byte,
+        or -1 at the record's end.
         """
 
     def take(self) -> _Column:

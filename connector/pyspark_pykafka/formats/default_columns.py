@@ -52,7 +52,7 @@ def default_ddl(options: FormatOptions, *, include_headers: bool) -> str | None:
         columns.append("_rescued STRING")
     if options.on_bad_record == "rescue":
         columns += ["_raw BINARY", "_error STRING"]
-    # As one STRUCT type: only in a STRUCT may fields be written with colons.
+    # One STRUCT type, since DDL allows a colon after a field's name only in a STRUCT.
     return f"STRUCT<{', '.join(columns)}>"
 
 

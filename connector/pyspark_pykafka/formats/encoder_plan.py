@@ -43,7 +43,8 @@ class EncoderPlan:
 
     ``column`` is the number of the Arrow column, or -1 if ``text`` is written into every record.
     ``null_branch`` and ``branch`` are the union branches of null and of other values, or -1.
-    protobuf_encoder_plan describes what they, ``text`` and ``symbols`` mean for Protobuf.
+    For Protobuf, ``null_branch``, ``branch``, ``text`` and ``symbols`` have other meanings, which
+    protobuf_encoder_plan describes.
     """
 
     path: str

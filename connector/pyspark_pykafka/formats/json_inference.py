@@ -152,7 +152,7 @@ class JsonSample:
             self._become_map()
 
     def _observe_number(self, number: float | Decimal) -> None:
-        # The decoder takes no number with a point or an exponent for a BIGINT, not even 1e3.
+        # The decoder accepts no number with a point or an exponent as a BIGINT, not even 1e3.
         self.has_fraction |= not isinstance(number, int)
         self.exceeds_long |= isinstance(number, int) and not -_LONG <= number < _LONG
         if isinstance(number, float):

@@ -97,10 +97,10 @@ class _Ddl:
 
 def _only_branch(schema: dict[str, Any]) -> Any:
     """
-    Return the branch of a union that is not null, or ``{}``, which allows any value, if there is
-    not exactly one. Return None if the schema is not a union.
+    Return the schema that replaces a union, or an ``allOf`` with one part; None for other schemas.
 
-    A schema with another schema as its only part stands for that schema.
+    A union is replaced by its only branch that is not null. If it does not have exactly one such
+    branch, it is replaced by ``{}``, which allows any value.
     """
     for name in ("oneOf", "anyOf"):
         if isinstance(branches := schema.get(name), list):

@@ -127,7 +127,7 @@ class _Reader:
             message.nested.append(inner)
             self.read(f"{scope}{name}.", inner, depth + 1)
         elif statement[:1] in (["oneof"], ["extend"]):
-            # Groups in them are messages of the enclosing scope.
+            # A group in a oneof or an extension is a message of the enclosing scope.
             self.read(scope, message, depth + 1)
         else:
             # An enum, a service, or the value of an option.

@@ -46,8 +46,8 @@ if TYPE_CHECKING:
 #: enum, message).
 FieldPlan = tuple[int, int, int, bool, int, "bytes | None", "EnumPlan | None", "Any"]
 
-#: A message for the compiled decoder: (is an entry, fields). A map's entry is an entry, and so is a
-#: wrapper that is decoded as its value.
+#: A message for the compiled decoder: (is entry, fields). ``is entry`` is true for a map's entry,
+#: and for a wrapper that is decoded as its value.
 MessagePlan = tuple[bool, list[FieldPlan]]
 
 #: An enum for the compiled decoder: (is closed, prefix of the names for numbers without a symbol,
@@ -192,7 +192,8 @@ class _Matching:
             self._reject(member, kind, path, DDL[columns_of(member)[0]])
             return None
         enum = self.schema.enum(member.type_name) if member.kind == ENUM else None
-        # Of a oneof at most one member is set, and an absent one must not look like it.
+        # At most one member of a oneof is set. With a default, an absent member would look as if it
+        # were set.
         has_default = member.default is not None and member.oneof < 0
         default = _encoded(member, member.default or "", enum) if has_default else None
         return _plan(

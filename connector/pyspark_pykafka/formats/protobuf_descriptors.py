@@ -83,7 +83,7 @@ def descriptor_set(files: list[bytes]) -> bytes:
 
 def varint(number: int) -> bytes:
     """
-    Return a number of at most 64 bits as a Protobuf varint, which has no sign.
+    Return a number of at most 64 bits as a Protobuf varint: the varint of its two's complement.
     """
     return unsigned_varint(number & (1 << 64) - 1)
 

@@ -48,7 +48,7 @@ _INT, _UINT, _SINT, _FIXED, _SFIXED, _BOOL, _FLOAT, _DOUBLE, _STRING, _BYTES = r
 _ENUM, _ENUM_NUMBER, _TIMESTAMP, _DURATION = range(28, 32)
 _MESSAGE, _GROUP, _REPEATED, _PACKED, _MAP = range(32, 37)
 
-# The values that are omitted: none, so that null is an error; null; null and zero.
+# What is omitted: nothing, so that null is an error; only null; or null and zero.
 _NONE, _NULL, _ZERO = -1, 0, 1
 
 _VARINT, _I64, _LEN, _SGROUP, _EGROUP, _I32 = range(6)
@@ -109,8 +109,8 @@ class _Matching:
         self, message: ProtobufMessage, kind: pa.DataType, column: int, path: str, depth: int
     ) -> tuple[EncoderPlan, ...]:
         """
-        Return the plans of a struct's fields in the order of their numbers, which is the order of
-        Protobuf's libraries.
+        Return the plans of a struct's fields by ascending field number, the order in which
+        Protobuf's libraries write them.
         """
         if depth > MAX_TYPE_DEPTH:
             self.mistakes.append(

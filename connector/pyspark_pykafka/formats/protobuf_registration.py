@@ -34,8 +34,7 @@ def register_files(
     Register or look up the last file of descriptors, after its imports; ``text`` is base64.
 
     As in Confluent's serializers, the subject of an import is its path, in the context of
-    ``subject``. Raises the errors of the
-    registry's client.
+    ``subject``. Raises the errors of the registry's client.
     """
     *others, last = described_files(base64.b64decode(text))
     references: dict[str, tuple[SchemaReference, ...]] = {}
@@ -58,7 +57,7 @@ def register_files(
 
 def _imported(last: DescribedFile, others: Sequence[DescribedFile]) -> list[DescribedFile]:
     """
-    Return those of the other files that the last file needs, in their order.
+    Return those of ``others`` that the last file imports, directly or indirectly, in their order.
     """
     by_name = {file.name: file for file in others}
     needed: set[str] = set()

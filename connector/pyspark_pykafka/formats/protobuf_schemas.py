@@ -86,7 +86,8 @@ def registered_schema(
     column: str, text: str, imports: Sequence[tuple[str, str]], message: str | None
 ) -> ResolvedSchema:
     """
-    Resolve a registry's schema and its imports. If ``message`` is None, its first message is taken.
+    Resolve a registry's schema and its imports. If ``message`` is None, the schema's first message
+    is used.
 
     Raises :class:`ProtobufSchemaError`.
     """
@@ -133,7 +134,7 @@ def _file(path: Path) -> bytes:
         is_too_large = path.stat().st_size > MAX_SCHEMA_BYTES
         data = b"" if is_too_large else path.read_bytes()
     except (OSError, ValueError) as cause:
-        # A path with a null byte is a ValueError.
+        # A path with a null byte raises ValueError.
         reason = cause.strerror if isinstance(cause, OSError) else cause
         msg = f"the file '{path}' cannot be read on the driver ({reason})"
         raise ProtobufSchemaError(msg) from cause

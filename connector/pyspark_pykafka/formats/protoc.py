@@ -23,8 +23,8 @@ _MAX_ERROR = 500
 
 def compile_proto(text: str, imports: Mapping[str, str]) -> bytes:
     """
-    Return the FileDescriptorSet of a ``.proto`` text; ``imports`` maps paths to imported texts, of
-    which known files may be missing.
+    Return the FileDescriptorSet of a ``.proto`` text; ``imports`` maps paths to imported texts, and
+    need not contain known files.
 
     Raises :class:`ProtobufSchemaError` if the package grpcio-tools is missing, or if ``protoc``
     reports an error.
@@ -70,7 +70,7 @@ def _run_protoc(folder: Path, name: str) -> bytes:
         *("--include_imports", f"--descriptor_set_out={output}", name),
     ]
     try:
-        # In a separate process, so that a crash in native code does not end this one.
+        # A separate process, so that a crash in protoc's native code does not end this one.
         result = subprocess.run(
             command, capture_output=True, timeout=_COMPILE_SECONDS, check=False, cwd=folder
         )

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 # Half of the 2 GiB that an Arrow column with 32-bit offsets can have.
 _MAX_COLUMN_BYTES = 1 << 30
 
-# The rows of decoded columns have the size of this many batches of records: with more rows the work
-# for each column of a batch is shared by more of them (docs/decisions/0006).
+# A batch of decoded rows has up to the bytes of this many batches of records: the more rows it has,
+# the less the fixed work for each of its columns costs per row (docs/decisions/0006).
 _DECODED_BATCHES = 2
 
 
@@ -142,7 +142,7 @@ class _RecordDecoder:
     @property
     def _is_full(self) -> bool:
         """
-        Whether there are as many rows as a batch of records has, or as many bytes as two have.
+        Whether the rows reach the row limit of one batch of records, or the byte limit of two.
 
         Rows that are much smaller than their records are collected from several batches.
         """
@@ -166,7 +166,7 @@ class _RecordDecoder:
         if self._dead_letters is not None:
             self._add_dead_letters(batch, start, self._dead_letters)
         if self._sources:
-            # The encoded bytes, which are often most of a record, are dropped.
+            # The encoded keys and values, often the largest part of a record, are dropped.
             part = batch.select(self._sources).slice(start, end - start)
             self._parts.append(part)
             self._part_bytes += sum(part.column(name).nbytes for name in self._sources)
@@ -189,8 +189,8 @@ class _RecordDecoder:
     ) -> None:
         policy = self._format.policy
         for row, reason in column.take_bad():
-            # All columns end with the one that stops first. Unless a bad value ends the read, the
-            # rows from there on are decoded again.
+            # All columns are cut at the row at which the first of them stopped. Rows from there on
+            # are decoded again, unless a bad value ends the read.
             if row >= end and not policy.fails:
                 continue
             offset = batch.column("offset")[row].as_py()

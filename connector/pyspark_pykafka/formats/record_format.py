@@ -46,12 +46,12 @@ class TypedColumn(NamedTuple):
     """
     A decoded key or value: its column in records, its format, and its type.
 
-    For Avro, ``schema`` is the text of the writer's schema, or of the reader's schema if there is a
-    ``registry``, in which the schema has the ``subject``, if it is known. For Protobuf, ``schema``
-    is the descriptors in base64, and ``message`` the name of the message. The values of a column
-    with an ``envelope`` are change events of that type. If the column ``rescues``, the last field
-    of its type gets the unknown fields of the JSON. If it ``compares_names``, an Avro record whose
-    name is not that of the reader's schema is a bad record.
+    For Avro, ``schema`` is the text of the writer's schema; with a ``registry`` it is the text of
+    the reader's schema. ``subject`` is the schema's subject in the registry, or empty if unknown.
+    For Protobuf, ``schema`` is the descriptors in base64, and ``message`` the name of the message.
+    The values of a column with an ``envelope`` are change events of that type. If the column
+    ``rescues``, the last field of its type gets the unknown fields of the JSON. If it
+    ``compares_names``, an Avro record is bad if its name is not that of the reader's schema.
     """
 
     name: str
@@ -110,9 +110,9 @@ class RecordFormat:
         """
         Return the format with a shorter limit on waiting for the schema registry.
 
-        The first bad record ends the read, whatever the policy, and a task repeats the read: a
-        record that is too large for this reader's memory may be good for a task. Dead letters are
-        written only by tasks.
+        Whatever the policy is, the first bad record ends the read, and a task repeats it: a record
+        that is too large for this reader's memory may fit into a task's memory, and only tasks
+        write dead letters.
         """
         typed = tuple(column.failing_fast(max_ms) for column in self.typed)
         return replace(self, typed=typed, accepts_bad_records=False)
@@ -351,7 +351,8 @@ def _record_schema(
     copied: pa.Schema, typed: list[TypedColumn], options: FormatOptions
 ) -> pa.Schema:
     """
-    Return the record columns to read: with decoded columns also the offset, to report bad records.
+    Return the record columns to read. With decoded columns they include the offset, with which bad
+    records are reported.
     """
     if not typed:
         return copied

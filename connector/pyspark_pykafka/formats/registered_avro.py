@@ -46,7 +46,7 @@ class RegisteredAvroColumn(DecodedColumn):
 
     Values are resolved to ``schema``, the JSON text of the reader's schema. ``writers`` looks up
     the writers' schemas; decoding waits for a lookup at the first value with a new id. With
-    ``compares_names`` values are bad whose schema is a record of another name.
+    ``compares_names``, values whose schema is a record of another name are bad.
     """
 
     format_name = "Avro"

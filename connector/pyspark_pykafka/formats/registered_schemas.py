@@ -268,8 +268,8 @@ class WriterSchemas:
         except (SchemaNotFoundError, InvalidSchemaError) as cause:
             raise UnusableSchemaError(str(cause)) from cause
         except SchemaRegistryError as cause:
-            # An older registry has no path for GUIDs, or none for Apicurio's ids, which anyone may
-            # write into a header. So the record is bad. Other errors are those of the registry.
+            # The registry may have no API for GUIDs or for Apicurio's ids. Since anyone may write
+            # such an id into a header, only the record is bad. Other errors are the registry's own.
             if name.kind == "id" or cause.code != HTTPStatus.NOT_FOUND:
                 raise
             raise UnusableSchemaError(str(cause)) from cause

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 class SchemaIdHeaders:
     """
-    Headers with schema ids. ``ids`` maps the encoded ones of ``key`` and ``value`` to the value of
-    their header, or to ``b""`` if they have none: the id precedes the value, or there is no id.
+    Replaces the headers with schema ids. ``ids`` has an entry for ``key`` and ``value`` if they are
+    encoded: the content of the header to add, or ``b""`` to add none, because the id precedes the
+    encoded bytes or there is no id.
     """
 
     def __init__(self, ids: Mapping[str, bytes]) -> None:

@@ -179,7 +179,8 @@ class SchemaNames:
 
 
 def _merge(parts: Sequence[tuple[pa.Array, pa.Array]]) -> tuple[pa.Array, pa.Array]:
-    # The last key of a row counts: it is that of the last header of the first kind.
+    # The decoder uses the last key of a row. With the parts reversed, that is the key of the row's
+    # last header of the kind that comes first in ``parts``.
     rows = pa.concat_arrays([rows for rows, _ in reversed(parts)])
     keys = pa.concat_arrays([keys for _, keys in reversed(parts)])
     if len(parts) > 1:
