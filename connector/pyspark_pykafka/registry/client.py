@@ -67,10 +67,10 @@ class SchemaRegistry:
         registered.schema.text, dict(registered.imports)
 
     All methods raise :class:`RegistryUnavailableError` (retriable) if no URL responds before
-    ``schema.registry.timeout.ms`` has passed, or only some and these lack what was requested;
-    :class:`AuthenticationError`, :class:`AuthorizationError` or :class:`TlsError` at once if the
-    login, a permission or the TLS handshake fails; and :class:`SchemaRegistryError` for any other
-    response that is not a success.
+    ``schema.registry.timeout.ms`` has passed, or if some URLs do not respond and the others lack
+    the requested schema. If the login, a permission or the TLS handshake fails, they raise
+    :class:`AuthenticationError`, :class:`AuthorizationError` or :class:`TlsError` at once. For any
+    other response that is not a success they raise :class:`SchemaRegistryError`.
     """
 
     def __init__(
@@ -96,9 +96,9 @@ class SchemaRegistry:
         Return the schema of an id, with its references resolved (``GET
         /schemas/ids/{id}?subject={subject}``).
 
-        An id is unique in one context of the registry only: ``subject`` determines the context, and
-        without it the id is one of the default context. An id counts as unknown only if all URLs
-        have said so: a registry's replica may lag behind.
+        An id is unique only within one context of the registry: the context of ``subject``, or
+        the default context if there is no subject. An id counts as unknown only if all URLs report
+        it as unknown, since a replica of the registry may lag behind.
 
         Raises :class:`SchemaNotFoundError` if the registry does not know the id.
         """
@@ -106,8 +106,8 @@ class SchemaRegistry:
         resource = f"id {schema_id}"
         if subject:
             resource += f" of the context of subject '{subject}'"
-        # The whole subject is a part of the key: the registry searches all contexts for a subject
-        # without a context of its own.
+        # The whole subject is a part of the key, not only its context: the registry searches all
+        # contexts for a subject without a context of its own.
         return self._cached(("id", subject, schema_id), path, resource, subject=subject)
 
     def schema_by_guid(self, guid: str, subject: str = "") -> RegisteredSchema:
@@ -115,9 +115,9 @@ class SchemaRegistry:
         Return the schema of a GUID, such as ``89791762-2336-4186-9674-299b90a802e2``.
 
         GUIDs are in the header ``__value_schema_id`` (``GET /schemas/guids/{guid}``; Confluent 8.0
-        and later). They are unique in all contexts; that of ``subject`` is the context of the
-        schema's references. Raises :class:`SchemaNotFoundError` if the registry does not know the
-        GUID.
+        and later). They are unique across all contexts. The schema's references are looked up in
+        the context of ``subject``. Raises :class:`SchemaNotFoundError` if the registry does not
+        know the GUID.
         """
         path = f"/schemas/guids/{quote(guid)}"
         return self._cached(("guid", subject, guid), path, f"GUID {guid}", subject=subject)
@@ -272,7 +272,8 @@ class SchemaRegistry:
         """
         Return the schemas that a schema refers to, in dependency order; a cycle is an error.
 
-        ``subject`` is that of the schema, whose context is that of its references.
+        References without a context of their own are looked up in the context of ``subject``, the
+        schema's subject.
         """
         imports: dict[tuple[str, int], tuple[str, Schema]] = {}
         self._collect(schema, subject, imports, (), form)
@@ -307,7 +308,8 @@ class SchemaRegistry:
         """
         resource = f"{subject} version {version}"
         path = f"/subjects/{path_part(subject)}/versions/{version}"
-        # As Confluent's clients do: after a soft delete, schemas that refer to it are still in use.
+        # Soft-deleted versions are requested, too, as in Confluent's clients: schemas that refer to
+        # them are still in use.
         query = with_query(path, format=form, deleted="true")
         document = self._request_object(Request("GET", query), resource)
         if not isinstance(document.get("schema"), str):

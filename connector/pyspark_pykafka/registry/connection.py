@@ -108,7 +108,8 @@ def _connected(host: str, port: int, deadline: Deadline) -> socket.socket:
     """
     Return a socket that is connected to the first address of a host that responds.
 
-    The time is divided among the addresses that are left. Raises the error of the last one.
+    The remaining time is divided among the remaining addresses. If no address responds, the error
+    of the last one is raised.
     """
     addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     for index, (family, kind, protocol, _, address) in enumerate(addresses):
@@ -130,7 +131,7 @@ def _connected(host: str, port: int, deadline: Deadline) -> socket.socket:
 
 def _limit(sock: socket.socket, deadline: Deadline) -> None:
     """
-    Limit the next call of a socket to the time that is left.
+    Limit the next call of a socket to the time until the deadline.
     """
     seconds = deadline.remaining()
     if not seconds:

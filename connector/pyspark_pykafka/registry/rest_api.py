@@ -23,7 +23,7 @@ _NOT_FOUND = frozenset({40401, 40402, 40403})
 _REJECTED = frozenset({409, 42201, 42202, 42203})
 _KINDS = frozenset({"AVRO", "JSON", "PROTOBUF"})
 
-# At most the digits of 64 bits.
+# At most as many digits as a signed number of 64 bits has.
 _NUMBER = re.compile(r"[0-9]{1,19}")
 
 # The context before the name of a subject, as in ``:.prod:orders-value``.
@@ -155,8 +155,8 @@ def read_kind(name: Any, resource: str) -> Any:
 
 def read_number(document: dict[str, Any], name: str) -> int:
     """
-    Return a field of a response that is a whole number from 0 on, also as text, or -1 if it is
-    missing or something else.
+    Return a field of a response if it is a whole number from 0 on, or the text of one. Otherwise
+    return -1.
     """
     value = document.get(name)
     return int(value) if isinstance(value, int | str) and _NUMBER.fullmatch(str(value)) else -1

@@ -52,9 +52,9 @@ class RegistryTransport:
         """
         Return the registry's response, of any status below 500.
 
-        A response for which ``is_accepted`` is false is returned only if all URLs respond and none
-        has a better one. ``rebase`` maps a URL of the options to the URL of another API of the same
-        registry.
+        A response that ``is_accepted`` rejects is returned only if all URLs respond and all of
+        their responses are rejected. ``rebase`` maps a URL of the options to the URL of another API
+        of the same registry.
 
         Raises :class:`RegistryUnavailableError` if there is no such response before the deadline,
         and :class:`AuthenticationError`, :class:`AuthorizationError` or :class:`TlsError` at once.
@@ -106,7 +106,8 @@ class RegistryTransport:
 
 def _unavailable(failures: list[str], second_best: Response | None) -> str:
     """
-    Return the error text for URLs that did not respond, although another one may have done so.
+    Return the error text for URLs that did not respond; ``second_best`` is a response of another
+    URL that was not accepted, if there is one.
     """
     advice = (
         "Check schema.registry.url, and that the registry runs and can be reached from the driver "

@@ -3,8 +3,9 @@ Reads the partitions that were added after a batch read was planned.
 
 Spark 4.1 and later plan a DataFrame or view once, for all queries on it; Spark 4.0 keeps the plan
 of a DataFrame that is collected again. Tasks resolve EARLIEST and LATEST, so each query sees new
-records. For the same reason the task of a plan's last range looks for partitions that the plan does
-not have. A plan whose end is fixed, or whose options name the partitions, stays as it is.
+records. So that each query also sees added partitions, the task of a plan's last range looks for
+partitions that the plan does not have. If the options fix the end or name the partitions, it does
+not.
 """
 
 from __future__ import annotations
@@ -71,8 +72,9 @@ def with_last_range(
     """
     Return the values of a plan's input partitions, one for each range.
 
-    If partitions that are added later belong to the read, the last value is a :class:`LastRange`,
-    from which its task knows the partitions of the plan: those of ``assigned``.
+    If partitions that are added later belong to the read, the last value is a :class:`LastRange`.
+    It contains the plan's partitions, which are those of ``assigned``, so that its task can detect
+    the added ones.
     """
     partition_counts = Counter(tp.topic for tp in assigned.partitions)
     if not may_have_added(options, partition_counts):
@@ -129,7 +131,7 @@ def _added_ranges(
     if not starts:
         return []
     logger.info("reading partitions added since the plan, too: %s", format_partitions(starts))
-    # Unlike a start on the driver, this never fails for a time that no record has reached.
+    # Unlike resolve_start on the driver, this never fails if all records are earlier than a time.
     offsets = starts_at(starts, lookup)
     return [OffsetRange(tp, offsets[tp], LATEST, ids.get(tp.topic)) for tp in sorted(offsets)]
 

@@ -32,8 +32,7 @@ _MIN_SAMPLES, _FEW_SAMPLES, _MANY_SAMPLES = 2, 8, 32
 # Bytes per offset if no partition has a record to sample: the typical size of a Kafka record.
 _DEFAULT_BYTES_PER_OFFSET = 1024.0
 
-# A sample that fails has waited for its timeout. So its partition is not sampled again for some
-# time.
+# A failed sample has cost a whole timeout, so its partition is not sampled again for this long.
 _SAMPLE_PAUSE_SECONDS = 30.0
 
 
@@ -206,7 +205,7 @@ def _limit_bytes(
 
 
 def _scale(size: int, fraction: float) -> int:
-    # Rounded first, since the fraction is only as exact as floating point.
+    # Rounded before it is truncated, since the fraction is inexact: 2.9999999 must become 3.
     return int(round(size * fraction, 3))
 
 

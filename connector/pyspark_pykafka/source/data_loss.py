@@ -50,8 +50,8 @@ class OffsetLookup(OffsetSource, Protocol):
 
 class DataLossReporter:
     """
-    Raises or logs data loss, by ``failOnDataLoss``, and counts the losses and the lost offsets of
-    one query.
+    Raises or logs the data loss of one query, depending on ``failOnDataLoss``, and counts the
+    losses and the lost offsets.
     """
 
     def __init__(self, options: SourceOptions, lookup: OffsetLookup) -> None:
@@ -59,8 +59,8 @@ class DataLossReporter:
         self._lookup = lookup
         #: The number of offsets lost since the query was started, by partition.
         self.lost_offsets: Offsets = {}
-        #: The number of other losses since the query was started, by condition, since the number of
-        #: unread records of a deleted topic or partition is unknown.
+        #: The number of other losses since the query was started, by condition. Their offsets are
+        #: not counted: the number of unread records in a deleted topic or partition is unknown.
         self.losses: Counter[str] = Counter()
         self._last_losses: tuple[DataLoss, ...] = ()
         self._checked: dict[TopicPartition, tuple[int, int]] = {}
@@ -104,9 +104,10 @@ class DataLossReporter:
     def check_topics(self, position: StreamOffset) -> None:
         """
         Raise :class:`OffsetsError` if the options select none of the partitions of a position in
-        the checkpoint, whether or not they exist; only log it if ``failOnDataLoss`` is false.
+        the checkpoint; if ``failOnDataLoss`` is false, only log that.
 
-        Spark matches the sources of a query with their offsets by their order alone.
+        Partitions count whether or not they exist. The topics can differ because Spark matches the
+        sources of a query with the offsets in the checkpoint only by their order.
         """
         tps, strategy = position.offsets, self._options.strategy
         if not tps or any(map(selector(strategy), tps)):
@@ -135,10 +136,11 @@ class DataLossReporter:
 
     def check_truncation(self, start: StreamOffset, latest: StreamOffset) -> None:
         """
-        Log and count truncated offsets before the query's start offsets, with or without new data.
+        Log and count offsets before the query's start offsets that were truncated, whether or not
+        there is new data.
 
-        Raises :class:`DataLossError` if ``failOnDataLoss`` is true. Sends a request only for
-        partitions whose leader epoch has changed, and one for each change.
+        Raises :class:`DataLossError` if ``failOnDataLoss`` is true. Requests are sent only for
+        partitions whose leader epoch has changed, once for each change.
         """
         epochs = {
             tp: checked
@@ -151,7 +153,7 @@ class DataLossReporter:
         truncations = find_truncations(start, epochs, end_offsets)
         if truncations:
             self._report_truncations(truncations)
-        # Partitions without an answer are checked again with the next batch.
+        # Partitions without a response are checked again with the next batch.
         for tp in end_offsets:
             self._checked[tp] = (start.offsets[tp], latest.epochs[tp])
 

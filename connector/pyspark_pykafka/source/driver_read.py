@@ -63,9 +63,10 @@ class DriverReader(Protocol):
 
     def admits(self, ranges: Sequence[OffsetRange]) -> bool:
         """
-        Whether all ranges become one task, whether or not the driver can read them.
+        Whether all ranges become one task.
 
-        Depends on the ranges alone, so that a replayed batch has the same tasks.
+        This depends only on the ranges, and not on whether the driver can read them, so that a
+        replayed batch has the same tasks.
         """
 
     def read(self, ranges: Sequence[OffsetRange]) -> list[pa.RecordBatch] | None:

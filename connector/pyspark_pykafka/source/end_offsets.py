@@ -67,8 +67,8 @@ class EndOffsets:
         Return the latest offsets; retry if some are older than known ones (KAFKA-7703).
 
         Missing partitions and recreated topics are retried as well, and accepted only after the
-        last attempt. The end of a partition whose start lies beyond the last stable offset is the
-        start.
+        last attempt. A partition whose start lies beyond its last stable offset ends at the start,
+        or at its high watermark if that is lower.
         """
         policy = self.options.fetch_offset_retry
         for _ in range(policy.attempts - 1):
@@ -102,11 +102,12 @@ class EndOffsets:
 
     def _with_uncommitted(self, start: StreamOffset, latest: StreamOffset) -> StreamOffset:
         """
-        Return the latest offsets; those before the start are replaced by the start, or by the end
-        of uncommitted records if that is before the start, too.
+        Return the latest offsets; an offset before the start is replaced by the start, or by the
+        high watermark if that is lower.
 
-        The position of a reader of committed records is beyond the last stable offset if the query
-        read uncommitted records before, or started at offsets of such a reader.
+        With ``read_committed``, the start of a batch can lie beyond the last stable offset if the
+        query used ``read_uncommitted`` before, or if the user took its starting offsets from a
+        reader with ``read_uncommitted``.
         """
         # Invariant R9 (last stable offset).
         if self.options.isolation_level == "read_uncommitted":
@@ -116,7 +117,7 @@ class EndOffsets:
         ends = {
             tp: max(min(start.offsets[tp], end), latest.offsets[tp])
             for tp, end in offsets.items()
-            # A broker with an older epoch than another one had has stale metadata.
+            # An older leader epoch than that of the latest offsets means stale metadata.
             if epochs.get(tp, NO_EPOCH) >= latest.epochs.get(tp, NO_EPOCH)
         }
         self._log_waiting({tp: latest.offsets[tp] for tp in older}, ends)
@@ -166,10 +167,10 @@ class EndOffsets:
         """
         Return the latest offsets up to the end that the options set for the stream.
 
-        Its ``end_times`` are those that a batch up to these offsets has reached. Raises
-        :class:`OffsetsError` if the options set no end for a partition of the start. Only for a
-        query that ``is_new`` it is also an error if they name a partition that does not exist:
-        later on, it may have been deleted.
+        The returned ``end_times`` are the times that a batch up to these offsets reaches. Raises
+        :class:`OffsetsError` if the options set no end for a partition of the start. If the query
+        ``is_new``, it is also an error if the options name a partition that does not exist. In an
+        older query the partition may have been deleted.
         """
         limit = self.options.ending_offsets
         if isinstance(limit, Latest):
@@ -177,7 +178,7 @@ class EndOffsets:
         limit = _without_deleted(limit, start, latest, is_new=is_new)
         tps = sorted(latest.offsets)
         if isinstance(limit, SpecificOffsets | SpecificTimestamps):
-            # The options set no end for partitions that appear later, so these are not read.
+            # The options set no end for partitions added later, so these are not read.
             named = _named(limit)
             tps = [tp for tp in tps if tp in named or tp.topic in named or tp in start.offsets]
         resolved = resolve_end(limit, tps, self.lookup, latest.offsets)
@@ -191,7 +192,7 @@ class EndOffsets:
         times = end_times(limit, ends)
         reached = _reached_end_times(start, floors)
         final = {tp: floors[tp] for tp, time in times.items() if reached.get(tp, -1) >= time}
-        # Before the log's end, the resolved end is the offset of a record at the time or later.
+        # An end before the log's end is the offset of a record at or after the time.
         newly_reached = {
             tp: time
             for tp, time in times.items()
@@ -237,10 +238,10 @@ class EndOffsets:
 
 def _floors(start: StreamOffset, latest: StreamOffset) -> Offsets:
     """
-    Return the offsets before which no batch ends.
+    Return the lowest end offset that a batch may have in each partition: the query's start offset.
 
-    An end before the query's start offset does not move the query back; only a log that ends
-    before it does, or another topic of the same name.
+    So an end option before the start does not move the query back. The floor is lower only if the
+    log ends before the start, and there is none if the topic was recreated.
     """
     recreated = latest.recreated_topics(start)
     return {
@@ -252,7 +253,8 @@ def _floors(start: StreamOffset, latest: StreamOffset) -> Offsets:
 
 def _reached_end_times(start: StreamOffset, floors: Offsets) -> Mapping[TopicPartition, int]:
     """
-    Return the end times that the query has reached, except in logs that have lost its position.
+    Return the end times that the query has reached, without partitions whose log ends before the
+    query's position.
     """
     positions = start.offsets
     times = start.end_times.items()
@@ -261,7 +263,7 @@ def _reached_end_times(start: StreamOffset, floors: Offsets) -> Mapping[TopicPar
 
 class _StaleOffsetsError(BrokerUnavailableError):
     """
-    The brokers returned offsets older than some returned before; ``latest`` has the last response.
+    The brokers returned older offsets than before; ``latest`` has the last response.
     """
 
     def __init__(self, latest: StreamOffset) -> None:
@@ -297,8 +299,10 @@ def _without_deleted(
     limit: OffsetLimit, start: StreamOffset, latest: StreamOffset, *, is_new: bool
 ) -> OffsetLimit:
     """
-    Return the limit without names that the brokers no longer have; of a new query only without
-    those that were in its start.
+    Return the limit without the topics and partitions that no longer exist.
+
+    For a new query, only those that were in its start are left out: any other is a mistake in the
+    options, which must be reported.
     """
     existing, started = _names(latest.offsets), _names(start.offsets)
     return with_names(limit, lambda name: name in existing or (is_new and name not in started))

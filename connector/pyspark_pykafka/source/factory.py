@@ -46,8 +46,8 @@ def fetch_settings(options: SourceOptions, schema: pa.Schema) -> FetchSettings:
     Return the settings with which a task reads the columns of a schema, besides its offset range.
     """
     group_id = options.kafka.get("group.id")
-    # Replicas are compacted at different times: after a first pass that has seen a key's tombstone,
-    # another replica may still have only the older record. So only leaders are read.
+    # Replicas are compacted at different times. After the first pass has seen a key's tombstone on
+    # one replica, another replica may still have only the older record. So only leaders are read.
     reads_leaders = options.latest_per_key
     return FetchSettings(
         engine=options.engine,

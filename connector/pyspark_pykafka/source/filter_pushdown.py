@@ -58,9 +58,10 @@ class FilterPushdown:
     """
     The comparisons that a record must all satisfy.
 
-    ``max_delay_ms`` is the user's promise: no record's timestamp is more than this earlier than the
-    timestamp of any record before it in its partition. Without the promise a matching record may
-    follow any record, so timestamps narrow the start only.
+    With ``max_delay_ms`` the user guarantees the order of timestamps in a partition: no record's
+    timestamp is more than this number of milliseconds before the timestamp of an earlier record.
+    Without this guarantee a matching record may follow any record, so timestamps narrow only the
+    start.
     """
 
     comparisons: Sequence[Comparison] = ()
@@ -99,7 +100,8 @@ class FilterPushdown:
         An EARLIEST or LATEST that no comparison narrows is returned as it is.
         """
         offsets = self._bounds("offset", _integer, strict=1)
-        # Bounds are rounded down to whole milliseconds, so a strict one keeps its millisecond.
+        # Bounds are rounded down to whole milliseconds, so a strict bound still includes its own
+        # millisecond.
         # Invariant R21 (time filters).
         times = self._bounds("timestamp", _millis, strict=0)
         if offsets == times == _Bounds():
@@ -116,8 +118,8 @@ class FilterPushdown:
             new_start = max(given_start, min_offsets.get(tp, 0))
             new_end = min(given_end, max_ends.get(tp, given_end))
             is_empty_at_end = new_start == new_end == given_end
-            # An empty range at the log's end stays, for records that arrive before the query runs
-            # again. A start beyond its end stays as well: the planner reports it as an error.
+            # An empty range at the log's end is kept for records that arrive before the query runs
+            # again. A range that starts beyond its end is kept for the planner, which reports it.
             if new_start < new_end or is_empty_at_end or given_start > given_end:
                 starts[tp] = new_start if new_start > given_start else start[tp]
                 ends[tp] = new_end if new_end < given_end else end[tp]
@@ -127,8 +129,8 @@ class FilterPushdown:
         self, offset: int | None, time: int | None, log_ends: Offsets, source: OffsetSource
     ) -> Offsets:
         minimum = 0 if offset is None else offset
-        # Records without a timestamp have the time -1, which no lookup finds: negative times have
-        # other meanings.
+        # Records without a timestamp have the time -1, which cannot be looked up: in a request,
+        # negative times have other meanings.
         if time is None or time <= 0:
             return dict.fromkeys(log_ends, minimum)
         # 1 ms earlier: an index entry of the same time may follow the first record of that time.

@@ -47,7 +47,8 @@ _KEYS = pa.schema([pa.field(name, SOURCE_TYPES[name]) for name in ("key", "offse
 # The columns that select a record: its offset, and its value, which is null in a tombstone.
 _DECIDING = ("offset", "value")
 
-# Keys are grouped once this many bytes are pending, and no fewer than the grouped keys have.
+# Keys are grouped once the pending keys have this many bytes, and at least the bytes of the grouped
+# keys.
 _MIN_PENDING_BYTES = 16 * 1024 * 1024
 
 
@@ -61,7 +62,8 @@ def range_in_log(requested: OffsetRange, settings: FetchSettings) -> OffsetRange
     """
     tp, client = requested.tp, _metadata_client(settings)
     try:
-        # The id first: offsets of a topic that is recreated after it are then not read.
+        # The topic id is read before the offsets: if the topic is recreated in between, the range
+        # has the former id, and no record of the new topic is read.
         topic_id = client.assignment(Assign((tp,))).topic_ids.get(tp.topic)
         if requested.topic_id not in {None, topic_id}:
             return requested
@@ -145,8 +147,8 @@ class LatestByKey:
         self._pending.append(table)
         self._pending_bytes += table.nbytes
         grouped_bytes = 0 if self._grouped is None else self._grouped.nbytes
-        # At least half of the bytes are new in each grouping: all of them together cost twice the
-        # bytes of the keys.
+        # At least half of the bytes of each grouping are new, so all groupings together process at
+        # most twice the bytes of the keys.
         if self._pending_bytes >= max(self._min_pending_bytes, grouped_bytes):
             self._group()
 
@@ -181,7 +183,7 @@ class LatestByKey:
 
 class _Selection:
     """
-    The records at given offsets of a partition, which are in ascending order.
+    Selects the records at given offsets of a partition; the offsets are in ascending order.
     """
 
     def __init__(self, requested: OffsetRange, offsets: pa.Int64Array) -> None:

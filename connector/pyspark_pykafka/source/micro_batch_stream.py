@@ -94,7 +94,7 @@ class MicroBatchStream:
         self._admission = Admission(self._policy, bytes_per_offset, now)
         self._split = SplitPolicy(options.min_partitions, options.max_records_per_partition)
         self._initial: StreamOffset | None = None
-        #: Why the start of a new query cannot be resolved; a restarted query does not need it.
+        #: Why the start of a new query cannot be resolved; a restarted query needs no start.
         self._start_error: PykafkaError | None = None
         self._fixed_end: StreamOffset | None = None
         self._identity: QueryIdentity | None = None
@@ -104,7 +104,7 @@ class MicroBatchStream:
 
     def __repr__(self) -> str:
         offsets = None if self._latest is None else offsets_to_json(self._latest.offsets)
-        # Abbreviated: a query can read thousands of partitions.
+        # Abbreviated, since a query can read thousands of partitions.
         latest = "unknown" if offsets is None else reprlib.repr(offsets)
         fixed = "" if self._fixed_end is None else ", availableNow"
         return f"MicroBatchStream({self._options.strategy}, latest offsets: {latest}{fixed})"
@@ -134,8 +134,8 @@ class MicroBatchStream:
         """
         Return the start of a new query; Spark calls this again after a failed first batch.
 
-        That batch has its start in the checkpoint, and the options may no longer match the
-        partitions. So an error that concerns the start is raised once it turns out to be needed.
+        A failed first batch has its start in the checkpoint, while the options may no longer match
+        the partitions. So an error in the start is raised only if the start is needed.
         """
         if self._initial is None:
             try:
@@ -171,16 +171,16 @@ class MicroBatchStream:
         self._has_planned_end = True
         start = self._with_identity(StreamOffset({}))
         initial = self._start_if_new()
-        # The query may be new: its end is not before its start then.
+        # If the query is new, its end must not be before its start.
         self._latest = self._ends.latest(initial or start)
         end = self._ends.limit_to_options(initial or start, self._latest, is_new=True)
         return replace(end, initial=initial, query=_next_batch(start)).to_json()
 
     def is_end_after(self, start: Document, end: Document) -> bool:
         """
-        Whether ``end``, the last end without limits, is also that of the batch after ``start``.
+        Whether ``end``, the last end without limits, is also the end of the batch after ``start``.
 
-        It may be that of a new query, if Spark had not passed the start offset (4.0 and 4.1).
+        If Spark had not passed the start offset (4.0 and 4.1), ``end`` may be that of a new query.
         """
         if self._latest is None:
             return True
@@ -189,7 +189,7 @@ class MicroBatchStream:
 
     def _start_if_new(self) -> StreamOffset | None:
         """
-        Return the start of the query in case it is new; None if it cannot be resolved.
+        Return the start that the query has if it is new; None if the start cannot be resolved.
         """
         initial = StreamOffset.from_json(self.initial_offset())
         return initial if self._start_error is None else None
@@ -223,7 +223,7 @@ class MicroBatchStream:
             offsets=ends,
             query=_next_batch(start_offset),
             epochs=epochs,
-            # A batch that a limit ends earlier has not reached the end of the stream.
+            # A partition that a limit ends earlier has not reached its end time.
             end_times={
                 tp: ms for tp, ms in latest.end_times.items() if ends[tp] >= latest.offsets[tp]
             },
@@ -231,12 +231,14 @@ class MicroBatchStream:
         if not self._options.fail_on_data_loss:
             self._data_loss.count_aged_out(start_offset, end)
         if is_initial:
-            # Even without new data: only an end in the checkpoint lets the start survive a restart.
+            # A new end even without new data: the start survives a restart only as a part of an end
+            # in the checkpoint.
             return replace(end, initial=replace(start_offset, query=None)).to_json()
         if ends != start_offset.offsets or end.recreated_topics(start_offset):
             return end.to_json()
         if end.end_times.items() - start_offset.end_times.items():
-            # Without new data as well: the record at the end may be deleted before a restart.
+            # A new end even without new data: without its end times in the checkpoint, a restart
+            # would resolve a later end if the record at the end had been deleted.
             return end.to_json()
         if self._fixed_end is not None:
             self._progress.finish()
@@ -244,12 +246,13 @@ class MicroBatchStream:
 
     def _latest_after(self, start: StreamOffset) -> StreamOffset:
         """
-        Return the latest offsets; in an availableNow run its fixed end.
+        Return the latest offsets, or the fixed end of an availableNow run.
         """
         if self._fixed_end is None:
             return self._ends.latest(start)
         if not self._has_planned_end:
-            # A stale broker may have returned an end before the start, which is known only now.
+            # The start is known only now: a broker with stale metadata may have returned an end
+            # before it.
             self._fixed_end = self._ends.confirm(start, self._fixed_end)
         return self._fixed_end
 
@@ -298,7 +301,8 @@ class MicroBatchStream:
                 self._check_start()
             start_offset = end_offset.initial or start_offset
         self._data_loss.check_topics(start_offset)
-        # The batch of an earlier run had another end: its tasks report what no longer exists.
+        # A batch that an earlier run planned is not checked: it had another end, and its tasks
+        # report partitions and offsets that no longer exist.
         if self._fixed_end is not None and self._has_planned_end:
             self._ends.check_end_exists(end_offset)
         sentinel = self._options.new_partition_offsets
@@ -307,7 +311,7 @@ class MicroBatchStream:
         new_starts = self._lookup.log_start_offsets(new)
         is_subscribed = selector(self._options.strategy)
         plan = plan_stream(start_offset, end_offset, new_starts, self._split, is_subscribed)
-        # latest_offset has not checked it if Spark has not passed the start offset.
+        # If Spark has not passed the start offset, latest_offset has not checked truncation.
         self._data_loss.check_truncation(start_offset, end_offset)
         self._data_loss.report_plan(plan)
         if not self._has_planned_end and plan.ranges:
@@ -344,7 +348,8 @@ class MicroBatchStream:
 
     def _start_limited_to(self, fixed_end: StreamOffset) -> StreamOffset:
         """
-        Return the start of a run with a fixed end: it leaves later records to the next run.
+        Return the start of a run with a fixed end, at most that end: later records are for the next
+        run.
         """
         starts = self._starts_of(sorted(fixed_end.offsets))
         if self.start_follows_latest:
@@ -355,8 +360,8 @@ class MicroBatchStream:
         fallback = self._options.starting_offsets_fallback
         starts = resolve_start(self._options.starting_offsets, tps, self._lookup, fallback)
         resolved = resolve_sentinels(starts, self._lookup)
-        # A partition deleted meanwhile has no start: EARLIEST or LATEST in the checkpoint would
-        # resolve to another offset each time that it is read.
+        # A partition that was deleted meanwhile gets no start: EARLIEST or LATEST in the checkpoint
+        # would resolve to another offset at each restart.
         return {tp: start for tp, start in resolved.items() if start not in {EARLIEST, LATEST}}
 
     def _check_start(self) -> None:
@@ -380,8 +385,8 @@ def _check_has_start(end: StreamOffset) -> None:
     """
     Raise :class:`OffsetsError` for the end of a first batch that the JVM connector has planned.
 
-    That connector keeps the batch's start where Python sources cannot read it; resolved again, the
-    start may be after records of the batch. An end with topic ids is from pykafka.
+    That connector keeps the batch's start where Python sources cannot read it. If pykafka resolved
+    the start again, it could lie after records of the batch. An end with topic ids is from pykafka.
     """
     if end.initial is None and not end.topic_ids:
         msg = (

@@ -66,7 +66,7 @@ class OffsetSource(Protocol):
 
     def high_watermarks(self, tps: Iterable[TopicPartition]) -> LogEnds:
         """
-        Return the ends of uncommitted records, at any isolation level, with the leader epochs.
+        Return the high watermarks, whatever the isolation level is, with the leader epochs.
         """
 
     def offsets_for_times(
@@ -127,9 +127,10 @@ def resolve_end(
     """
     Return the end offset of each partition; LATEST is kept, except as the end at a time.
 
-    Where all records are earlier than the time, the end is the log's end before the time was looked
-    up: in ``log_ends`` if it is given. Later records may be at or after the time. Of the partitions
-    in ``starts``, those that start beyond the last stable offset end where they start.
+    If all records of a partition are earlier than the time, the end is the log's end, read before
+    the time is looked up: records appended in between may be at or after the time. ``log_ends`` has
+    these ends if they are known. A partition whose start in ``starts`` lies beyond the last stable
+    offset ends at the start, or at its high watermark if that is lower.
     """
     _check_topics(limit, tps, _END)
     if log_ends is None:
@@ -163,7 +164,7 @@ def with_names(limit: OffsetLimit, has_name: Callable[[TopicPartition | str], bo
 
 def end_times(limit: OffsetLimit, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
     """
-    Return the time (epoch ms) at which ``limit`` ends each partition that it ends at a time.
+    Return the end time (epoch ms) of each partition for which ``limit`` is a time.
 
     Times that are relative to the present are left out.
     """
@@ -205,8 +206,9 @@ def starts_of_added_partitions(
     limit: OffsetLimit, topics: Collection[str], fallback: int | None = None
 ) -> dict[str, int | Position | None]:
     """
-    Return where ``limit`` starts a partition that is added to each topic after the partitions were
-    resolved; ``fallback`` if it covers only the partitions that it names.
+    Return the start that ``limit`` gives, by topic, to partitions added after it was resolved.
+
+    The start is ``fallback`` if ``limit`` applies only to the partitions that it names.
     """
     start: int | Position | None
     if isinstance(limit, SpecificOffsets):
@@ -244,13 +246,14 @@ def _has_times(positions: Iterable[object]) -> bool:
 
 def _check_past(limit: OffsetLimit, now: Callable[[], float]) -> None:
     """
-    Raise :class:`OffsetsError` for a time in the future: a read would start with earlier records.
+    Raise :class:`OffsetsError` for a time in the future: the read would return records that arrive
+    before that time.
     """
     times = [
         position.timestamp_ms for position in _positions(limit) if isinstance(position, AtTime)
     ]
     latest_ms, present = max(times, default=0), now()
-    # Times were rounded up to whole milliseconds, so the present is as well.
+    # Times were rounded up to whole milliseconds, so the present is rounded up, too.
     if latest_ms > math.ceil(present * 1000):
         msg = (
             f"startingOffsets is {format_timestamp(latest_ms)}, which is in the future: this "
@@ -337,7 +340,7 @@ def offsets_at(positions: Mapping[TopicPartition, int | Position], source: Offse
 
 def starts_at(positions: Mapping[TopicPartition, int | Position], source: OffsetSource) -> Offsets:
     """
-    Return as :func:`offsets_at` does; EARLIEST and LATEST are kept.
+    Return the same offsets as :func:`offsets_at`, but keep EARLIEST and LATEST.
     """
     # Read before the times are looked up, so that no record appended in between is skipped.
     log_ends = source.end_offsets(positions) if _has_times(positions.values()) else {}

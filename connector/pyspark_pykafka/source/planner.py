@@ -131,9 +131,9 @@ def plan_batch(
 
     EARLIEST and LATEST are kept, so that each run of the same DataFrame reads the topic's current
     log; a split fixes only the offsets in between. ``log_starts`` and ``log_ends`` need entries for
-    these partitions only if the policy splits ranges. ``held_from`` has the log start of ranges
-    from EARLIEST whose end is not the user's own number: no earlier record belongs to them. Raises
-    :class:`OffsetsError` if a start is beyond its end.
+    these partitions only if the policy splits ranges. ``held_from`` has the current log start of
+    ranges from EARLIEST whose end the user has not given as a number: earlier records are no part
+    of such a range. Raises :class:`OffsetsError` if a start is beyond its end.
     """
     _check_same_partitions(starts, ends)
     log_start_of = held_from or {}
@@ -301,7 +301,7 @@ def older_offsets(start: StreamOffset, end: StreamOffset) -> list[TopicPartition
 
 def offset_change_losses(start: StreamOffset, end: StreamOffset) -> list[DataLoss]:
     """
-    Return the losses of logs that end before their start offset.
+    Return a loss for each log that ends before its start offset.
     """
     return [
         _offset_changed(tp, start.offsets[tp], end.offsets[tp])
