@@ -1,5 +1,5 @@
 """
-Tags a wheel by what is in it; everything else about the package is in pyproject.toml.
+Chooses a wheel's tag by its content; everything else about the package is in pyproject.toml.
 
 The compiled modules are optional. Without a C compiler the wheel has none, and fits every platform.
 """

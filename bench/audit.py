@@ -1,5 +1,5 @@
 """
-Measures the cost of auditing a stream: the same read without an audit, and with either kind of
+Measures the cost of auditing a stream: the same read without an audit, and with each kind of
 audit.
 
 Spark's own count of the records is the lower bound of that cost.

@@ -1,5 +1,5 @@
 """
-A schema registry with one schema, which is the answer to every request.
+A schema registry with a single schema, which it returns for every request.
 """
 
 from __future__ import annotations

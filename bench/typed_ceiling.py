@@ -1,6 +1,6 @@
 """
 The ceiling of typed reads: a Python data source that yields the decoded values of a topic from
-memory. What Spark needs to receive columns from Python limits every decoder in a Python worker.
+memory. The time that Spark takes to receive columns from Python limits every decoder in a worker.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 TYPED_CEILING_FORMAT = "bench_typed_ceiling"
 PARTITIONS = 2
-#: The limits of a batch in rows and in bytes, as those of the connector's batches.
+#: The limits of a batch in rows and in bytes: those of the connector's batches.
 ROWS, BYTES = 10_000, 1024 * 1024
 ARROW_TYPES = {"BIGINT": pa.int64(), "DOUBLE": pa.float64(), "STRING": pa.string()}
 
@@ -82,7 +82,7 @@ class _Reader(DataSourceReader):
 @cache
 def rows(kind: str, names: tuple[str, ...]) -> pa.RecordBatch:
     """
-    Return the fields of all different records, as often as they fit into a batch.
+    Return the fields of all different records, repeated for as long as they fit into a batch.
     """
     documents = records(TEXT_LENGTHS[kind])
     schema = pa.schema([(name, ARROW_TYPES[FIELDS[name]]) for name in names])

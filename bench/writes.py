@@ -60,7 +60,7 @@ class WriteBench:
     The environment and the contenders of a write benchmark.
 
     With ``verifies``, content and memory are checked before the rounds; records are always counted.
-    After ``deadline`` (``time.monotonic``) no further round starts, but each case has one.
+    After ``deadline`` (``time.monotonic``) no further round starts, except the first of a case.
     """
 
     spark: SparkSession

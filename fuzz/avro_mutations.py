@@ -50,7 +50,7 @@ _PIECES = (
 
 def any_schema(choices: Choices, names: list[str], depth: int = 0) -> tuple[Any, pa.DataType]:
     """
-    Return a schema, which may be nested, and its column's type; ``names`` are those used so far.
+    Return a schema, which may be nested, and its column's type; ``names`` are the names in use.
     """
     kind = choices.number(0, 4 if depth < _MAX_DEPTH else 0)
     if kind == 0:

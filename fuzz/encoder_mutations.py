@@ -45,9 +45,9 @@ def any_array(
     kind: pa.DataType, rows: int, choices: Choices, *, has_nulls: bool = True
 ) -> pa.Array:
     """
-    Return an array of a type, in memory that ends with it, so that a sanitizer sees reads beyond.
+    Return an array of a type. Its memory ends with it, so that a sanitizer sees reads beyond it.
 
-    Numbers have any bits and strings any bytes; null entries may have content.
+    Numbers have arbitrary bits and strings arbitrary bytes; null entries may have content.
     """
     offset = choices.number(0, 3)
     total = offset + rows
@@ -96,7 +96,7 @@ def _text(choices: Choices) -> bytes:
 
 def _bits(choices: Choices, size: int) -> bytes:
     """
-    Return bytes most of which are often equal, like those of small and of extreme numbers.
+    Return bytes that often end with one repeated byte, like those of small and extreme numbers.
     """
     filler = (b"\x00", b"\xff", b"\x7f", b"\x80", b"\x01")[choices.number(0, 4)]
     return (choices.some_bytes(size) + filler * size)[:size]
@@ -135,7 +135,7 @@ def _as_derived_avro(choices: Choices) -> int:
 def _as_avro(choices: Choices) -> int:
     schema, kind = any_schema(choices, [])
     if avro_encoder_plan("value", kind, parse_avro(json.dumps(schema)))[1]:
-        # A schema may be read as a wider type, which cannot be written.
+        # The column's type may be wider than the schema; such a column cannot be written.
         return 0
     return _as_schema(kind, schema, choices)
 
@@ -144,7 +144,8 @@ def _as_schema(kind: pa.DataType, schema: Any, choices: Choices) -> int:
     text = json.dumps(schema)
     values = any_array(kind, choices.number(0, 5), choices)
     texts = _encoded(EncodedColumn(WrittenColumn("value", "avro", kind, text)), values, choices)
-    # Not as the type that was written: any STRING can be written as bytes.
+    # The type is derived from the schema, and may differ from the type that was written: a STRING
+    # that was written as bytes need not be UTF-8.
     kind = arrow_type(parse_avro(text))
     return _all_good(texts, AvroColumn("value", kind, text, MAX_BYTES, BadRecordPolicy("null")))
 

@@ -1,5 +1,5 @@
 """
-Fuzzes the decoder of Avro, as :mod:`fuzz.fuzz_records` does that of record batches.
+Fuzzes the decoder of Avro as :mod:`fuzz.fuzz_records` fuzzes the decoder of record batches.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """
-Fuzzes the encoder of values, as :mod:`fuzz.fuzz_records` does the decoder of record batches.
+Fuzzes the encoder of values as :mod:`fuzz.fuzz_records` fuzzes the decoder of record batches.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ _UNKNOWN_SYMBOL, _OUT_OF_RANGE = 4, 6
 _MAX_DEPTH = 3
 _FIELD = descriptor_pb2.FieldDescriptorProto
 _UINT64 = pa.decimal128(20, 0)
-# Types of fields that have no parts, with those of their columns.
+# Types of fields that have no parts, with the types of their columns.
 _SIMPLE: list[tuple[int, str, pa.DataType]] = [
     (_FIELD.TYPE_DOUBLE, "", pa.float64()),
     (_FIELD.TYPE_FLOAT, "", pa.float32()),
@@ -137,7 +137,7 @@ def _message(file: Any, choices: Choices, depth: int) -> tuple[str, pa.DataType]
 
 def _shape(file: Any, message: Any, field: Any, choices: Choices, depth: int) -> pa.DataType:
     """
-    Give a field a type, and return that of its column.
+    Give a field a type, and return the type of its column.
     """
     shape = choices.number(0, 6)
     if shape == 0:

@@ -31,7 +31,7 @@ _TYPES = (
 MODULES = (
     *(f"google.protobuf.{name}_pb2" for name in _GOOGLE),
     *(f"google.type.{name}_pb2" for name in _TYPES),
-    # The last one is an older path of the decimal.
+    # Confluent's decimal has two paths: ``types.decimal`` is the older one.
     *(f"{_CONFLUENT}{name}_pb2" for name in ("meta", "type.decimal", "type.variant")),
     f"{_CONFLUENT}types.decimal_pb2",
 )

@@ -1,8 +1,8 @@
 """
 Draws the Mermaid sequence diagrams of the documentation as SVG while the site is built.
 
-Otherwise each reader's browser would fetch Mermaid from a CDN. This draws the part of its
-language that the pages use: participants, arrows, notes, and the blocks loop, opt, and alt with
+Otherwise each reader's browser would fetch Mermaid from a CDN. Only the part of Mermaid's language
+that the pages use is supported: participants, arrows, notes, and the blocks loop, opt, and alt with
 else.
 """
 

@@ -30,9 +30,9 @@ class KafkaCluster(Startable, KafkaAccess):
     """
     One broker, or three that tolerate the failure of any one, in KRaft mode on free loopback ports.
 
-    All data is in a temporary folder. `stop()` removes it with the processes, and so does the end
-    of this Python process, however it ends. Nodes are numbered from 1. Without a number, `stop`,
-    `kill`, `restart`, `pause` and `resume` apply to all of them.
+    All data is in a temporary folder. `stop()` ends the processes and removes the folder; so does
+    the end of this Python process, even if it is killed. Nodes are numbered from 1. Without a
+    number, `stop`, `kill`, `restart`, `pause` and `resume` apply to all of them.
 
     ```python
     with KafkaCluster() as kafka:

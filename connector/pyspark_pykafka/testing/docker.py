@@ -131,7 +131,7 @@ def _docker_errors(action: str) -> Iterator[None]:
     docker = importlib.import_module("docker.errors")
     try:
         yield
-    # Those of testcontainers are RuntimeErrors, and those of Docker's HTTP client OSErrors.
+    # testcontainers raises RuntimeError, and Docker's HTTP client raises OSError.
     except (docker.DockerException, OSError, RuntimeError) as error:
         if isinstance(error, ServerError):
             raise

@@ -93,7 +93,7 @@ def topic(kafka_cluster: AnyCluster, request: pytest.FixtureRequest) -> Iterator
     Create topics with unique names: `topic(partitions=2, cleanup_policy="compact")`.
 
     Settings are those of the topic, with underscores instead of dots. After the test the topics are
-    deleted, if the cluster is not one that the tests have started.
+    deleted if the cluster outlives the tests.
     """
     topics = CreatedTopics(kafka_cluster, request.node.name)
     yield topics
@@ -116,7 +116,7 @@ class CreatedTopics:
         """
         settings = {name.replace("_", "."): value for name, value in config.items()}
         name = unique_name(self._test)
-        # Before the request: a topic can exist although its creation has failed.
+        # Recorded before the request: a topic can exist although its creation has failed.
         self._names.append(name)
         return self._cluster.create_topic(name, partitions, settings)
 

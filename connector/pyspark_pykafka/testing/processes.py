@@ -39,8 +39,8 @@ class ServerError(RuntimeError):
 
 class Processes:
     """
-    Processes that share a temporary folder. `close()` kills them and removes it, as does the end of
-    this Python process.
+    Processes that share a temporary folder. `close()` kills the processes and removes the folder;
+    so does the end of this Python process.
     """
 
     def __init__(self, kind: str, parent: Path | None = None) -> None:

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.05
 
-# Raises SystemError if the key of a header is not UTF-8; a call written as ``message.headers()``
-# crashes the process then, once the interpreter has specialized it.
+# This call raises SystemError if the key of a header is not UTF-8. A call that is written as
+# ``message.headers()`` crashes the process instead, once the interpreter has specialized it.
 _call_headers = methodcaller("headers")
 
 

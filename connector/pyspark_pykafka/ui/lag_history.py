@@ -17,8 +17,8 @@ _MAX_POINTS = 600
 
 class LagHistory:
     """
-    Keeps the points of all shown queries. When a query has too many, every second one of the older
-    half is dropped.
+    Keeps the points of all shown queries. When a query has too many points, every second point of
+    the older half is dropped.
     """
 
     def __init__(self) -> None:

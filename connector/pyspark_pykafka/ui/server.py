@@ -52,9 +52,9 @@ class PageServer:
     Serves until it is closed, and reads the data from ``source`` every ``seconds``.
 
     ``metrics`` returns the content of ``/metrics``. If the source raises an error, the page shows
-    it beside the last data: the text of an error of the connector, or the class of any other. Port
-    0 chooses a free port. Raises :class:`~pyspark_pykafka.errors.OptionsError` if the server cannot
-    listen on the address.
+    the last data and the error: the text of a :class:`~pyspark_pykafka.errors.PykafkaError`, or
+    only the class of another error. Port 0 chooses a free port. Raises
+    :class:`~pyspark_pykafka.errors.OptionsError` if the server cannot listen on the address.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ class _Server(ThreadingHTTPServer):
 
     def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002 (the base's)
         """
-        Log an error of a request; a client that closes its connection is none.
+        Log an error of a request; at debug level if the client has closed its connection.
         """
         is_closed = isinstance(sys.exception(), ConnectionError | TimeoutError)
         logger.log(
@@ -283,15 +283,17 @@ def _listen(host: str, port: int, content: Callable[[str], Content | None]) -> _
     except (OSError, OverflowError) as cause:
         msg = f"port is {port}, and {host}:{port} cannot be served: {cause}; use a free port"
         raise OptionsError((msg,)) from cause
-    # The address, since many names and forms of an address are loopback, such as 127.1.
+    # The address decides, since many names and forms of an address are loopback, such as 127.1.
     handler.host_names = _host_names(host, str(server.server_address[0]))
     return server
 
 
 def _host_names(host: str, address: str) -> frozenset[str] | None:
     """
-    Return the host names that a loopback server accepts. Return None, which accepts all names, for
-    any other address: clients may reach that server by names that it does not know.
+    Return the host names that a server on a loopback address accepts.
+
+    For any other address, return None, which accepts all names: clients may reach such a server by
+    names that it does not know.
     """
     ip = ipaddress.ip_address(address.partition("%")[0])
     mapped = ip.ipv4_mapped if isinstance(ip, ipaddress.IPv6Address) else None

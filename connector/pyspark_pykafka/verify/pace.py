@@ -21,9 +21,9 @@ class Arrivals:
     """
     Which acknowledged records a consumer has seen, by partition.
 
-    ``waiting`` has the numbers of those that it has not seen, ``arrived`` counts the others. Each
-    update looks only at the records that are new or waiting. ``seen`` holds a partition and a
-    number for each record seen; other threads add to it and to ``written``.
+    ``waiting`` has the numbers of the records that it has not seen, and ``arrived`` counts the
+    others. Each update looks only at records that are new or waiting. ``seen`` holds a partition
+    and a number for each record seen; other threads add to ``seen`` and to ``written``.
     """
 
     def __init__(self, written: WrittenRecords, seen: AbstractSet[tuple[int, int]]) -> None:
@@ -34,7 +34,7 @@ class Arrivals:
 
     def update(self) -> None:
         """
-        Take account of the records that were acknowledged or seen since the last update.
+        Count the records that were acknowledged or seen since the last update.
         """
         for (_, partition), records in self._written.records.items():
             new = records[self._known[partition] :]

@@ -80,7 +80,7 @@ def start_session(builder: SparkSession.Builder) -> SparkSession:
         except Exception as error:  # noqa: BLE001 (raised below)
             errors.append(error)
 
-    # A daemon, so that a start that hangs keeps no process alive.
+    # A daemon thread, so that a start that hangs does not keep this process alive.
     thread = threading.Thread(target=start, name="pykafka-verify-spark", daemon=True)
     with interrupts_deferred():
         thread.start()

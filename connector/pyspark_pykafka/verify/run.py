@@ -112,8 +112,8 @@ def _topics_left(names: topics.Names, servers: str) -> str:
 @contextmanager
 def _cleaning_up(on_event: Callable[[str], None]) -> Iterator[_Cleanup]:
     """
-    Run the steps of a cleanup at the end of the block; report what steps leave that fail or are
-    interrupted.
+    Run the steps of a cleanup at the end of the block. If a step fails or is interrupted, report
+    what it leaves.
     """
     left: dict[str, str] = {}
     try:
@@ -129,8 +129,8 @@ class _Cleanup:
     """
     Steps that run at the end, in reverse order. A failed step is reported; the others still run.
 
-    An interrupt ends the step that is running, and what that leaves remains in ``left``. The others
-    still run: a terminal that is closed may send two signals at once.
+    An interrupt ends only the running step, whose resources remain in ``left``. The other steps
+    still run, since closing a terminal may send two signals at once.
     """
 
     stack: ExitStack

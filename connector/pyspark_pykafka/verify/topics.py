@@ -104,8 +104,8 @@ class EndOffsets:
 
     def of(self, topic: str) -> dict[int, int]:
         """
-        Return the high watermarks of the partitions without an open transaction; of none if brokers
-        do not respond.
+        Return the high watermarks of the partitions without an open transaction. Return an empty
+        dict if brokers do not respond.
         """
         try:
             stable = self._ends(topic, IsolationLevel.READ_COMMITTED)

@@ -147,7 +147,7 @@ class Writer:
     def _give_up(self, producer: Producer, error: KafkaException, state: str) -> str:
         """
         Abort after an error, and return the outcome of the transaction. A producer in a fatal state
-        is dropped; the next one fences it.
+        is dropped; the next producer fences it.
         """
         if error.args[0].txn_requires_abort():
             try:
