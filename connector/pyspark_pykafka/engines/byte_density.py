@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
 #: The acceptable uncertainty, as a fraction of the limit.
 _TOLERANCE = 0.05
-#: The bytes that one sample fetches (more if a batch is larger). If no more than this is pending,
-#: and the limit is not smaller, one sample suffices.
+#: The bytes that one sample fetches (more if a batch is larger). One sample suffices if the pending
+#: bytes exceed neither this nor the limit.
 SAMPLE_BYTES = 32 * 1024
 #: If two samples estimate all pending bytes at no more than this fraction of the limit, no more
 #: samples are taken: everything fits.
@@ -43,7 +43,8 @@ class _Sample(NamedTuple):
     """
     The density at ``position``, a fraction from 0 to 1 of the pending offsets.
 
-    The density is the bytes that all pending offsets would take if all were as large as here.
+    The density is the bytes that all pending offsets would take if the bytes per offset were the
+    same everywhere as here.
     """
 
     position: float
@@ -57,7 +58,7 @@ def fraction_within(
     Return the fraction of the pending offsets, from 0 to 1, that takes ``limit`` bytes.
 
     ``density`` samples the log at a fraction of the pending offsets, and returns the bytes that all
-    of them would take if all were as large as there. It is called ``min_samples`` to
+    of them would take at the bytes per offset found there. It is called ``min_samples`` to
     ``max_samples`` times, and fewer times if everything certainly fits.
     """
     samples = [_Sample(0.0, density(0.0))]

@@ -42,7 +42,8 @@ _BATCH_DIVISOR = 8
 # difference.
 _MAX_BATCH_BYTES = 512 * 1024
 
-# The first part of a range that is read for a few records, and the growth of the following parts.
+# If a few records are requested, the range is read in parts: the minimum size of the first part in
+# offsets, and the factor by which each following part is larger.
 _MIN_PART_OFFSETS, _PART_GROWTH = 10, 4
 
 
@@ -148,8 +149,10 @@ def with_uncommitted_end(
     requested: OffsetRange, watermarks: Watermarks, high_watermark: Callable[[], int]
 ) -> Watermarks:
     """
-    Return the watermarks, with a later end if a range up to LATEST starts beyond the visible end:
-    the range's start, so that the range is empty, or the high watermark if that is lower.
+    Return the watermarks, with a later end if a range up to LATEST starts beyond the visible end.
+
+    The later end is the range's start, which makes the range empty, or the high watermark if that
+    is lower.
     """
     # Invariant R9 (last stable offset).
     if requested.end != LATEST or requested.start <= watermarks.visible_end:
@@ -167,9 +170,9 @@ def resolve_range(
     """
     Return the range with EARLIEST and LATEST replaced by the log's offsets.
 
-    ``epoch`` is the leader epoch in which the leader returned the watermarks. A log that starts
-    after the end of a range from EARLIEST is data loss, reported as by :func:`report_data_loss`, if
-    the log had records of the range when it was planned; the range is empty then. Raises
+    ``epoch`` is the leader epoch in which the leader returned the watermarks. If the log starts
+    after the end of a range from EARLIEST, the returned range is empty. That is data loss, reported
+    as by :func:`report_data_loss`, if the log had records of the range when it was planned. Raises
     :class:`OffsetsError` for a start beyond the end of the log.
     """
     log_start, visible_end = watermarks

@@ -14,8 +14,8 @@ class KafkaErrorCode(enum.IntEnum):
     """
     The codes that the connector handles one by one, by Kafka's names.
 
-    The other codes are handled by their class: an enum of all would take each Python worker 1 ms to
-    define.
+    The other codes are handled by their class: to define an enum of all codes would take each
+    Python worker 1 ms.
     """
 
     UNKNOWN_SERVER_ERROR = -1

@@ -67,7 +67,8 @@ _CONFIGURATION = re.compile(
 _UNTRUSTED = re.compile(r"certificate verify failed")
 
 # If a connection ends during a handshake, the broker may be shutting down, or its listener may have
-# another protocol. More than ``_MAX_CUT_OFFS`` in a row, with only short pauses, mean the latter.
+# another protocol. More than ``_MAX_CUT_OFFS`` such handshakes in a row, with only short pauses
+# between them, mean another protocol.
 _CUT_OFF = re.compile(
     r"handshake failed.*(?:Disconnected|[Tt]ransport failure|reset by peer|[Tt]imed out)", re.DOTALL
 )
@@ -133,7 +134,8 @@ def are_settings_hidden(error: PykafkaError) -> bool:
     """
     Return whether an error means that brokers do not report a topic's settings to this user.
 
-    That requires the permission DescribeConfigs, and some services have no such request.
+    Reading the settings requires the permission DescribeConfigs, and some services do not support
+    the request.
     """
     if isinstance(error, KafkaClientError):
         return error.name in _UNSUPPORTED
@@ -171,7 +173,7 @@ def to_read_error(error: PykafkaError) -> PykafkaError:
 
 
 def _is_unexpected(error: KafkaClientError) -> bool:
-    # Java's clients take a code that they do not know for UNKNOWN_SERVER_ERROR (Errors.forCode).
+    # Java's clients treat an unknown code as UNKNOWN_SERVER_ERROR (Errors.forCode).
     return error.code == KafkaErrorCode.UNKNOWN_SERVER_ERROR or error.name not in ERROR_CLASSES
 
 

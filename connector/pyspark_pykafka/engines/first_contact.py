@@ -4,8 +4,8 @@ How long the driver waits for brokers: less until one of them has answered in th
 Brokers that never answered are probably at another address; those that have answered will come
 back.
 
-Many steps make a plan, each with requests of its own. :func:`one_api_timeout` limits all of them
-together.
+A plan consists of many steps, each with its own requests. :func:`one_api_timeout` limits all of
+these requests together.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ FIRST_CONTACT_MS = 10_000
 _SERVERS = "bootstrap.servers"
 _reached: set[str] = set()
 
-# Of a thread: requests in the background, such as those that record progress, are not part of the
-# plan. An argument would have to pass through every function that resolves a position.
+# Each thread has its own deadline: requests in the background, such as those that record progress,
+# are not part of the plan. As an argument, the deadline would pass through every function that
+# resolves a position.
 _deadline: ContextVar[Deadline | None] = ContextVar("deadline", default=None)
 
 
@@ -55,7 +56,7 @@ def one_api_timeout(
     """
     Let all requests of the block together wait for at most ``kafka.default.api.timeout.ms``.
 
-    Within another block, the limit of that one counts.
+    Inside another such block, only the outer block's limit applies.
     """
     deadline = _deadline.get() or Deadline.after(api_timeout_ms(kafka) / 1000, now)
     token = _deadline.set(deadline)
@@ -88,7 +89,7 @@ def _limit_ms(kafka: KafkaSettings, name: str, limit_ms: int) -> int:
 
 def _left_of_call(seconds: float) -> float:
     """
-    Return how much of this time is left of the timeout of :func:`one_api_timeout`.
+    Return this time, or the rest of the timeout of :func:`one_api_timeout` if that is shorter.
     """
     deadline = _deadline.get()
     return seconds if deadline is None else deadline.remaining(max_seconds=seconds)

@@ -51,8 +51,9 @@ def epochs_to_check(start: StreamOffset, latest: StreamOffset) -> LeaderEpochs:
     """
     Return the leader epochs of ``start`` for the partitions whose leader epoch has grown since.
 
-    A log is never truncated within a leader epoch, so no other partition needs a check. A log that
-    ends before its start offset has evidently lost records, and a recreated topic has a new log.
+    A log is never truncated within a leader epoch, so no other partition needs a check. Nor is a
+    check needed for a log that ends before its start offset, which has evidently lost records, or
+    for a recreated topic, which has a new log.
     """
     # Invariant R16 (leader epoch).
     recreated = latest.recreated_topics(start)

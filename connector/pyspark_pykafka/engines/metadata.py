@@ -87,7 +87,7 @@ class MetadataClient:
 
     def high_watermarks(self, tps: Iterable[TopicPartition]) -> LogEnds:
         """
-        Return the ends of uncommitted records, at any isolation level, with the leader epochs.
+        Return the high watermarks, at any isolation level, with the leader epochs.
         """
         partitions = list(tps)
         if not partitions:

@@ -59,7 +59,7 @@ class MetadataBackend(Protocol):
         """
         Return the value of a setting of each topic, empty if it has none, or the topic's error.
 
-        That is :class:`~pyspark_pykafka.errors.AuthorizationError` without the permission
+        The error is :class:`~pyspark_pykafka.errors.AuthorizationError` without the permission
         DescribeConfigs on the topic, and :class:`~pyspark_pykafka.errors.UnknownTopicError` if a
         broker does not know the topic (yet).
         """
@@ -81,12 +81,14 @@ class MetadataBackend(Protocol):
         """
         Return each partition's end offset, as :meth:`list_offsets` does, and its leader epoch.
 
-        Brokers before 2.1 do not send leader epochs (KIP-320): they are left out.
+        Brokers before 2.1 do not send leader epochs (KIP-320); the result then lacks the epochs.
         """
 
     def high_watermarks(self, tps: Iterable[TopicPartition]) -> LogEnds:
         """
-        Return as :meth:`log_ends` does, at any isolation level: the ends of uncommitted records.
+        Return each partition's high watermark and leader epoch, at any isolation level.
+
+        Leader epochs may be missing, as in :meth:`log_ends`.
         """
 
     def offsets_for_leader_epochs(self, epochs: Mapping[TopicPartition, int]) -> Offsets:

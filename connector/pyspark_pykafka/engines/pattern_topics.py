@@ -27,7 +27,8 @@ _POLICY, _COMPACT = "cleanup.policy", "compact"
 
 class PatternTopics:
     """
-    Leaves out topics that only a name selects; the settings of each are read once.
+    Leaves out the topics that can be selected only by name; the settings of each candidate are read
+    once.
     """
 
     def __init__(self, backend: MetadataBackend) -> None:
@@ -57,8 +58,8 @@ class PatternTopics:
             policy = policies[name]
             if not isinstance(policy, UnknownTopicError):
                 self._is_ledger[identities[name]] = _is_compacted(name, policy)
-        # An unknown topic counts as a ledger until the next plan: records of a ledger that one plan
-        # selects are lost data in the next.
+        # A topic that the broker does not know counts as a ledger until the next plan. Otherwise
+        # one plan might select a ledger, and the next plan would report its records as lost.
         return {
             name for name, identity in identities.items() if self._is_ledger.get(identity, True)
         }

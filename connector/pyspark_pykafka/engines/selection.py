@@ -207,7 +207,8 @@ def bytes_per_offset(positions: Offsets, settings: FetchSettings) -> dict[TopicP
     """
     Return the approximate bytes per offset in the log, at each position that has records.
 
-    Raises as :func:`sample_byte_densities` does, and the error of a partition that is not sampled.
+    Raises as :func:`sample_byte_densities` does, and the error of a partition that could not be
+    sampled.
     """
     samples = sample_byte_densities(positions, settings)
     for error in samples.errors.values():

@@ -18,7 +18,7 @@ LEDGER_SUFFIX = "-ledger"
 
 def never_stopped() -> None:
     """
-    Return: nothing stops the write before its end.
+    Do nothing: the write is never stopped before its end.
     """
 
 

@@ -48,13 +48,14 @@ logger = logging.getLogger("pyspark_pykafka")
 _SLICE_SECONDS = 0.1
 _LONG_WAIT_SECONDS = 5.0
 
-# The minimum request timeout: librdkafka 2.16 frees memory twice when a client is closed whose
-# ListOffsets request had a timeout of only a few milliseconds.
+# The minimum request timeout: after a ListOffsets request with a timeout of only a few
+# milliseconds, librdkafka 2.16 frees memory twice when the client is closed.
 _MIN_REQUEST_SECONDS = 1.0
 _GRACE_SECONDS = 5.0
 
-# The first request timeout. librdkafka 2.16 sends many requests to the broker that it takes for
-# the controller; if that broker is lost, the client waits for it and never looks for the new one.
+# The first request timeout. librdkafka 2.16 sends many requests to the broker that it believes to
+# be the controller; if that broker is lost, the client waits for it and never looks for the new
+# one.
 _FIRST_REQUEST_SECONDS = 2.0
 
 _BROKER_DEFAULT = -1
@@ -62,8 +63,8 @@ _BROKER_DEFAULT = -1
 # The clients of abandoned requests, with their process and their futures.
 _unfinished: list[tuple[int, AdminClient, Collection[Future[Any]]]] = []
 
-# Only a new client finds the broker that has the role now: librdkafka 2.16 keeps sending requests
-# to the former one, unless five minutes pass between them (observed).
+# Only a new client finds the new coordinator or controller: librdkafka 2.16 keeps sending requests
+# to the former one, unless five minutes pass between two requests (observed).
 _MOVED = frozenset({"NOT_COORDINATOR", "NOT_CONTROLLER"})
 _MOVED_PAUSE_SECONDS = 0.5
 
@@ -293,7 +294,7 @@ class RetryingAdmin:
 
 def describe_cluster(client: AdminClient, seconds: float) -> dict[str, Future[object]]:
     """
-    Request the brokers' metadata without topics: a request of :meth:`RetryingAdmin.call`.
+    Request the brokers' metadata without topics: a request for :meth:`RetryingAdmin.call`.
     """
     return {"cluster": client.describe_cluster(request_timeout=seconds)}
 
@@ -310,7 +311,7 @@ class _MovedError(Exception):
 
 def _has_moved(request: Future[Any]) -> bool:
     """
-    Return whether a broker rejected a request since it is no longer coordinator or controller.
+    Return whether a broker rejected a request because it is not the coordinator or controller.
     """
     error = request.exception() if request.done() else None
     return isinstance(error, KafkaException) and error.args[0].name() in _MOVED
@@ -319,7 +320,7 @@ def _has_moved(request: Future[Any]) -> bool:
 @contextmanager
 def _kept_until_done(client: AdminClient, futures: Collection[Future[Any]]) -> Iterator[None]:
     """
-    Keep a client whose futures are not done at the end of the block, until a later call.
+    Keep a client beyond the block, up to a later call, if its futures are not done by then.
 
     librdkafka aborts the process when a client is destroyed in one of its own threads. Futures are
     completed in such a thread, where any Python code may run the garbage collector. That could

@@ -55,8 +55,7 @@ def confirm_watermarks(
 
 def read_high_watermark(kafka: KafkaSettings, tp: TopicPartition) -> int:
     """
-    Return the end of a partition's log with its uncommitted records, -1 if the partition does not
-    exist.
+    Return the high watermark of a partition's log, -1 if the partition does not exist.
 
     If the wire engine does not support the settings, librdkafka's metadata is used.
     """

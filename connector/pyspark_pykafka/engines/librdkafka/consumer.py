@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 _pool: ClientPool[Client] = ClientPool(Client.close, lambda client: not client.is_stale)
 
-# How many clients, one after another, may read from a leader that other brokers do not know: each
+# How many clients, one after another, may read from a leader that other brokers do not name: each
 # client finds the brokers of the cluster itself, and may get its metadata from a stale broker.
 _MAX_STALE_CLIENTS = 10
 
@@ -128,7 +128,8 @@ def _fetch(
     """
     Yield the records that a client reads, and return the rest if it seems to be lost.
 
-    With ``is_lost``, or if no other broker can confirm the loss, it is reported as data loss.
+    With ``is_lost``, or if no other broker can confirm the loss, the rest is reported as data loss
+    instead.
     """
     config = consumer_config(
         settings.kafka, group_id=settings.group_id, isolation_level=settings.isolation_level

@@ -133,8 +133,8 @@ class ConsumerEvents:
         """
         Retry: a broker that has just started, or is partitioned off, does not know all topics.
 
-        The partition counts as deleted if it is still missing at the deadline for progress;
-        librdkafka sends each request to any broker.
+        The partition counts as deleted if it is still missing at the deadline for progress. Each
+        retry may reach another broker: librdkafka sends such a request to any of them.
         """
         logger.info("%s: %s; retrying", self.assigned.range.tp, reason)
         self.missing_reason = reason
@@ -143,7 +143,7 @@ class ConsumerEvents:
         """
         Advance to the log end: control and aborted records at the tail have no message.
 
-        If the log ends before the range, that is checked again before it counts as data loss.
+        A log end before the end of the range is checked again before it counts as data loss.
         """
         assigned = self.assigned
         if log_end > assigned.position and assigned.first_gap is None:
@@ -254,7 +254,7 @@ class ConsumerEvents:
 
 def offset_of(message: Message) -> int:
     """
-    Return the offset of a message, of a record or of an event.
+    Return the offset of a message, which is a record or an event.
     """
     offset: int | None = message.offset()
     if offset is None:

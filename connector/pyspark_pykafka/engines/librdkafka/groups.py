@@ -106,7 +106,7 @@ class AdminGroups:
         self, request: Callable[[AdminClient, float], Futures[K, R]], action: str
     ) -> dict[K, R]:
         """
-        Send a request; retry it, too, while a coordinator that has just started loads its groups.
+        Send a request; retry it also while a coordinator that has just started loads its groups.
         """
         deadline = self._admin.new_deadline()
         backoff = Backoff(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)

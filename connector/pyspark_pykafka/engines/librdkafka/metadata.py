@@ -129,7 +129,7 @@ class AdminMetadata:
 
     def high_watermarks(self, tps: Iterable[TopicPartition]) -> LogEnds:
         """
-        Return the ends of uncommitted records, with retries as in :meth:`list_offsets`.
+        Return the high watermarks and leader epochs, with retries as in :meth:`list_offsets`.
         """
         return self._list_offsets(dict.fromkeys(tps, LATEST), IsolationLevel.READ_UNCOMMITTED)
 

@@ -27,8 +27,9 @@ def is_planned_topic(requested: OffsetRange, settings: FetchSettings) -> bool:
     """
     Return whether the range's topic has not been deleted and recreated.
 
-    A broker with stale metadata may return the id of a former topic, so another id is requested
-    again until ``poll_timeout_ms`` has passed. Raises the errors of :mod:`pyspark_pykafka.errors`.
+    A broker with stale metadata may return the id of a former topic. So an id that differs is
+    requested again until ``poll_timeout_ms`` has passed. Raises the errors of
+    :mod:`pyspark_pykafka.errors`.
     """
     deadline = Deadline.after(settings.poll_timeout_ms / 1000)
     backoff = Backoff(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)

@@ -220,7 +220,7 @@ class _Task:
         Reject a missing topic or partition before the delivery timeout.
 
         A missing topic is looked up again for ``kafka.max.block.ms``, and a missing partition once:
-        the topic may have got it since.
+        it may have been added since the last lookup.
         """
         partition = 0 if row.partition is None else row.partition
         count = self.partitions.get(row.topic)
@@ -281,7 +281,7 @@ class _Task:
 
 def _has_topic(error: KafkaError) -> bool:
     """
-    Return whether the error is not that the topic does not exist.
+    Return false if the error means that the topic does not exist, and true for any other error.
     """
     return bool(error.code() != KafkaError.UNKNOWN_TOPIC_OR_PART)
 

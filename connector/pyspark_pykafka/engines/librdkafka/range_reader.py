@@ -132,7 +132,7 @@ class RangeReader:
         """
         Yield messages until one of them, an event, makes the consumer fetch again.
 
-        librdkafka drops what is still in its queue then; the rest of the list is as stale.
+        librdkafka then drops the messages in its queue, and the rest of the list is just as stale.
         """
         assignments = self.assigned.assignments
         for message in messages:
