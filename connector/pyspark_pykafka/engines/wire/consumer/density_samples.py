@@ -29,7 +29,8 @@ _BATCH_START = struct.Struct(">qi4xb6xi")
 _LENGTH_END = 12
 _RECORD_BATCH_MAGIC = 2
 
-# The leader, the replica that it names, and the leader again if the replica has no records.
+# Fetches go to the leader, to the replica that it names, and to the leader again if the replica has
+# no records.
 _MAX_FETCHES = 3
 
 _MAX_FAILED_SAMPLES = 3
@@ -61,7 +62,8 @@ class _Sampling:
                 self._add(tp, size_bytes, offsets)
             if not responses:
                 break
-            # Sampling one of them waits until a leader is elected; then the others follow.
+            # One failed partition is sampled individually, which waits until a leader is elected.
+            # The others follow in the next round.
             for tp in sorted(fetches.failed)[:1]:
                 self._sample_one(tp)
         for tp in list(self.pending):

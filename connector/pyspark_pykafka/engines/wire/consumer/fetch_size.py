@@ -17,7 +17,7 @@ _SLACK = 1.1
 @dataclass(slots=True)
 class FetchSizing:
     """
-    Estimates the bytes that remain in a range, and requests these, ``max_bytes`` at most.
+    Estimates the bytes that remain in a range; a fetch requests these, but at most ``max_bytes``.
 
     Without the estimate, each range of a long log would over-fetch by up to a whole fetch.
     """

@@ -2,7 +2,7 @@
 Describes, lists and deletes consumer groups with the wire engine.
 
 librdkafka aborts the process if the response of a group's coordinator arrives together with the
-request's timeout (librdkafka issue 4605), which takes a driver with all its queries.
+request's timeout (librdkafka issue 4605), which ends a driver with all its queries.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ _OPERATIONS = {
     12: "IDEMPOTENT_WRITE",
 }
 
-# The errors of ConsumerGroupDescribe for groups of another type, and of brokers on which that type
-# is disabled.
+# The errors of ConsumerGroupDescribe for groups that are not of the type ``consumer``, and from
+# brokers on which this type is disabled.
 _NOT_OF_THE_TYPE = frozenset(
     {KafkaErrorCode.GROUP_ID_NOT_FOUND, KafkaErrorCode.UNSUPPORTED_VERSION}
 )
@@ -238,7 +238,7 @@ def _lookup_error(code: int, action: str, group: str) -> PykafkaError:
 
 def _describe_permission(group: str, code: int = KafkaErrorCode.NONE) -> str:
     """
-    Return the permission that a description needs; ``code`` is the error of the missing one.
+    Return the permission that a description needs; ``code`` is the error if it is missing.
     """
     if code == KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED:
         # Only for groups of the type consumer, whose description has the topics' names.

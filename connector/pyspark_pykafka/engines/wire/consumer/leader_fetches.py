@@ -42,9 +42,11 @@ if TYPE_CHECKING:
 # The maximum bytes of a response: one at a time is decoded, and each connection keeps the memory of
 # its last one.
 _RESPONSE_BYTES = 1024 * 1024
-# The response names each requested partition, also those for which no bytes are left.
+# The maximum number of partitions in a request: the response names each of them, even those for
+# which no bytes are left.
 _MAX_PARTITIONS = 500
-# If larger record batches keep a response from being filled, the next one may have larger ones.
+# The factor by which ``partition_bytes`` grows if record batches that exceed it leave a response
+# less than half full.
 _GROWTH = 4
 
 
@@ -55,12 +57,13 @@ class LeaderFetches:
     individually, or requests it again.
 
     ``partition_bytes`` limits the records of one partition in a response. With ``fills_response``
-    they are more if few partitions are requested. Partitions requested first are served first.
+    this limit is higher if few partitions are requested. Partitions requested first are served
+    first.
 
-    ``topic_ids`` are those of the planned topics. The first response fixes that of any other topic:
-    partitions of one recreated under the same name are in ``failed``. Brokers before 3.1 fetch by
-    the topic's name; there :meth:`recreated_topics` shows after the last response whether all were
-    of one topic.
+    ``topic_ids`` are the ids of the planned topics. The first response fixes the id of any other
+    topic: if a topic is recreated under the same name, its partitions are in ``failed``. Brokers
+    before 3.1 fetch by the topic's name; with these, :meth:`recreated_topics` shows after the last
+    response whether all responses were of one topic.
     """
 
     settings: FetchSettings
@@ -82,8 +85,8 @@ class LeaderFetches:
         """
         Send one request to each leader, and yield the responses that have records.
 
-        Of the other partitions, those that are not in ``failed`` had no place in the response.
-        Raises errors that are not retriable, except for errors of single partitions.
+        A partition without a response that is not in ``failed`` did not fit into this request or
+        its response. Raises errors that are not retriable, except for errors of single partitions.
         """
         self.failed = set()
         with borrowed_cluster(self.settings.kafka) as cluster:
@@ -103,14 +106,14 @@ class LeaderFetches:
     @property
     def suspects(self) -> set[str]:
         """
-        The topics that the last metadata has with another id.
+        The topics whose id in the last metadata differs from that in ``topic_ids``.
         """
         return {name for name in self._current_ids if self._is_recreated(name)}
 
     def recreated_topics(self) -> set[str]:
         """
-        Return the topics that were recreated, according to two brokers: their responses may be of
-        two topics.
+        Return the topics that were recreated, according to two brokers: the responses for such a
+        name may be of two topics.
 
         A topic that does not exist now has not been recreated.
         """

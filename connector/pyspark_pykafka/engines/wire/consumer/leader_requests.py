@@ -170,7 +170,7 @@ class _LeaderRequests(Generic[P, R]):
             self.on_error(node, opened)
             return
         if opened.in_flight:
-            # Of a caller that failed.
+            # The requests in flight are those of a caller that failed.
             self.cluster.drop(opened)
             self.opener.start(opened.address)
             return

@@ -61,7 +61,8 @@ class WireMetadata:
     Implements :class:`~pyspark_pykafka.engines.metadata_contract.MetadataBackend`.
 
     No later response corrects a plan, so two brokers describe each topic that this process has not
-    planned before (invariant R18); with ``confirms_known_topics`` all others, too.
+    planned before (invariant R18); with ``confirms_known_topics`` they describe all other topics,
+    too.
 
     Caches the leaders of the topics that were described last, for the offset requests that follow.
     """
@@ -159,7 +160,7 @@ class WireMetadata:
 
     def high_watermarks(self, tps: Iterable[TopicPartition]) -> LogEnds:
         """
-        Return the ends of uncommitted records; retries as :meth:`list_offsets` does.
+        Return high watermarks and leader epochs; retries as :meth:`list_offsets` does.
         """
         return self._log_ends(tps, ISOLATION["read_uncommitted"])
 
@@ -194,7 +195,7 @@ class WireMetadata:
             except PykafkaError:
                 self._leaders.clear()
                 raise
-            # Not earlier: it could be a second connection to a leader.
+            # Only after the requests: before them, it could become a second connection to a leader.
             cluster.open_spare_connection()
             return progress.ends
 

@@ -51,7 +51,8 @@ _WHOLE_RESPONSE = -1
 # How long a reader stays with the replica that the leader named: the default of the Java client's
 # metadata.max.age.ms.
 _REPLICA_SECONDS = 300.0
-# How long a reader stays with the leader after a replica lacked the requested records.
+# How long a reader stays with the leader after an error, or after a replica lacked the requested
+# records.
 _LEADER_ONLY_SECONDS = 10.0
 
 
@@ -122,14 +123,15 @@ class _InFlightFetch(NamedTuple):
 @dataclass(slots=True)
 class PartitionFetcher:
     """
-    Fetches from the partition's leader, or from the replica near the client that it names.
+    Fetches from the partition's leader, or from the replica near the client that the leader names.
 
     At most one fetch is in flight: :meth:`send_fetch` sends it, :meth:`receive_fetch` waits for its
-    response. Without a ``topic_id``, the first response fixes the topic: one recreated under the
-    same name is a different topic.
+    response. Without a ``topic_id``, the first response fixes the topic id: a topic that is
+    recreated under the same name is a different topic.
 
     Brokers before 3.1 fetch by the topic's name. Then the metadata must be fresh before the first
-    fetch, and :meth:`confirm_topic` shows after the last one whether all were of one topic.
+    fetch, and :meth:`confirm_topic` shows after the last fetch whether all responses were of one
+    topic.
     """
 
     cluster: Cluster
@@ -233,7 +235,8 @@ class PartitionFetcher:
 
     def _limit(self, node: int, leader: Leader, deadline: Deadline) -> Deadline:
         """
-        Return the deadline of a request: after a replica has failed, the leader needs time, too.
+        Return the deadline of a request: a replica gets only half of the time, so that the leader
+        can be tried if the replica fails.
         """
         return deadline if node == leader.node else deadline.within(deadline.remaining() / 2)
 
@@ -245,7 +248,7 @@ class PartitionFetcher:
         try:
             yield
         except TRANSIENT_ERRORS as error:
-            # A slow replica has answered.
+            # A slow replica has begun to answer, so it has not failed.
             if node != leader.node and not isinstance(error, SlowResponseError):
                 address = self.cluster.describe_address(node)
                 self.cluster.near_replicas.record_failure(node, address, error)
@@ -285,7 +288,7 @@ class PartitionFetcher:
 
     def stay_with_leader(self) -> None:
         """
-        Use no replica for a while, since one lacked the requested records.
+        Use no replica for a while, after an error or since one lacked the requested records.
         """
         self._stay_with_leader_until(self.now() + _LEADER_ONLY_SECONDS)
 
@@ -326,7 +329,8 @@ class PartitionFetcher:
 
     def _fresh_leader(self, leader: Leader, deadline: Deadline) -> Leader:
         """
-        Return the leader; from new metadata if its broker fetches by name, and so from any topic.
+        Return the leader, with new metadata if its broker fetches by name: such a broker returns
+        the records of any topic with that name.
         """
         connection = self.cluster.connection(leader.node, deadline)
         takes_ids = connection.version(FETCH, MAX_FETCH_VERSION) > MAX_FETCH_VERSION_BY_NAME
@@ -363,7 +367,8 @@ class PartitionFetcher:
             action = f"reading {self.tp} at offset {fetch.offset}"
             permission = f"Read on the topic {self.tp.topic}"
             raise map_read_error_code(response.error_code, action, permission)
-        # Not before a response: the worker's metadata may be of an earlier topic with this name.
+        # The id is fixed only by a response: the worker's metadata may be that of an earlier topic
+        # with this name.
         self.topic_id = fetch.leader.topic_id or self.topic_id
         if fetch.to_leader:
             self.log_check.record_end(response.high_watermark, fetch.leader.epoch)
@@ -393,7 +398,7 @@ class PartitionFetcher:
         """
         if not fetch.to_leader:
             self.stay_with_leader()
-            # A retriable error.
+            # This error is retriable, so the leader is tried next.
             action = f"reading {self.tp} from the replica on broker {fetch.node}"
             raise map_error_code(KafkaErrorCode.OFFSET_NOT_AVAILABLE.value, action)
         raise OutOfRangeError

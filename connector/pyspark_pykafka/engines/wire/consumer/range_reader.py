@@ -131,7 +131,8 @@ class _RangeReader:
     range: OffsetRange
     columns: ArrowDecoder = field(init=False)
     sizing: FetchSizing = field(init=False)
-    # Responses without records, and those according to which the log ends before the range does.
+    # The numbers of responses without records, and of those that show a log end before the end of
+    # the range.
     empty_responses: int = field(init=False, default=0)
     short_responses: int = field(init=False, default=0)
 
@@ -238,7 +239,7 @@ class _RangeReader:
 
     def _on_empty_fetch(self, fetched: FetchResult) -> None:
         """
-        Distinguish a log that ends before the range from a response that only has no records.
+        Distinguish a log that ends before the range does from a response merely without records.
 
         A response without records does not prove that the log has none before its end: slow remote
         storage (KIP-405) and a newly elected leader cause such a response. Offsets are skipped only

@@ -1,8 +1,8 @@
 """
 Reads several offset ranges at once: one request to each leader for many partitions.
 
-For commands and metrics, which need few records of each of many partitions. A range with a problem
-is read by the reader of one range, which knows what an odd response means.
+For commands and metrics, which need a few records from each of many partitions. If a range cannot
+be read in this way, the reader of a single range reads it, and finds the cause.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.protocol.fetch_response import FetchResponse
     from pyspark_pykafka.offsets import TopicPartition
 
-# A few records of a partition with small record batches; larger ones take more.
+# Enough for a few records in small record batches; larger batches need more.
 _PARTITION_BYTES = 32 * 1024
 # After this many rounds in a row without progress, each range is read individually.
 _MAX_FAILED_ROUNDS = 2
@@ -53,13 +53,13 @@ def fetch_many(
     """
     Yield the first ``max_records`` records of each range, or all of them if it is None.
 
-    The records of a topic's ranges are those of one topic, whose id the ranges or the first
-    response have. A topic that is recreated meanwhile is reported as data loss, in the end if
-    brokers fetch by name.
+    All ranges with the same topic name are read from one topic, whose id comes from the ranges or
+    from the first response. A topic that is recreated meanwhile is reported as data loss: only at
+    the end if brokers fetch by name.
 
-    ``fetch_one`` reads one range: one planned with a leader epoch, one whose limits are not
-    offsets, the last one if all its records are read, and one whose request failed. Raises as it
-    does.
+    ``fetch_one`` reads a single range. It is called for a range that was planned with a leader
+    epoch, whose limits are not offsets, or whose request failed, and for the last range if all its
+    records are read. Raises as ``fetch_one`` does.
     """
     pending = [_Pending(r, r.start, max_records) for r in ranges]
     min_count = 1 if max_records is None else 0
@@ -86,7 +86,7 @@ class _Pending:
 
     def rest(self, topic_ids: Mapping[str, UUID]) -> OffsetRange:
         """
-        Return the part of the range that has not been read, as one of the same topic.
+        Return the part of the range that has not been read, with the id of the topic read so far.
         """
         if self.needs_checks:
             return self.range
@@ -98,7 +98,8 @@ class _Pending:
     @property
     def needs_checks(self) -> bool:
         """
-        Whether each response must be checked against what the range was planned with.
+        Whether the range needs the checks of a single read, for its leader epoch or for limits that
+        are not offsets.
         """
         return not self.range.resolved or self.range.end_epoch != NO_EPOCH
 
@@ -116,7 +117,8 @@ class _RangesReader:
     fetch_one: Callable[[OffsetRange], Iterator[pa.RecordBatch]]
     ranges: Sequence[OffsetRange]
     pending: list[_Pending]
-    #: The last range is read individually if all its records are read: ahead of their decoding.
+    #: 1 if all records are read, else 0. With 1, the last range is read individually, which sends
+    #: the next fetch before it decodes a response.
     min_count: int
     planned_ids: dict[str, UUID]
     fetches: LeaderFetches = field(init=False)
@@ -145,8 +147,8 @@ class _RangesReader:
             failed_rounds = 0 if has_progress else failed_rounds + 1
             if self.fetches.suspects - self.lost:
                 self._report_recreated([p.range for p in self.pending])
-            # One range is read individually: that waits for a leader which is being elected. Then
-            # the others follow.
+            # One failed range is read individually, which waits until a leader is elected. The
+            # others follow in the next round.
             failed = [p for p in self.pending if p.range.tp in self.fetches.failed]
             for pending in failed[:1]:
                 yield from self._read_one(pending)
@@ -157,7 +159,7 @@ class _RangesReader:
 
     def _report_recreated(self, ranges: Iterable[OffsetRange]) -> None:
         """
-        Report those of the ranges whose topic was recreated; none of it is read any more.
+        Report the ranges whose topic was recreated; nothing more is read from such a topic.
         """
         recreated = self.fetches.recreated_topics() - self.lost
         for r in ranges:
@@ -168,7 +170,8 @@ class _RangesReader:
 
     def _one_round(self) -> Generator[tuple[OffsetRange, pa.RecordBatch], None, bool]:
         """
-        Yield the records of one request to each leader; return whether there are any.
+        Yield the records of one request to each leader; return whether the position of a range
+        moved.
         """
         by_tp: dict[TopicPartition, _Pending] = {}
         for pending in self.pending:
@@ -181,7 +184,7 @@ class _RangesReader:
                 yield pending.range, batch
             has_progress = has_progress or pending.position > positions[tp]
         self._remove_done()
-        # Those without a response are first in the next request.
+        # Ranges whose position did not move are first in the next request.
         self.pending.sort(
             key=lambda p: by_tp[p.range.tp] is p and p.position != positions[p.range.tp]
         )
@@ -190,7 +193,8 @@ class _RangesReader:
     def _decode(self, pending: _Pending, response: FetchResponse) -> Iterator[pa.RecordBatch]:
         """
         Yield a response's records, and move the position; one record batch is decompressed at a
-        time. A partition whose records cannot be decoded here has failed from that position on.
+        time. If records cannot be decoded here, the partition counts as failed from that position
+        on.
         """
         missing = BATCH_RECORDS if pending.missing is None else pending.missing
         columns = ArrowDecoder.of_range(

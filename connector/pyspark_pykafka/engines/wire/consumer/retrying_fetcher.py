@@ -102,9 +102,9 @@ class _MissingTopic:
     """
     Whether brokers have reported the topic as unknown for the whole time allowed for progress.
 
-    That time starts at their first such report, which must come before the usual deadline; any
-    other error ends it. The last report must come in its second half: silent brokers confirm
-    nothing.
+    That time starts with the first such report, which must come before the usual deadline; any
+    other error ends that time. The last report must come in the second half of it: brokers that do
+    not answer confirm nothing.
     """
 
     def __init__(self, timer: _ProgressTimer) -> None:
