@@ -47,8 +47,8 @@ _MIN_IN_ROTATION = 2
 # The most connections that are kept open for rotation alone.
 _MAX_SPARES = 2
 
-# How long the result of opening a connection is kept for its broker, which may have no leader any
-# more. The connection itself stays in the cache.
+# How long the result of opening a connection is kept: its broker may no longer lead any partition,
+# so that the result is not used. The connection itself stays in the cache.
 _RESULT_SECONDS = 10.0
 
 # How many known brokers are tried before each bootstrap server.
@@ -126,13 +126,15 @@ class BrokerSelector:
         """
         Return the connection to a broker, or None while it is opened in the background.
 
-        :meth:`readable` ends that. Raises the error of opening it, once; the next call tries again.
+        Call :meth:`readable` to wait for it. If it cannot be opened, raises the error once; the
+        next call tries again.
         """
         result = self._take_opened(address)
         if isinstance(result, PykafkaError):
             raise result
         if result is not None:
-            # Even if the broker has closed it: its request fails, and is retried with a pause.
+            # Returned even if the broker has closed it: its request fails, and is retried after a
+            # pause.
             return result
         if address not in self.background.pending:
             self._claim_spare(address)
@@ -149,7 +151,8 @@ class BrokerSelector:
         The wait also ends when :meth:`connection_or_none` has a new result for one broker.
         """
         ready = self.background.readable(connections, seconds)
-        # All of them, also for brokers that nobody needs any more: they would end each later wait.
+        # All results are taken, even for brokers that are no longer needed: otherwise they would
+        # end each later wait.
         now = self.now()
         self._opened.update((address, (now, result)) for address, result in self.background.take())
         return ready
@@ -221,7 +224,7 @@ class BrokerSelector:
                 self._rotation.record_request(order[0])
                 return order[0], response
             if not idle[order[0]].closed:
-                # It may only be slow; a new connection to the same broker comes last.
+                # The broker may only be slow; a new connection to it comes last.
                 late_attempt = partial(self._receive_metadata, idle[order[0]])
                 attempts = [late_attempt, *attempts[1:], attempts[0]]
                 names.append(names[0])
@@ -230,8 +233,8 @@ class BrokerSelector:
             ATTEMPT_DELAY_SECONDS,
             deadline,
             on_late_result=lambda late: self.connections.hand_back(late[0]),
-            # A second attempt at the first broker is beyond ``order``; but the last attempt is
-            # never overtaken.
+            # The number of a second attempt at the first broker is beyond ``order``. But that
+            # attempt is the last one, which is never overtaken.
             on_overtaken=lambda number: REACHABILITY.record_failure(order[number]),
             names=names,
             goal=f"a response from {_format(order)}",
@@ -281,7 +284,8 @@ class BrokerSelector:
         Return the brokers to try: open connections, then other advertised brokers.
 
         Bootstrap servers come in between, from the third place on: all known brokers may have been
-        replaced by others. One comes first if no known broker could be reached a moment ago.
+        replaced by others. A bootstrap server comes first if no known broker could be reached a
+        moment ago.
         """
         now = self.now()
         # A request over a throttled connection would have to wait.
@@ -298,7 +302,8 @@ class BrokerSelector:
 
     def _attempt(self, address: Address, attempt: Callable[[], T]) -> Callable[[], T]:
         """
-        Return an attempt at a broker; a bootstrap server beside known brokers has no fatal errors.
+        Return an attempt at a broker; once brokers are known, no error of a bootstrap server is
+        fatal.
         """
         is_known = address in self._advertised or not self._advertised
         return attempt if is_known else partial(_without_fatal_errors, attempt)
@@ -309,7 +314,7 @@ class BrokerSelector:
         """
         Return the response over an open connection, or None if it does not arrive at once.
 
-        In that case the connection belongs to the caller, unless it is closed.
+        Without a response the connection belongs to the caller, unless it is closed.
         """
         try:
             connection.send(request(connection), deadline)

@@ -134,9 +134,9 @@ class Cluster:
         """
         Return the number of partitions of a topic, and the partitions that have a leader.
 
-        If fewer than ``min_count`` partitions are known, the metadata is read again: from one
-        broker after another, until one has as many or several have fewer. Raises as :meth:`leader`
-        does.
+        If fewer than ``min_count`` partitions are known, the metadata is read again, from one
+        broker after another, until one returns enough partitions or several return fewer. Raises as
+        :meth:`leader` does.
         """
         if self.now() - self._updated_at.get(topic, 0.0) >= self.metadata_seconds:
             self.invalidate_metadata(topic)
@@ -240,7 +240,7 @@ class Cluster:
         """
         Return the partitions that a broker no longer leads, according to another broker's metadata.
 
-        If no broker responds in time, or the topic is unknown, the known leaders count.
+        If no broker responds in time, or the topic is unknown, the leaders known so far are used.
         """
         partitions = list(tps)
         for topic in {tp.topic for tp in partitions}:
@@ -269,7 +269,7 @@ class Cluster:
         """
         Return the connection to a broker, or None while it is opened in the background.
 
-        Raises the error of opening it, once; the next call tries again.
+        If it cannot be opened, raises the error once; the next call tries again.
         """
         return self._brokers.connection_or_none(self._address(node))
 

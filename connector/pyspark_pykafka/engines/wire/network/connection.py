@@ -256,7 +256,7 @@ class Connection:
         """
         Return the cause, if known, of a connection that the broker ended at its first request.
         """
-        # Without a cause, the socket did not fail; the response is invalid.
+        # An error without a cause means that the response is invalid; the socket did not fail.
         is_early = self._transport.hint in (_NO_LOGIN_HINT, PLAINTEXT_HINT)
         if not is_early or error.__cause__ is None:
             return error

@@ -85,7 +85,8 @@ class ConnectionCache:
         """
         Return the deadline of a connection that begins to be opened now.
 
-        Not the deadline of a caller: a slow broker's connection can still be used next time.
+        A caller's deadline does not shorten it: a slow broker's connection can still be used next
+        time.
         """
         return Deadline.after(self._config.setup_seconds, self._now)
 

@@ -88,7 +88,7 @@ class ConnectionOpener:
         Return the connections, or the errors of opening them, that are known since the last call.
         """
         if self._wakeup is not None:
-            # Before the results are read: a later one sets it again.
+            # Cleared before the results are read, so that a later result sets it again.
             self._wakeup.clear()
         while self._attempts is not None and (result := self._attempts.next(0)) is not None:
             address = self._opening.pop(result.attempt)
@@ -109,7 +109,7 @@ class ConnectionOpener:
 
     def close(self) -> None:
         """
-        Stop waiting for connections, until the next one is started.
+        Stop waiting for connections; :meth:`start` may be called again afterwards.
         """
         self._waiting.clear()
         self._ended.clear()
@@ -141,7 +141,7 @@ class ConnectionOpener:
         connection = self._connections.get_open(address)
         if connection is None:
             return partial(self._connections.open, address, limit)
-        # It belongs to the thread until its login is renewed.
+        # The connection belongs to the thread until its login is renewed.
         self._connections.detach(connection)
         return partial(_renew_login, connection, limit)
 

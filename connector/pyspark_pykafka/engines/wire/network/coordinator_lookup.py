@@ -102,7 +102,8 @@ class CoordinatorLookup:
 
     def invalidate(self, address: Address) -> None:
         """
-        Forget a broker that failed for all keys that it coordinates, so that it fails only once.
+        Forget a failed broker for all keys that it coordinates, so that its failure costs time only
+        once.
         """
         for key in [key for key, cached in self.addresses.items() if cached == address]:
             del self.addresses[key]

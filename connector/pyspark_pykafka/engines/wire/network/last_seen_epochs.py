@@ -42,8 +42,8 @@ class LastSeenEpochs:
         """
         Return whether a topic has been confirmed; true for brokers before 2.1, without epochs.
 
-        A topic of brokers from 2.1 to 2.7 never is: since no epochs are remembered for it, later
-        metadata of one broker alone could be stale.
+        A topic of brokers from 2.1 to 2.7 is never confirmed: since no epochs are remembered for
+        it, later metadata of one broker alone could be stale.
         """
         if topic.error_code:
             return False

@@ -61,7 +61,7 @@ class FreshnessCheck:
     is_relevant: Callable[[str], object] = lambda _: True
     #: Whether topics that this process has not confirmed need a second broker's response.
     confirms_new_topics: bool = True
-    #: Whether topics that this process has confirmed need one, too.
+    #: Whether topics that this process has confirmed need a second response, too.
     confirms_known_topics: bool = False
     responses: int = field(init=False, default=0)
     #: Brokers with older leader epochs, or fewer partitions, than others.
@@ -76,7 +76,7 @@ class FreshnessCheck:
     _stale_reasons: dict[str, str] = field(init=False, default_factory=dict)
     #: How many brokers returned the same new topic id for a name.
     _agreed: Counter[str] = field(init=False, default_factory=Counter)
-    #: For each name with several topic ids, all new to this process: these ids.
+    #: The topic ids of each name for which brokers return several ids, all new to this process.
     _competing_ids: dict[str, set[UUID | None]] = field(init=False, default_factory=dict)
     #: How many brokers returned a topic id for a name.
     _votes: Counter[tuple[str, UUID | None]] = field(init=False, default_factory=Counter)
@@ -87,7 +87,7 @@ class FreshnessCheck:
         """
         self.responses += 1
         brokers = {(broker.host, broker.port) for broker in response.brokers}
-        # A bootstrap address that no broker advertises may belong to any of them.
+        # A bootstrap address that no broker advertises may belong to any broker.
         is_broker = (address.host, address.port) in brokers
         self._confirmations += is_broker
         is_fresh = True
@@ -109,7 +109,7 @@ class FreshnessCheck:
     @property
     def is_settled(self) -> bool:
         """
-        Whether no other broker has to be queried.
+        Whether no further broker needs to be queried.
         """
         if self._stale or self.needs_second_response:
             return False
@@ -127,8 +127,8 @@ class FreshnessCheck:
         """
         Whether a topic that is missing in all responses is reported as missing by several brokers.
 
-        A single one may be cut off from its controllers, or have just started. The only broker of a
-        cluster is enough.
+        A single broker may be cut off from its controllers, or have just started. In a cluster of
+        only one broker, that one is enough.
         """
         has_one_broker = len(self._brokers) == 1
         return has_one_broker or max(self._confirmations, self.responses - 1) >= _MIN_AGREEING
@@ -142,7 +142,8 @@ class FreshnessCheck:
 
     def stale_reason(self) -> str | None:
         """
-        Return why a topic's metadata is stale in all responses so far; None if no topic's is.
+        Return why a topic's metadata is stale in all responses so far; None if no topic's metadata
+        is stale.
         """
         return next((self._stale_reasons[name] for name in self._stale), None)
 
@@ -236,9 +237,10 @@ class FreshnessCheck:
     @property
     def rests_on_one_broker(self) -> bool:
         """
-        Whether a new topic, or which of two topics has a name, is known from one broker alone.
+        Whether one broker's response alone shows a new topic, or two topics of one name have equal
+        votes.
 
-        Three responses may leave that open: a broker that has just started knows no topics.
+        This may remain so after three responses: a broker that has just started knows no topics.
         """
         if not self._needs_confirmation:
             return False

@@ -33,8 +33,9 @@ logger = logging.getLogger("pyspark_pykafka")
 # The timeout of further metadata requests once there is a response.
 _CONFIRMATION_SECONDS = 5.0
 
-# Once one broker's metadata is complete, the plan waits this long in total for that of others. If
-# none responds, it uses the first response, and later plans do not wait for a while.
+# Once one broker's metadata is complete, the plan waits this long in total for the metadata of
+# others. If no other broker responds, the plan uses the first response, and for a while later plans
+# do not wait.
 _SECOND_RESPONSE_SECONDS = 2.0
 _SECOND_RESPONSES = Reachability()
 
@@ -111,7 +112,8 @@ class MetadataReader:
 
     def _accept(self, check: FreshnessCheck) -> MetadataResponse:
         """
-        Return the result of a check, unless it is unconfirmed that topics were lost.
+        Return the result of a check; raise an error if no second broker confirms that topics were
+        lost.
         """
         if check.needs_second_response or check.rests_on_one_broker:
             self._warn_of_one_broker()

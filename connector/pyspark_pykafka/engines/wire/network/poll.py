@@ -45,7 +45,7 @@ class Wakeup:
         try:
             self._sender.send(b"\0")
         except BlockingIOError:
-            # There is more than enough input already.
+            # The socket's buffer is full, so there is input already.
             return
 
     def clear(self) -> None:

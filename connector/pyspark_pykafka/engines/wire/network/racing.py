@@ -165,7 +165,7 @@ def _no_answer_error(
         failures[number].without_advice() if number in failures else f"{name}: no response in time"
         for number, name in enumerate(names)
     )
-    # A slow broker may have got a second attempt.
+    # Each reason once: a slow broker may have got a second attempt.
     error = no_answer_error(list(dict.fromkeys(reasons)))
     error.__cause__ = next(reversed(list(failures.values())), None)
     return error

@@ -71,8 +71,8 @@ class Reachability:
         Record that a request got no response: when it was sent, and the last response before it.
 
         A firewall that has dropped this idle connection has probably dropped others too. Its idle
-        timeout is unknown. Half of this connection's idle time is the estimate: connections whose
-        last response is older than the middle of that time are not trusted.
+        timeout is unknown, and is estimated at half of this connection's idle time: connections
+        whose last response is older than the middle of that time are not trusted.
         """
         self._silent_since = max(self._silent_since, (last_response_at + sent_at) / 2)
 

@@ -32,7 +32,7 @@ _BUNDLES = (
 _NO_CRL, _EXPIRED_CRL = 3, 12
 _NAME_MISMATCH, _ADDRESS_MISMATCH = 62, 64
 
-# By OpenSSL's code for the check that failed (X509_V_ERR_...).
+# Advice by OpenSSL's code for the check that failed (X509_V_ERR_...).
 _HINTS = {
     _NO_CRL: "does kafka.ssl.crl.location hold the CRL of the authority that signed it?",
     _EXPIRED_CRL: "the CRL in kafka.ssl.crl.location has expired; download a new one",

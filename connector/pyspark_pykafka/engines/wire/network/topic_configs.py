@@ -27,9 +27,10 @@ def fetch_topic_settings(
     """
     Return the values of some of the topics' settings, as one broker reports them; empty if unset.
 
-    In their place are :class:`AuthorizationError` without the permission DescribeConfigs on a
-    topic, :class:`UnknownTopicError` if the broker does not know the topic (yet), and
-    :class:`KafkaClientError` for all topics if the broker does not support the request.
+    A topic without values has an error: :class:`AuthorizationError` without the permission
+    DescribeConfigs on the topic, and :class:`UnknownTopicError` if the broker does not know the
+    topic (yet). All topics have a :class:`KafkaClientError` if the broker does not support the
+    request.
     """
     connection = cluster.any_connection(deadline)
     try:
