@@ -82,7 +82,9 @@ def check_brokers(kafka: KafkaSettings) -> None:
 @contextmanager
 def _producer_of_driver(kafka: KafkaSettings) -> Iterator[_Producer]:
     """
-    Lend a producer that waits for less time until a broker has responded, as the block shows.
+    Lend a producer that waits for less time until a broker has responded.
+
+    A block that succeeds shows that one has.
     """
     config = replace(_config(kafka), block_seconds=block_seconds(kafka))
     with _pool.borrow(config, lambda: _Producer(config)) as producer:
@@ -116,7 +118,7 @@ def choose_free_id(transactions: Transactions, transaction: Transaction) -> str:
         return transaction.transactional_id
     if _is_free(transactions, transaction.transactional_id):
         return transaction.transactional_id
-    # The driver can derive the first id and the notice id, but not the fallback.
+    # The driver can derive the first id and the notice id, but not the fallback id.
     transactions.register_id(transaction.fallback.notice_id)
     fallback = transaction.fallback.transactional_id
     if _is_free(transactions, fallback):

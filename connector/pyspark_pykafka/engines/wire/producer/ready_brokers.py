@@ -76,8 +76,8 @@ class ReadyBrokers:
         """
         Return the leader's node id, or None if it is not known at the moment.
 
-        ``failed`` holds the topics whose metadata could not be read in this poll. It is not
-        requested again: with a broker that hangs, each partition would wait for the timeout.
+        ``failed`` holds the topics whose metadata could not be read in this poll. Their metadata is
+        not requested again: with a broker that hangs, each partition would wait for the timeout.
         """
         topic = queue.tp.topic
         try:

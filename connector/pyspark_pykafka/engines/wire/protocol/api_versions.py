@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.protocol.request import Api
     from pyspark_pykafka.settings.wire_config import Address
 
-#: The largest signed number of 16 bits, as versions are: no upper bound.
+#: The largest version, since versions are signed 16-bit numbers: no upper bound.
 MAX_VERSION = 32767
 
 #: Kafka's error code and name for a version that a broker does not support.

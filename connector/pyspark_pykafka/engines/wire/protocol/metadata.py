@@ -25,8 +25,8 @@ _WITHOUT_CLUSTER_OPERATIONS = 11
 _INT32_BYTES = INT32.size
 _NO_EPOCH = -1
 
-# partition_index, leader_id, leader_epoch; the error code before them is skipped, since it says
-# nothing that these do not.
+# partition_index, leader_id, leader_epoch; the error code before them is skipped, since it adds
+# nothing to these fields.
 _FIXED = struct.Struct(">xxiii")
 _WITHOUT_EPOCH = struct.Struct(">xxii")
 

@@ -42,8 +42,10 @@ class FetchPartition(NamedTuple):
 
 class FetchLimits(NamedTuple):
     """
-    The limits of a request: the broker fills the response with the records of one partition after
-    the other until ``max_bytes`` are reached, and returns no records of the remaining partitions.
+    The limits of a request.
+
+    The broker fills the response with the records of one partition after the other until
+    ``max_bytes`` are reached, and returns no records of the remaining partitions.
 
     The first record batch of the response is sent whole, even if it is larger than the limits.
     """

@@ -505,7 +505,8 @@ cdef class RecordDecoder:
     cdef BytesColumn values
     cdef Growing offsets
     cdef Growing timestamps
-    # The smallest and the largest timestamp in milliseconds that fits, and the units of one.
+    # The smallest and the largest timestamp in milliseconds that fit into the column, and the
+    # number of its units in a millisecond.
     cdef int64_t min_millis
     cdef int64_t max_millis
     cdef int64_t millisecond

@@ -17,7 +17,8 @@ from libc.string cimport memcpy, memset
 cdef enum:
     HEADER = 61
 
-# The maximum size of the length and the numbers of a record, besides key, value and headers.
+# The maximum size of a record without key, value and headers: its lengths, attributes, deltas and
+# the number of headers.
 cdef enum:
     MAX_OVERHEAD = 5 + 1 + 10 + 5 + 5 + 5 + 5
 
@@ -296,7 +297,7 @@ cdef struct Slot:
 cdef struct Topic:
     int first_slot
     int partitions
-    # The partitions with a leader (a section of the encoder's array), and the one of them for rows
+    # The partitions with a leader (a section of the encoder's array), and the sticky one for rows
     # with neither a key nor a partition.
     int available_start
     int available_count

@@ -205,7 +205,7 @@ def _bitmap(memory: Buffer | None) -> pa.Buffer | None:
 
 #: The position of each column in the decoder's result, without the number of rows, and the function
 #: that builds its array; topic and partition are constants. The decoder returns None for headers if
-#: no record has any, and for columns that are not selected, which the schema does not have.
+#: no record has any, and for columns that are not selected; those are not in the schema.
 _BUILDERS: dict[str, tuple[int | None, Callable[[pa.DataType, int, Any], pa.Array]]] = {
     "key": (0, _variable),
     "value": (1, _variable),

@@ -160,7 +160,8 @@ class TransactionLookups:
         self, pattern: TransactionalIdPattern, states: Iterable[TransactionState] = ()
     ) -> list[str]:
         """
-        Return the ids that match a pattern and are in one of these states; without states, in any.
+        Return the ids that match a pattern and are in one of these states, or in any if none is
+        given.
 
         Every broker must answer; all are queried at once.
         """

@@ -139,11 +139,11 @@ def _outcome(
             return Outcome.COMMITTED
         return Outcome.ABORTED if description.state in _ABORTED else Outcome.LOST
     if started is not None and description.started_ms > started:
-        # Another write has used the id since, and the description is of that write's transaction.
+        # Another write has used the id since, and its transaction is the one that is described.
         return Outcome.LOST
     # Fencing, or the coordinator after a timeout, bumped the epoch with the abort; Kafka 4.0.0 may
-    # do that twice (KAFKA-19367). Another write could have caused that, but its transaction would
-    # have another start.
+    # bump it twice (KAFKA-19367). Another write could also have bumped it twice, but its
+    # transaction would have another start time.
     bumps = 2 if started == description.started_ms else 1
     fenced = (
         description.producer_id == prepared.producer_id

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-# The timeout of a transaction that only aborts another one, and has no records: any will do.
+# The timeout of a transaction without records that only aborts another one: any value will do.
 _UNUSED_TIMEOUT_MS = 60_000
 
 _BEING_ABORTED_STATES = (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE)
@@ -193,7 +193,8 @@ class Transactions(TransactionLookups):
         """
         Raise :class:`ExactlyOnceError` if a transaction whose abort was refused is committed.
         """
-        # Only with INVALID_TXN_STATE do id, producer id and epoch match those of the coordinator.
+        # The id, producer id and epoch match the coordinator's only if the error is
+        # INVALID_TXN_STATE.
         not_ongoing = [
             transaction
             for transaction, error in fenced.items()
@@ -242,10 +243,10 @@ class Transactions(TransactionLookups):
 
     def abort_ids(self, transactional_ids: Sequence[str]) -> None:
         """
-        Abort the open transactions of ids, whichever producers wrote them, and fence these.
+        Abort the open transactions of ids, and fence their producers, whichever these are.
 
-        All coordinators at once, under one deadline. Returns once the aborts are decided: a
-        partition without a leader gets its marker later.
+        The requests go to all coordinators at once, under one deadline. Returns once the aborts are
+        decided: a partition without a leader gets its marker later.
         """
         action = f"aborting {', '.join(transactional_ids[:1])} and other open transactions"
         remaining = list(transactional_ids)
@@ -254,8 +255,8 @@ class Transactions(TransactionLookups):
             errors = self.fence_once(remaining, deadline)
             concurrent = [name for name, error in errors.items() if is_concurrent(error)]
             descriptions = self.describe_reachable(concurrent)
-            # In any other state a new transaction may be about to begin, or the abort may be lost
-            # with its coordinator.
+            # Only in these states is the abort certain. In any other state a new transaction may be
+            # about to begin, or the abort may be lost with its coordinator.
             decided = {
                 name
                 for name, description in descriptions.items()
@@ -314,8 +315,10 @@ class Transactions(TransactionLookups):
 
 def _is_being_aborted(prepared: PreparedTransaction, description: TransactionDescription) -> bool:
     """
-    Return whether a coordinator has bumped the epoch of an open transaction, but not stored its
-    abort yet, which may be lost with the coordinator. The next producer has a later epoch.
+    Return whether a coordinator has bumped the epoch of an open transaction, but has not stored the
+    abort yet.
+
+    Such an abort may be lost with the coordinator. The next producer has a later epoch.
     """
     next_epoch = prepared._replace(epoch=prepared.epoch + 1)
     return description.prepared == next_epoch and description.state in _BEING_ABORTED_STATES
@@ -327,7 +330,7 @@ def _own_code(response: InitProducerIdResponse | EndTxnResponse) -> int:
 
 def _partitions_code(response: AddPartitionsToTxnResponse) -> int:
     """
-    Return the code of the partition that failed; then the rest were not attempted.
+    Return the code of the partition that failed; the others were not attempted in this case.
     """
     codes = set(response.error_codes)
     return max(
@@ -340,7 +343,7 @@ def _combined_error(
     errors: Iterable[PykafkaError], action: str, total: int, config: ProducerConfig
 ) -> PykafkaError:
     """
-    Return one error for those of many transactions: a fatal one, if there is any.
+    Return one error for the errors of many transactions: a fatal one, if there is any.
     """
     errors = list(errors)
     worst = min(errors, key=lambda error: error.retriable)
