@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 ROOT = Path(__file__).parents[2]
-# What a checkout has: no compiled modules, and no C files that Cython has written.
+# Of these, git tracks neither compiled modules nor the C files that Cython writes.
 SOURCES = ("connector", "setup.py", "pyproject.toml", "README.md", "LICENSE")
 
 

@@ -51,7 +51,7 @@ def headless_chrome() -> Iterator[Chrome]:
 
 def set_window(driver: Chrome, *, width: int, height: int, dark: bool, scale: int = 1) -> None:
     """
-    Give the window a size, and the system a colour scheme; a narrow window is a phone's.
+    Set the window's size and the system's colour scheme; a narrow window imitates a phone.
     """
     metrics = {"width": width, "height": height, "deviceScaleFactor": scale, "mobile": width < 500}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)

@@ -48,7 +48,7 @@ Division = tuple[str, ...]
 
 class Turn(Enum):
     """
-    What happens to a process at its turn, and to its next call.
+    What a process does at its turn, and what happens to its next call.
     """
 
     GO = "goes on"
@@ -88,7 +88,7 @@ class Tombstone:
 @dataclass
 class World:
     """
-    The brokers: a log of (transaction, entry); (None, None) is a control record, or removed.
+    The brokers: a log of (transaction, entry); (None, None) is a control record or a removed entry.
     """
 
     log: list[tuple[Open | None, Entry | Tombstone | None]] = field(default_factory=list)
@@ -189,8 +189,8 @@ class World:
         }
         for offset, (transaction, entry) in enumerate(self.log[:end]):
             if entry is None or kept.get(entry.key) != offset:
-                # It may have made an intent not binding, and a transaction of that intent may still
-                # be open.
+                # The removed entry may have kept an intent from being binding, and a transaction of
+                # that intent may still be open.
                 self.excused |= not _is_committed(transaction) and bool(self.ongoing)
                 self.log[offset] = (None, None)
 
@@ -267,7 +267,8 @@ class World:
 
 def _is_committed(transaction: Open | None) -> bool:
     """
-    Return whether readers of committed records see what a transaction, or none, has appended.
+    Return whether readers of committed records see the entries of a transaction; None stands for no
+    transaction.
     """
     return transaction is None or transaction.state is TransactionState.COMPLETE_COMMIT
 
@@ -320,7 +321,7 @@ class Process(threading.Thread):
         )
         if turn in {Turn.GO, Turn.DIE_AFTER, Turn.COPY}:
             result = effect()
-        # A partition leader drops copies only of what has a producer id.
+        # A partition leader drops copies only of batches with a producer id.
         copied = turn is Turn.COPY and action.startswith("append ")
         if copied or turn in {Turn.DIE_LATE, Turn.LOSE}:
             self.world.in_flight.append(effect)
@@ -533,7 +534,7 @@ class MemoryLedger(Ledger):
         return offset
 
     def append_once(self, entry: Entry) -> int:
-        # A copy is appended too: that brokers drop it is not needed.
+        # A copy is appended, too: the protocol does not rely on brokers to drop it.
         return self.append(entry)
 
     def _read(self, start: int, end: int, isolation_level: str) -> list[tuple[int, Entry]]:
@@ -648,8 +649,8 @@ def continues(
     checkpoint: Checkpoint, batches: int, write: Callable[[Process, int], None]
 ) -> Callable[[Process], None]:
     """
-    Return a program that runs a query as Spark does: first the last planned batch again, unless it
-    is complete, and then the next ones; ``write`` writes a batch.
+    Return a program that runs a query as Spark does: it repeats the last planned batch, unless that
+    batch is complete, and then writes the next ones. ``write`` writes one batch.
     """
 
     def program(process: Process) -> None:

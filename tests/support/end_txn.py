@@ -66,11 +66,11 @@ def _varint(frame: bytes, position: int) -> tuple[int, int]:
 @dataclass(eq=False)
 class Hold:
     """
-    Passes ``choose()`` commits and holds the rest, from the first commit on when ``is_due()``.
+    From the first commit on when ``is_due()``, passes ``choose()`` commits and holds the rest.
 
     The response to the last commit that passes is held as well, so that the driver does not learn
-    that all are done. ``passed`` are the transactional ids that passed, ``held_commits`` counts the
-    frames that wait.
+    that all commits are done. ``passed`` holds the transactional ids of the commits that passed,
+    and ``held_commits`` counts the held frames.
     """
 
     is_due: Callable[[], bool]

@@ -69,7 +69,7 @@ class RaisedByJavaError(Exception):
 
 class CapturedByPySparkError(Exception):
     """
-    An error as PySpark raises it, for the exceptions that it has a class for.
+    An error as PySpark raises it, for exceptions of Java that have a class in PySpark.
     """
 
     def __init__(self, java: JavaException) -> None:
@@ -92,7 +92,7 @@ class RaisedByConnectError(Exception):
 
 SPARK = "org.apache.spark.SparkException"
 
-#: A job of a query that is being stopped, and the thread that waits for a job.
+#: The exceptions of a query that is being stopped: of its job, and of the thread that waits for it.
 CANCELLED_JOB = JavaException(
     SPARK,
     "[SPARK_JOB_CANCELLED] Job 7 cancelled part of cancelled job group 1f2e SQLSTATE: XXKDA",

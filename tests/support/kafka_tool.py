@@ -15,8 +15,8 @@ SECONDS = 120
 
 def run(tool: str, bootstrap: str, *arguments: str, lines: str | None = None) -> str:
     """
-    Return the output of a tool, given its Java class and perhaps the lines of its standard input;
-    raises with the whole output if it fails.
+    Run a tool by its Java class, with optional lines for its standard input, and return its output;
+    a failure raises an error with the whole output.
     """
     command = [
         *(str(find_java()), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),

@@ -60,7 +60,7 @@ def move_leader(cluster: KafkaCluster, topic: str, partition: int, node: int) ->
     response = connection.request(request, deadline)
     connection.close()
     assert [p.error_code for t in response.responses for p in t.partitions] == [0]
-    # Without a reference, the admin client would be closed with its requests.
+    # Without this reference, the admin client would be closed while its request is in flight.
     admin = cluster.admin()
     admin.elect_leaders(ElectionType.PREFERRED, [Position(topic, partition)]).result(SECONDS)
     wait_until(

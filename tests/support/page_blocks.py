@@ -119,7 +119,8 @@ class PageReader:
             os.environ[name] = value
             return ""
         if _ENDLESS.intersection(words):
-            # Tests of their own end these commands; the test already has a broker.
+            # Only parsed: separate tests run and end these commands, and this test already has a
+            # broker.
             make_parser().parse_args(words[1:])
             return ""
         words, source = _redirected(words, "<")

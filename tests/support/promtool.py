@@ -30,7 +30,7 @@ class NoPromtoolError(RuntimeError):
 
 class PromtoolError(AssertionError):
     """
-    What promtool reports: a rule that is not valid, or an expectation that is not met.
+    Promtool reports an invalid rule or an expectation that is not met.
     """
 
 
@@ -64,7 +64,8 @@ def check_value(
     folder: Path, expression: str, minute: int, series: Mapping[str, str], expected: float
 ) -> None:
     """
-    Raise :class:`PromtoolError` unless an expression is one value without labels.
+    Raise :class:`PromtoolError` unless an expression has one sample, without labels and with the
+    expected value.
     """
     samples = [{"labels": "{}", "value": expected}]
     test = {"expr": expression, "eval_time": f"{minute}m", "exp_samples": samples}

@@ -1,5 +1,5 @@
 """
-The metrics of a query that has been through everything, for exporters and pages.
+The metrics of a query with every kind of event, for tests of exporters and pages.
 """
 
 from __future__ import annotations

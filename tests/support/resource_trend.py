@@ -17,13 +17,14 @@ if TYPE_CHECKING:
 Sample = dict[str, int]
 
 _MEGABYTE = 1 << 20
-#: A median of fewer samples than this in a quarter is moved by a single one.
+#: With fewer samples than this in a quarter, a single one can move the median.
 _SAMPLES_OF_A_QUARTER = 3
 
 
 def sample(processes: Iterable[psutil.Process]) -> Sample:
     """
-    Return the number of the processes in each role, and the largest values of one process there.
+    Return the number of processes in each role, and the largest value of each resource in one
+    process of the role.
 
     The roles are the driver, the JVM, and each Python module that Spark runs; a worker that a
     daemon has forked has the name of the daemon's worker module, too.
@@ -75,8 +76,8 @@ def growth(samples: Sequence[Sample]) -> dict[str, tuple[float, float]]:
 
 def check_flat(samples: Sequence[Sample], limits: Mapping[str, float]) -> None:
     """
-    Fail if a value has grown by more than it may, by its name or else by its resource: the last
-    word of the name.
+    Fail if a value has grown by more than its limit. A limit has the name of the value, or that of
+    its resource, which is the last word of the value's name.
     """
     grown = [
         f"{name}: {before:g} in the second quarter, {after:g} in the last, limit {limit:g} more"

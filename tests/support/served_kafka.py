@@ -1,5 +1,6 @@
 """
-Real connections: to a simulated cluster served on loopback ports, and for raw requests to brokers.
+Real connections to a simulated cluster that is served on loopback ports, and raw requests to
+brokers.
 """
 
 from __future__ import annotations

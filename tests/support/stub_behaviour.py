@@ -167,7 +167,8 @@ class Behaviour:
         self.topics: dict[str, int] = {"t": 1}
         self.high_watermark = 1000
         self.batch_records = 100
-        #: Whether throttled Fetch responses have the partition, as those of some other brokers do.
+        #: Whether throttled Fetch responses have the partition, as with some brokers other than
+        #: Kafka's.
         self.throttles_with_records = False
         self.versions: dict[int, tuple[int, int]] = {
             PRODUCE: (3, 9),

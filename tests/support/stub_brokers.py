@@ -44,7 +44,7 @@ class StubCluster:
 
     def __init__(self, behaviour: Behaviour) -> None:
         names = {name for name in dir(behaviour) if callable(getattr(behaviour, name))}
-        # A method that overrides nothing is never called, and the test shows nothing.
+        # A method that overrides nothing is never called, so the test would prove nothing.
         unused = {name for name in names - set(dir(Behaviour)) if not name.startswith("_")}
         assert not unused, f"{type(behaviour).__name__} overrides no method of a stub: {unused}"
         self._behaviour = behaviour

@@ -87,8 +87,8 @@ def test_a_named_cluster_has_its_own_brokers(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, written_config: Path
 ) -> None:
     """
-    A cluster without brokers is an error: those of the environment are another cluster's, and so
-    are the settings beside them.
+    A named cluster without brokers is an error: the brokers in the environment belong to another
+    cluster, and so do the settings beside them.
     """
     written_config.write_text(f"{CONFIG}\n[clusters.unfinished]\nsasl.username = 'u'\n")
     monkeypatch.setenv("PYKAFKA_KAFKA_SASL_PASSWORD", "SECRET")

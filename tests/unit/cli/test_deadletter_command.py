@@ -82,7 +82,7 @@ def test_an_interrupted_replay_continues(
     def interrupted(*arguments: Any) -> None:
         replay_dead_letters(*arguments)
         sent.append(len(arguments[0]))
-        # Not with the first chunk, whose position is recorded then.
+        # After the second chunk of a run: by then the position of the first one is recorded.
         if len(sent) in {2, 4}:
             raise KeyboardInterrupt
 

@@ -65,8 +65,8 @@ def test_what_one_answer_lacks_is_followed_where_it_was(
     topic_id: str | None, partition: int | None, hidden: set[TopicPartition]
 ) -> None:
     """
-    A topic or a partition that one metadata answer lacks is followed from where it was, with or
-    without topic ids, and no event is reported.
+    A topic or a partition that is missing in one metadata response is followed on from its last
+    position, with or without topic ids, and no event is reported.
     """
     brokers = Brokers(topic_id)
     followed, events = brokers.follow(partition=partition)
@@ -84,8 +84,8 @@ def test_what_one_answer_lacks_is_followed_where_it_was(
 
 def test_a_selected_partition_of_the_same_topic_is_awaited() -> None:
     """
-    If answers lack the selected partition of a topic with the same id, the topic is not said to
-    have been recreated.
+    If responses lack the selected partition, but the topic has the same id, the topic is not
+    reported as recreated.
     """
     brokers = Brokers(ID)
     followed, events = brokers.follow(partition=0)
@@ -103,8 +103,8 @@ def test_a_selected_partition_of_the_same_topic_is_awaited() -> None:
 @pytest.mark.parametrize(("absent", "end"), [(1, 2), (2, 5)])
 def test_a_recreated_topic_without_ids(absent: int, end: int) -> None:
     """
-    Without topic ids, a topic counts as recreated if two answers in a row lacked it, or if one did
-    and its log is shorter than before.
+    Without topic ids, a topic counts as recreated if it was missing in two responses in a row, or
+    if it was missing in one and its log is shorter than before.
     """
     brokers = Brokers(None)
     followed, events = brokers.follow()
@@ -121,8 +121,8 @@ def test_a_recreated_topic_without_ids(absent: int, end: int) -> None:
 
 def test_a_topic_without_ids_recreated_with_fewer_partitions() -> None:
     """
-    Without topic ids, a topic that one answer lacked counts as recreated, too, if the brokers no
-    longer have one of its partitions: then no record of the new topic is passed over.
+    Without topic ids, a topic that was missing in one response also counts as recreated if one of
+    its partitions no longer exists, so that no record of the new topic is skipped.
     """
     brokers = Brokers(None)
     followed, events = brokers.follow()
@@ -176,8 +176,8 @@ class Polls(threading.Event):
 
 def test_a_read_that_fails_in_the_middle_shows_no_record_twice() -> None:
     """
-    After a read that failed because the topic was missing for a moment, the next one continues
-    behind the last record that was shown, in the topic with the same id.
+    If a read fails because the topic is missing for a moment, the next read continues after the
+    last record shown, in the topic with the same id.
     """
     brokers = Brokers(ID)
     followed, _ = brokers.follow()

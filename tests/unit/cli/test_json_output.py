@@ -1,6 +1,6 @@
 """
 What commands with --json write: documents to standard output, everything else to standard error.
-The brokers are simulated, and can be silent to requests of a kind.
+The brokers are simulated, and can leave the requests of one API without a response.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 ELSEWHERE = {"pykafka dev", "pykafka verify"}
 WITHOUT_BROKERS = {"options", "plain-checkpoint"}
 
-#: The requests that a broker of Kafka answers, by their API keys.
+#: The API keys of requests that a broker can leave without a response.
 PRODUCE, FETCH, LIST_OFFSETS, OFFSET_COMMIT, OFFSET_FETCH, JOIN_GROUP = 0, 1, 2, 8, 9, 11
 DESCRIBE_GROUPS, LIST_GROUPS, CREATE_TOPICS, DELETE_TOPICS, DELETE_GROUPS = 15, 16, 19, 20, 42
 LIST_TRANSACTIONS = 66
 
 #: A command that waits longer than this ignores --timeout; the defaults are 30, 60 and 120 s. A
-#: check of doctor must not wait ten times.
+#: check of `pykafka doctor` must not wait ten times as long as --timeout.
 TIMEOUT, MAX_SECONDS, MAX_DOCTOR_SECONDS = "2", 28.0, 20.0
 
 
@@ -142,8 +142,9 @@ def run(command: str, bootstrap: str, folder: Path, *options: str) -> ExitCode:
 
 def lines_of_command(errors: str, bootstrap: str) -> list[str]:
     """
-    Return the lines of standard error that clients of this cluster may have written. Clients that
-    earlier tests have left in a pool log, from librdkafka's threads, that their broker is gone.
+    Return the lines of standard error that clients of this cluster may have written. Clients of
+    earlier tests, which a pool has kept, may still log from librdkafka's threads that their broker
+    is gone.
     """
     return [line for line in errors.splitlines() if not line.startswith("%") or bootstrap in line]
 

@@ -86,8 +86,8 @@ def shown_lag(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Callable[[Records], Shown]:
     """
-    Return a function that returns what one of the two commands prints of the lag, given the records
-    of the store.
+    Return a function that runs one of the two commands on a store with the given records, and
+    returns the lag that the command prints.
     """
     command: str = request.param
 
@@ -181,8 +181,8 @@ def test_replay_ends_at_the_position_in_the_log(
     end: int,
 ) -> None:
     """
-    A replay reads no offsets beyond the log, and none of a topic that was recreated since: nothing
-    of that was read before.
+    A replay reads no offsets beyond the log's end, and none of a topic that was recreated since:
+    the query has read no record of the new topic.
     """
     server = Server({B0: record})
     monkeypatch.setattr(factory, "make_progress_store", lambda _: MemoryStore(server))
@@ -225,7 +225,7 @@ def test_replay_of_a_topic_without_recorded_offsets(
     bootstrap: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    There is nothing to move back in a topic that the query has not read, so the name is wrong.
+    A topic that the query has not read has no position to move back, so naming it is an error.
     """
     server = Server({B0: ProgressRecord(5, topic_id=topic_id("b"))})
     monkeypatch.setattr(factory, "make_progress_store", lambda _: MemoryStore(server))

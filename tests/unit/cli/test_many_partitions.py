@@ -60,7 +60,7 @@ def test_peek_of_many_partitions(
 
 def test_schema_of_many_partitions(stubs: StubCluster, capsys: pytest.CaptureFixture[str]) -> None:
     """
-    The sample of `pykafka schema infer` takes one request per leader, even if it has no JSON.
+    The sample of `pykafka schema infer` takes one request per leader, even if no record is JSON.
     """
     before = fetch_requests(stubs)
     command = ["schema", "infer", "t", "--bootstrap-server", stubs.bootstrap]

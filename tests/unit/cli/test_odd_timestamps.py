@@ -54,7 +54,7 @@ def run(capsys: pytest.CaptureFixture[str], bootstrap: str, *arguments: str) -> 
 
 def test_peek_shows_any_timestamp(bootstrap: str, capsys: pytest.CaptureFixture[str]) -> None:
     """
-    Each record is shown with its timestamp, or the number of one that is not a valid date.
+    Each record is shown with its timestamp, which is a number if it is not a valid date.
     """
     text = run(capsys, bootstrap, "peek", "--topic", "t")
     documents = run(capsys, bootstrap, "peek", "--topic", "t", "--json")

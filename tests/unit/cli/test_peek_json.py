@@ -105,8 +105,8 @@ def test_a_value_that_is_no_json(
     capsys: pytest.CaptureFixture[str], value: bytes, shown: object
 ) -> None:
     """
-    A value that is not JSON is shown as without a format, with a note. Others are documents, and
-    the command succeeds.
+    A value that is not JSON is shown as if no format were given, with a note. The other values are
+    documents, and the command succeeds.
     """
     bad, good = peek_documents(capsys, (value, b"{}"))
 

@@ -1,5 +1,6 @@
 """
-`pykafka produce` from a pipe and its errors, on a simulated cluster; output that cannot be written.
+`pykafka produce` on a simulated cluster: records from a pipe, and errors; also commands whose
+output cannot be written.
 """
 
 from __future__ import annotations
@@ -170,7 +171,7 @@ def test_a_partition_beyond_32_bits_is_a_wrong_argument(
 )
 def test_output_that_cannot_be_written(redirection: str, code: int, error: str) -> None:
     """
-    A closed output is ignored, and a full disk is one line.
+    A closed output is ignored, and a full disk is an error of one line.
     """
     done = subprocess.run(
         ["/bin/sh", "-c", f'"$@" {redirection}', "sh", *COMMAND, "options", "pollTimeoutMs"],
