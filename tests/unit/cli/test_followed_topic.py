@@ -65,7 +65,7 @@ def test_what_one_answer_lacks_is_followed_where_it_was(
     topic_id: str | None, partition: int | None, hidden: set[TopicPartition]
 ) -> None:
     """
-    A topic or a partition that is missing in one metadata response is followed on from its last
+    A topic or a partition that is missing in one metadata response is followed from its last
     position, with or without topic ids, and no event is reported.
     """
     brokers = Brokers(topic_id)

@@ -45,8 +45,8 @@ class Log:
 
     def fetch(self, position: int) -> memoryview:
         """
-        Return a broker's response: the log from the batch with the position on, and at least all
-        of that batch.
+        Return a broker's response: the log from the batch that contains the position, and at least
+        that whole batch.
         """
         response = b""
         for (base, part), (count, _) in zip(self._parts, self.batches, strict=True):

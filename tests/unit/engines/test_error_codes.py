@@ -29,7 +29,7 @@ def test_names_are_librdkafkas() -> None:
     assert set(PROTOCOL_NAMES.values()) <= ERROR_CLASSES.keys()
 
 
-#: Where librdkafka's names are not Kafka's.
+#: The codes whose names in librdkafka differ from Kafka's.
 OTHER_NAMES = {
     "UNKNOWN_SERVER_ERROR": "UNKNOWN",
     "NONE": "NO_ERROR",

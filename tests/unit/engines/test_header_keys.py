@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 T0 = TopicPartition("t", 0)
 PLACEHOLDER = "zzzz"
 CRC, ATTRIBUTES = 17, 21
-#: Enough records before the tested one that the interpreter has specialized the calls.
+#: The records before the tested one: enough for the interpreter to specialize the calls.
 EARLIER_RECORDS = 100
 
 UTF8 = [b"four", "Zoë".encode(), "ab\u0301".encode(), "\U0001f680".encode()]

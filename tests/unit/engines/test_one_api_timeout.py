@@ -176,8 +176,8 @@ def test_a_plan_has_one_timeout(
 
 def check_shared(limits: list[float], last: float) -> None:
     """
-    Check that each request has less time than the one before, and the first more than ``last``,
-    the last one of an earlier call.
+    Check that each request has less time than the one before, and that the first has more than
+    ``last``, the time of an earlier call's last request.
     """
     assert limits[0] > last
     assert all(later < earlier for earlier, later in pairwise(limits))

@@ -1,5 +1,5 @@
 """
-A wait for brokers that do not answer is one line on the terminal, whatever waits for whom.
+A wait for brokers that do not answer is one line on the terminal, in each read, write and command.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ def test_a_pattern_leaves_ledgers_out(stubs: StubCluster, engine: str) -> None:
     for _ in range(3):
         assert topics_of(client, EVERYTHING) == {"general-ledger", "wide-ledger", "compacted"}
 
-    # One for all topics of one partition with such a name.
+    # One request for all topics that have one partition and the name of a ledger.
     assert stubs.stats()["requests"][DESCRIBE_CONFIGS] == 1
 
 
@@ -193,8 +193,8 @@ def test_the_settings_of_many_topics_cost_one_request(
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_ledger_that_a_broker_does_not_know_yet(stubs: StubCluster, engine: str) -> None:
     """
-    A topic whose settings a broker does not know yet is left out until they are known: a ledger
-    that a plan has selected once would be lost data in the next.
+    A topic whose settings a broker does not know yet is left out until they are known: if one plan
+    selected a ledger and the next one left it out, the next one would report data loss.
     """
     stubs.set(setting_error=UNKNOWN_TOPIC)
     client = client_of(stubs, engine)

@@ -40,8 +40,8 @@ def test_sentinels_become_offsets(limits: tuple[int, int], offsets: tuple[int, i
 
 def test_a_log_that_starts_after_the_end_of_a_range(caplog: pytest.LogCaptureFixture) -> None:
     """
-    If retention has deleted all of a range from EARLIEST to an offset, as it can between the plan
-    and the task of a split range, that is data loss: without failOnDataLoss the range is empty.
+    Between the plan and the task of a split range, retention may delete all of a range from
+    EARLIEST to an offset. That is data loss; without failOnDataLoss the range is empty.
     """
     with pytest.raises(DataLossError, match=r"t-0\[earliest, 100\): the log starts at offset 150"):
         resolved(EARLIEST, 100)
@@ -54,7 +54,7 @@ def test_a_log_that_starts_after_the_end_of_a_range(caplog: pytest.LogCaptureFix
 
 def test_a_log_that_had_no_record_of_a_range_when_it_was_planned() -> None:
     """
-    A range up to the start that the log had at planning has lost nothing.
+    A range that ends at the log start of its plan has lost nothing.
     """
     requested = OffsetRange(TopicPartition("t", 0), EARLIEST, 100, log_start=100)
 

@@ -197,7 +197,7 @@ def test_an_empty_new_topic_does_not_hide_the_loss(
 
 def test_a_topic_recreated_during_the_read_is_data_loss(stubs: StubCluster, engine: str) -> None:
     """
-    A range of both topics is not complete: its task fails.
+    A range with records of both topics is not complete, so its task fails.
     """
     requested = planned(stubs)
     stubs.set(recreate_at=500)
@@ -220,7 +220,8 @@ def test_a_topic_deleted_after_its_last_record_was_read_is_no_data_loss(
     stubs: StubCluster, engine: str
 ) -> None:
     """
-    A topic that is deleted once its records have arrived has no successor, so they are its own.
+    If a topic is deleted after its last record has arrived, no other topic has its name, so the
+    records are its own.
     """
     requested = planned(stubs)
     stubs.set(delete_at=900)
@@ -240,7 +241,7 @@ def test_a_range_without_a_topic_id_accepts_any_topic(stubs: StubCluster, engine
 
 def test_the_check_costs_one_request_for_each_range(stubs: StubCluster) -> None:
     """
-    A range costs one Metadata request before it, if metadata was cached, and one after it.
+    The check costs one Metadata request before the range, if metadata was cached, and one after it.
     """
     requested = planned(stubs)
     read(stubs, requested, "wire")
@@ -295,7 +296,7 @@ def test_the_planned_topic_is_read_with_few_requests(many: StubCluster, engine: 
 
     assert read_many(many, all_ranges(topic_id), engine) == dict.fromkeys(range(3), [b"old"] * 1000)
     if engine == "wire":
-        # Ten requests for each partition, the last partition being read individually in the end.
+        # Ten requests for each partition; the last partition is read individually in the end.
         assert many.stats()["requests"][FETCH] < 20
 
 

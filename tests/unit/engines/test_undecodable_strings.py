@@ -92,7 +92,7 @@ def test_key_of_a_row_without_a_topic(write: Write) -> None:
 )
 def test_key_of_a_refused_row(columns: dict[str, Any], condition: str) -> None:
     """
-    The key does not hide the reason why a row is refused.
+    The error for a refused row gives the reason, even if the key of the row is not UTF-8.
     """
     batch = rows(key=strings(b"\xff"), **columns)
 

@@ -31,7 +31,7 @@ ALWAYS = 10**9
 
 class Failing(Behaviour):
     """
-    Fails to answer some requests; each attribute is the number of failures that are left.
+    Answers some requests with an error; each attribute is the number of errors that are left.
     """
 
     def __init__(self, **attributes: Any) -> None:

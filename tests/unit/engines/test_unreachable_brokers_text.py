@@ -1,5 +1,6 @@
 """
-The error for brokers that cannot be reached: what was given, what it must be, and what to do, once.
+The error for brokers that cannot be reached names the reasons, the option and the remedy, each
+once.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ def test_the_text_says_each_thing_once(
     request_of: Request,
 ) -> None:
     """
-    The error of both engines has one reason for each address, the option, and the advice; all of it
-    once and in one line.
+    The error of both engines has one reason for each address, the option and the advice, each of
+    them once, and all in one line.
     """
     monkeypatch.setattr(first_contact, "FIRST_CONTACT_MS", 3_000)
     monkeypatch.setattr(first_contact, "_reached", set())

@@ -116,8 +116,8 @@ def test_exactly_the_failing_records_are_found(
     offsets: list[set[int]], data: st.DataObject
 ) -> None:
     """
-    Exactly the failing records are found, wherever they are; of the others at most two are run
-    again as controls, and the number of runs is bounded.
+    Exactly the failing records are found, wherever they are. At most two of the other records are
+    run again, as controls, and the number of runs is bounded.
     """
     full_batch = batch(*(sorted(partition_offsets) for partition_offsets in offsets))
     everything = places(full_batch)
@@ -136,17 +136,18 @@ def test_exactly_the_failing_records_are_found(
 
     assert {(record.tp, record.offset) for record in poisoned} == bad
     assert set(sink.accepted) == set(everything) - bad
-    # Only if both controls are poison, too.
+    # At most two records are accepted twice, and only if both controls are poison, too.
     assert len(sink.accepted) <= len(everything) - len(bad) + 2
     steps = math.ceil(math.log2(len(everything))) + 1
-    # Each failing record costs a path down, the good parts beside that path, and its last attempt.
+    # Each failing record costs the runs on the path down to it, a run of each good part beside that
+    # path, and its last attempt.
     assert sink.runs <= 5 + len(bad) * (2 * steps + 2)
 
 
 def test_a_failing_record_costs_about_log2_runs() -> None:
     """
-    One in a million: about twenty failing runs of halves, the first run and the second attempt; all
-    other runs process good records for the first time.
+    One failing record in a million costs the first run, about twenty failing runs of halves, and
+    the second attempt. All other runs process good records for the first time.
     """
     sink = Sink({(T0, 654_321)})
 
@@ -219,8 +220,8 @@ def test_outage_during_bisection_sets_nothing_aside() -> None:
 @pytest.mark.parametrize("records", [3, 10, 100, 1000])
 def test_an_outage_that_begins_during_the_search_sets_nothing_aside(records: int) -> None:
     """
-    The sink goes down for good after any number of runs, and an empty frame still succeeds: the
-    batch fails, or all records were processed before.
+    The sink goes down for good after any number of runs, but an empty frame still succeeds. Then
+    the batch fails, unless all records were processed before.
     """
     for last_run in range(30):
         for poison in (set(), {(T0, records // 3)}):
@@ -281,7 +282,7 @@ CANCELLATIONS = {"job": CANCELLED_JOB, "thread": INTERRUPTED_THREAD}
 def test_a_stopped_query_ends_the_bisection(java: JavaException) -> None:
     """
     A job that `query.stop()` cancels says nothing about its records: no other part is run, even if
-    one failure on its own would be enough.
+    one failure is enough to set a record aside.
     """
     sink = Sink(set())
 

@@ -207,7 +207,8 @@ def _headers(**changed: str) -> tuple[tuple[bytes, bytes], ...]:
 )
 def test_unreplayed_ranges(record: ProgressRecord | None, expected: tuple[int, int] | None) -> None:
     """
-    What follows the replayed offset is to be replayed; of a topic that was recreated since, all.
+    The dead letters after the replayed offset are still to be replayed; if the topic was recreated
+    since, all of them are.
     """
     cluster = Cluster()
     cluster.create_topic("dead", 9, log_start=2)

@@ -54,7 +54,7 @@ CARRIERS = {
     f"{FRAMES}KeyError: 7{DURING}{FRAMES}{LOSS}",
 }
 
-#: Texts that a record can have: a line of a log, or some.
+#: Texts that a record can have: one line of a log, or several.
 LOGGED = [
     "log line pyspark_pykafka.errors.DataLossError",
     LOSS,
@@ -70,7 +70,8 @@ LOGGED = [
 
 def quoting(record: str) -> list[BaseException]:
     """
-    Return errors that quote a record: of a cast, in a task and its causes, and of a function.
+    Return errors that quote a record: of a cast, of a task that fails in a cast or in Python, and
+    of a function.
     """
     cast_kind = "org.apache.spark.SparkNumberFormatException"
     text = f"[CAST_INVALID_INPUT] The value '{record}' of the type STRING cannot be cast to INT"
@@ -89,8 +90,8 @@ def quoting(record: str) -> list[BaseException]:
 @pytest.mark.parametrize("record", LOGGED)
 def test_text_of_a_record_is_no_error_and_no_stop(record: str) -> None:
     """
-    A record whose text is that of an error of the connector, or of a cancelled job, does not make
-    its own error one of these.
+    If the text of a record is that of a connector's error, or of a cancelled job, the record's own
+    error is neither.
     """
     for error in quoting(record):
         assert connector_errors(error) == []
@@ -100,8 +101,8 @@ def test_text_of_a_record_is_no_error_and_no_stop(record: str) -> None:
 @pytest.mark.parametrize("text", CARRIERS.values(), ids=CARRIERS)
 def test_errors_of_the_connector_in_spark_s_messages(text: str) -> None:
     """
-    An error of an executor, of the planning process or of a function of ``foreachBatch`` has its
-    class, whether the exception has one of Java behind it or only a text.
+    An error of an executor, of the planning process or of a function of ``foreachBatch`` keeps its
+    class, whether an exception of Java is behind it or only a text.
     """
     in_java = JavaException("org.apache.spark.sql.streaming.StreamingQueryException", text)
 

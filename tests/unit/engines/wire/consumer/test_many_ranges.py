@@ -142,8 +142,9 @@ def test_partition_that_was_not_requested_is_ignored() -> None:
 
 def test_a_response_has_bounded_bytes_and_partitions() -> None:
     """
-    However many partitions one leader has, a request names at most 500 of them and takes 1 MiB; no
-    partition starves, and the requests are about as many as the bytes need.
+    However many partitions one leader has, a request names at most 500 of them, and its response
+    takes at most 1 MiB. No partition starves, and there are hardly more requests than the bytes
+    need.
     """
     batch = record_batch(0, [b"x" * 20_000])
     logs = {("t", number): [batch] for number in range(600)}

@@ -116,7 +116,7 @@ def test_unreachable_replica_stalls_one_fetch_only(
         with pytest.raises(PykafkaError, match="timed out"):
             fetch(first)
         first.reset()
-        # Without an error, at any time: nothing connects to the replica in these calls.
+        # None of these calls connects to the replica, whatever the time, so none raises an error.
         monkeypatch.setattr(connect, "ADDRESS_TIMEOUT_SECONDS", 600.0)
         assert fetch(first) == (LEADER, True)
         second = client.fetcher(1)
@@ -176,8 +176,8 @@ def test_replica_that_takes_no_request_has_failed(monkeypatch: pytest.MonkeyPatc
 
 def test_pause_of_a_replica_grows_with_its_failures() -> None:
     """
-    A replica that fails again and again is tried after 10 s, 20 s and so on, every 5 min at least;
-    once it has returned records, all begins anew.
+    A replica that fails again and again is tried after 10 s, 20 s and so on, but at least every 5
+    min. Once it has returned records, the pauses begin at 10 s again.
     """
     now, connected, connects = [0.0], [True], list[int]()
     replicas = NearReplicas(
@@ -196,7 +196,7 @@ def test_pause_of_a_replica_grows_with_its_failures() -> None:
     assert replicas.is_usable(LEADER)
     assert not connects
     connected[0] = False
-    # Connected to in the background, once in each pause.
+    # The replica is connected to in the background, once in each pause.
     assert not replicas.is_usable(NEAR)
     assert not replicas.is_usable(NEAR)
     assert connects == [NEAR]

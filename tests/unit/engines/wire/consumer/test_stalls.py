@@ -429,7 +429,7 @@ def test_throttle_longer_than_poll_timeout_is_no_stall(with_records: bool) -> No
 
     assert seconds >= 2.4
     assert after["connections"] == before["connections"]
-    # As many as for a read that is not throttled: to compare the topic's id (invariant R15).
+    # As many requests as in a read without a throttle: they compare topic ids (invariant R15).
     lookups = before["requests"][METADATA] - warm["requests"][METADATA]
     assert after["requests"][METADATA] - before["requests"][METADATA] == lookups
 

@@ -200,7 +200,8 @@ def test_a_silent_host_is_overtaken(stub: StubCluster) -> None:
 
 class Replaced(Behaviour):
     """
-    Brokers that can be replaced: then only node 0 answers, which advertises a port of its past.
+    Brokers that can be replaced. Before that, node 0 advertises an old port; afterwards it
+    advertises its own, and no other node answers.
     """
 
     are_gone = False
@@ -217,7 +218,8 @@ def test_bootstrap_server_is_the_third_broker_that_is_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """
-    If all of a large cluster's brokers were replaced, the bootstrap servers show the new ones soon.
+    If all of a large cluster's brokers were replaced, the bootstrap servers lead to the new ones
+    soon.
     """
     monkeypatch.setattr(broker_selector, "ATTEMPT_DELAY_SECONDS", 0.5)
     replaced = Replaced(brokers=40, old_port=free_port())

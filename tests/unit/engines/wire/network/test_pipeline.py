@@ -112,7 +112,7 @@ def test_a_connection_that_ends_before_a_request_is_repeated(
     )
 
 
-# The deadline of requests, of which one is never answered. All others must be answered before.
+# One of the requests is never answered before this deadline; all others must be.
 SECONDS = 4.0
 
 

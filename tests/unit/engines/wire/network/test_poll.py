@@ -11,7 +11,7 @@ from pyspark_pykafka.engines.wire.network.poll import Wakeup, readable
 
 def test_wait_until_a_time_that_has_passed_ends_at_once() -> None:
     """
-    A wait until the end of a throttle time, which passes before the wait begins, does not block.
+    A wait until a time that has already passed, such as the end of a throttle time, does not block.
     """
     wakeup = Wakeup()
     waiting = threading.Thread(target=readable, args=([], -0.005, wakeup), daemon=True)

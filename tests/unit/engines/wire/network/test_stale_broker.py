@@ -255,8 +255,9 @@ def test_clients_of_librdkafka_that_find_the_stale_leader(
     monkeypatch: pytest.MonkeyPatch, *, fail: bool
 ) -> None:
     """
-    A client may get its metadata from the stale broker although it was given the leader's address;
-    it is replaced by a new client as long as the leader's log has the records.
+    A client may get its metadata from the stale broker although it was given the leader's address.
+    A new client then replaces it, if necessary more than once, as long as the leader's log has the
+    records.
     """
     addresses: list[str] = []
     # At first all brokers name the stale leader: a client chooses by itself whose metadata it uses.

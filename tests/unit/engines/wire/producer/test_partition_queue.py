@@ -183,7 +183,7 @@ def test_nothing_is_sent_until_in_flight_batches_settle() -> None:
 
 def test_the_parts_of_a_split_batch_replace_it() -> None:
     """
-    A batch that was sent after a batch that is then split comes after its parts.
+    If a batch is split, the batches that were sent after it come after its parts.
     """
     queue = PartitionQueue(TP, IN_FLIGHT)
     unsplit, behind = batch_of(4), batch_of(2)

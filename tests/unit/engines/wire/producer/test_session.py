@@ -58,7 +58,7 @@ def after_the_first_fence(
 ) -> list[str]:
     """
     Replace the errors of the first InitProducerId by the result of an action; return a list that
-    gets the id of each.
+    gets the transactional id of each request.
     """
     fence_once, fenced = Transactions.fence_once, list[str]()
 

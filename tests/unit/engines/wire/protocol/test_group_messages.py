@@ -259,7 +259,7 @@ def test_delete_groups_response_is_decoded(
 
 def test_the_version_without_operations_of_missing_groups_is_not_used() -> None:
     """
-    DescribeGroups 6 returns no operations for a group that does not exist, and those decide whether
-    a query may create it.
+    DescribeGroups 6 returns no operations for a group that does not exist, although they decide
+    whether a query may create the group.
     """
     assert DESCRIBE_GROUPS.valid_versions == (4, 5)

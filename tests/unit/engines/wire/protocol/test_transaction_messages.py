@@ -130,7 +130,8 @@ def test_end_txn_request_equals_kafka_pythons(
 
 def test_versions_with_another_meaning_are_not_supported() -> None:
     """
-    EndTxn 5 raises the epoch, AddPartitionsToTxn 4 is for brokers, FindCoordinator 0 for groups.
+    EndTxn 5 bumps the epoch, AddPartitionsToTxn 4 is for brokers, and FindCoordinator 0 is for
+    groups.
     """
     assert END_TXN.valid_versions == (0, 4)
     assert ADD_PARTITIONS_TO_TXN.valid_versions == (0, 3)

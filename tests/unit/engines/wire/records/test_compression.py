@@ -129,7 +129,8 @@ def test_bomb_is_refused(
 
 def test_snappy_with_a_huge_claimed_size() -> None:
     """
-    Snappy starts with its size: nothing is allocated if the sizes exceed the limit in total.
+    Snappy data starts with its decompressed size: nothing is allocated if the sizes of all blocks
+    exceed the limit together.
     """
     claim = b"\xff\xff\xff\xff\x0f" + b"\0" * 20
     parts = xerial([compress(bytes(MIB // 2), SNAPPY)] * 3)
@@ -162,7 +163,8 @@ def test_invalid_framed_block(tail: bytes, match: str) -> None:
 
 def test_block_shorter_than_its_claimed_size() -> None:
     """
-    A block that claims more than it has is an error: it would expose old content of the buffer.
+    A block that claims more bytes than it has is an error: it would expose old content of the
+    buffer.
     """
     decompress = Decompressor(MIB)
     decompressed(decompress, SNAPPY, compress(b"secret" * 100, SNAPPY))
