@@ -280,7 +280,7 @@ EMPTY_PARTS = record(
 )
 def test_invalid_decimals_are_bytes(schema: dict[str, Any], ddl: str) -> None:
     """
-    A decimal that is invalid, as one of more digits than its ``fixed`` can hold, is the type that
+    An invalid decimal, such as one with more digits than its ``fixed`` can hold, has the type that
     it annotates, as in Avro's Java library.
     """
     text = json.dumps({**schema, "logicalType": "decimal"})
@@ -290,8 +290,8 @@ def test_invalid_decimals_are_bytes(schema: dict[str, Any], ddl: str) -> None:
 
 def test_types_without_values_have_no_column() -> None:
     """
-    Records without fields and the type null have no column, nor have lists, maps and unions of
-    them. Beside them the other fields are decoded, and the members of a union keep their numbers.
+    Records without fields and the type null have no column, and neither do lists, maps and unions
+    of them. The other fields are decoded, and the members of a union keep their numbers.
     """
     ddl = avro_ddl(parse_avro(json.dumps(EMPTY_PARTS)))
     assert ddl == (
@@ -322,7 +322,8 @@ def test_types_without_values_have_no_column() -> None:
 
 def test_a_column_that_avro_has_no_value_for() -> None:
     """
-    A type for a record without fields is a mistake with the cure; one for null is always NULL.
+    A column for a record without fields is a mistake, and the error names the remedy. A column for
+    the type null is always NULL.
     """
     kind = pa.struct([("marker", pa.int32()), ("nothing", pa.int32())])
 
@@ -348,7 +349,7 @@ def test_a_column_that_avro_has_no_value_for() -> None:
 )
 def test_bad_values_are_named(text: bytes, message: str) -> None:
     """
-    The reason for a bad value names the byte, and the field if only that does not fit.
+    The reason for a bad value names the byte, or the field if only that field does not fit.
     """
     if message.startswith("value is not valid Avro: the value ends too early, at byte 0"):
         assert message in decoded(ORDER, ORDER_KIND, text)[1][0].reason
@@ -469,8 +470,8 @@ def test_named_types() -> None:
 
 def test_a_namespace_that_is_null_is_absent() -> None:
     """
-    A type whose namespace is null is in that of the enclosing type, as with Avro's Java library;
-    with an empty namespace it is in none.
+    A type whose namespace is null is in the namespace of the enclosing type, as with Avro's Java
+    library; a type whose namespace is empty is in none.
     """
     schema = {
         **record(

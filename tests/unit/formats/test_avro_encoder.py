@@ -244,8 +244,8 @@ def test_unions_of_several_types() -> None:
 )
 def test_unions_of_a_read_with_a_derived_schema(member: pa.DataType) -> None:
     """
-    A column that a read of a union returns is written as the record that its derived schema has,
-    and is read back equal.
+    A column that was read from a union is written as the record of its derived schema, and is read
+    back equal.
     """
     kind = pa.struct([("id", pa.int64()), ("u", member), ("all", pa.list_(member))])
     schema = json.loads(avro_schema(kind))
@@ -260,8 +260,8 @@ def test_unions_of_a_read_with_a_derived_schema(member: pa.DataType) -> None:
 
 def test_record_with_the_fields_of_members_in_a_union() -> None:
     """
-    A struct is written as the record that has its fields if it has not a member of each branch's
-    type.
+    A struct is written as the record of a branch with the same fields, unless it has a member of
+    the type of each branch.
     """
     inner = {
         "type": "record",

@@ -340,19 +340,19 @@ def test_branches_by_name() -> None:
 @settings(max_examples=300)
 def test_records_in_unions_equal_fastavro(seed: int) -> None:
     """
-    A record in a union, of the writer or of the reader, becomes the branch that has its unqualified
-    name or an alias of it, as in fastavro, and is NULL with a reason if there is none.
+    A record in a union, of the writer or of the reader, becomes the branch whose name or alias is
+    its unqualified name, as in fastavro. Without such a branch it is NULL, with a reason.
     """
     generator = random.Random(seed)
     writer = [some_record(name) for name in generator.sample("ABCDE", generator.randrange(1, 4))]
-    # No alias is the name of another branch: which one of the two is right is not specified.
+    # No alias is the name of another branch: the specification does not say which branch counts.
     names = generator.sample("ABCDE", 5)
     count = generator.randrange(1, 4)
     reader: Any = [
         some_record(name, names[count + number :][: generator.randrange(2)])
         for number, name in enumerate(names[:count])
     ]
-    # Fields that only one branch of the reader has tell the branches apart.
+    # Each branch of the reader has a field of its own, which shows the branch in the result.
     for number, branch in enumerate(reader):
         branch["fields"].append({"name": f"own{number}", "type": "int", "default": number})
     change = generator.randrange(4)
@@ -377,7 +377,7 @@ def test_records_in_unions_equal_fastavro(seed: int) -> None:
 
 def some_record(name: str, aliases: list[str] | None = None) -> dict[str, Any]:
     """
-    Return a record with a field that all have, so that only names can tell two records apart.
+    Return a record with a field that all records have, so that only names distinguish two records.
     """
     fields = [{"name": "n", "type": "int"}]
     return named("record", name, aliases=aliases or [], fields=fields)

@@ -254,7 +254,7 @@ def test_dead_letters_and_tombstones(
 @pytest.mark.parametrize("action", ["null", "rescue"])
 def test_tombstones_with_bad_keys_keep_their_rows(action: str) -> None:
     """
-    A tombstone is dropped, but not one whose key is bad, unless it becomes a dead letter.
+    A tombstone is dropped. If its key is bad, it keeps its row, unless it becomes a dead letter.
     """
     extra = [("_error", pa.string())] if action == "rescue" else []
     schema = pa.schema([*FLAT, ("_key", pa.int64()), *extra])
@@ -283,7 +283,8 @@ ROWS = st.none() | st.fixed_dictionaries({"id": st.integers(-9, 9), "name": st.n
 )
 def test_rows_of_any_events(events: list[Any], sizes: list[int]) -> None:
     """
-    Any mix of events, with and without schemas, and in batches of any size, becomes its rows.
+    Any mix of events, with and without schemas, and in batches of any size, becomes the rows of
+    these events.
     """
     values: list[bytes | None] = []
     expected = []

@@ -415,7 +415,8 @@ def test_values_outlive_their_texts() -> None:
 
 def test_a_full_column_stops_and_goes_on() -> None:
     """
-    Columns never exceed their limit: they are taken, and the rest is decoded afterwards.
+    Columns never exceed their limit: decoding stops when they are full, and goes on once they are
+    taken.
     """
     text = b'{"a":"%s"}' % (b"x" * 1000)
     column = JsonColumn("value", pa.struct([("a", pa.string())]), 20_000, LENIENT)

@@ -618,7 +618,7 @@ def test_nested_maps_with_duplicate_keys_are_read_once() -> None:
 
 def test_bad_bytes_deep_in_a_message() -> None:
     """
-    The reason for bad bytes names the innermost field that they are in.
+    The reason for bad bytes names the innermost field that contains them.
     """
     (_, _), (size, text) = decoded(nested(), b"\x0a\x02\x08\x80", b"\x12\x04\x08\x01\x12\x09")
 

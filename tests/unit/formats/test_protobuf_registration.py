@@ -211,7 +211,7 @@ def test_indexes_are_those_of_confluent(registry: FakeRegistry, shop: str) -> No
 
     format_ = prepared({**options, "valueMessageName": name}, rows_of_lines)
 
-    # The same schema is registered, too.
+    # The prefix has the id of the schema, so the same schema is registered, too.
     assert encoded(format_, {"item": "x"}) == [expected]
 
 

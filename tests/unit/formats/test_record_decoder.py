@@ -382,8 +382,8 @@ def test_decoded_bytes_are_not_kept() -> None:
 @pytest.mark.parametrize("action", ["rescue", "deadletter"])
 def test_bytes_of_bad_records_count(action: OnBadRecord, sent: list[Any]) -> None:
     """
-    The bytes of bad records count towards the size of a batch, so that at most five of these are
-    in one.
+    The bytes of bad records count towards the size of a batch, so that a batch has at most five of
+    these records.
     """
     topic = "dead" if action == "deadletter" else None
     options = FormatOptions("json", on_bad_record=action, dead_letter_topic=topic)

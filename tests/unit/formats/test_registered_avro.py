@@ -170,8 +170,9 @@ def test_subject_of_a_given_schema(
     registry: FakeRegistry, strategy: Strategy, subject: SubjectOptions, expected: str
 ) -> None:
     """
-    With a schema as an option, ids are looked up under the subject that the schema would have; if
-    the query has several topics and no other name of a subject, without a subject.
+    With a schema as an option, ids are looked up under the subject that the schema would have. They
+    are looked up without a subject if the query has several topics and nothing else names a
+    subject.
     """
     options = formats(registry, value_schema=json.dumps(NEW), value_subject=subject)
     resolved = with_registered_schemas(options, strategy, gives_columns=True)
@@ -188,8 +189,8 @@ def test_record_of_another_name(
     registry: FakeRegistry, strategy: SubjectNameStrategy, has_reader_schema: bool
 ) -> None:
     """
-    In a topic of several types a record of another type is bad, even if the fields of the wanted
-    type are fields of it too; one of the wanted type's aliases is good.
+    In a topic of several types a record of another type is bad, even if it has all fields of the
+    wanted type. A record whose name is an alias of the wanted type is good.
     """
     wanted = OLD | {"namespace": "shop", "aliases": ["OldOrder"]}
     record_subject = SubjectOptions(strategy=strategy, record_name="shop.Order")
@@ -242,8 +243,8 @@ def test_bytes_as_a_whole_value(
     registry: FakeRegistry, reader: Any, payload: bytes, expected: Any
 ) -> None:
     """
-    A value whose schema is of the type bytes is the rest of the record, as Confluent's Java
-    serializer writes it: it has no length.
+    A value whose schema is of the type bytes has no length: it is the rest of the record, as
+    Confluent's Java serializer writes it.
     """
     writer = reader if reader == MONEY_SCHEMA else "bytes"
     number = registry.add("orders-value", json.dumps(writer))
@@ -255,7 +256,7 @@ def test_bytes_as_a_whole_value(
 
 def test_bytes_that_the_reader_cannot_hold(registry: FakeRegistry) -> None:
     """
-    Bytes as a whole value are bad for a reader of another type, and other values stay.
+    Bytes as a whole value are bad for a reader of another type; other values are decoded.
     """
     old = registry.add("orders-value", json.dumps("bytes"))
     new = registry.add("orders-value", json.dumps("int"))

@@ -190,8 +190,9 @@ def of_apicurio(registry: FakeRegistry, id_bytes: int) -> FormatOptions:
 @pytest.mark.parametrize("id_bytes", [4, 8])
 def test_names_of_apicurio(registry: FakeRegistry, id_bytes: int) -> None:
     """
-    Apicurio's serializers write the name of the message before it; a record with another name is
-    bad, and so is one whose message the schema does not have. Message indexes are read, too.
+    Apicurio's serializers write the name of the message before the message. A record with another
+    name is bad, and so is one whose message the schema does not have. Message indexes are read,
+    too.
     """
     number = add_shop(registry)
     other = registry.add("other", MONEY, "PROTOBUF")
@@ -220,8 +221,8 @@ def test_names_of_apicurio(registry: FakeRegistry, id_bytes: int) -> None:
 
 def test_headers_of_apicurio(registry: FakeRegistry) -> None:
     """
-    With ids in headers, the name of the message is in another header, there and before the message,
-    or nowhere; each name is checked.
+    With ids in headers, the name of the message is in another header, both in that header and
+    before the message, or nowhere; each name is checked.
     """
     number = add_shop(registry).to_bytes(8, "big")
     kind = "apicurio.protobuf.type"

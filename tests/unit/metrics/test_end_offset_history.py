@@ -61,7 +61,8 @@ def test_older_record_is_at_least_as_old_as_the_history() -> None:
 
 def test_date_of_an_older_record_extends_the_history() -> None:
     """
-    The timestamp of a record dates it, and those between it and the first observation.
+    The timestamp of a record dates that record, and the records between it and the first
+    observation.
     """
     observed = history((101, 1000.0))
     observed.record_arrival(50, 500.0)
@@ -103,8 +104,8 @@ def test_late_observation_changes_nothing() -> None:
 
 def test_history_is_set_back_with_the_clock() -> None:
     """
-    More records at an earlier time show that the clock was set back by an hour. The ages of the
-    records before stay the same but for the time between the last two observations.
+    More records at an earlier time show that the clock was set back by an hour. The ages of earlier
+    records stay the same, except for the time between the last two observations.
     """
     observed = history((100, 7200.0), (110, 7260.0))
 

@@ -104,7 +104,8 @@ def test_audit_verdicts_are_counted(listener: MetricsListener) -> None:
 
 def test_a_certain_loss_in_a_partition_is_not_counted_as_unknown(listener: MetricsListener) -> None:
     """
-    A proven mismatch of a partition counts, though retention leaves that of the whole batch open.
+    A proven mismatch of a partition counts, even if retention leaves the verdict on the whole batch
+    unknown.
     """
     entered = {
         WHOLE_BATCH: Checksum(150, 800),

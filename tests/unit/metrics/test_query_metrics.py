@@ -97,7 +97,8 @@ def test_lag_is_unknown_after_a_replay_up_to_the_last_known_end(planned_end: int
 
 def test_known_backlog_ages_while_the_query_fails() -> None:
     """
-    A query that fails again and again has at least the lag that it had before, and it grows older.
+    A query that fails again and again has at least the lag that it had before, and its lag in
+    seconds grows.
     """
     metrics = metrics_of(progress({"t": {"0": 10}}, latest={"t": {"0": 30}}))
     for run in ("second", "third"):
@@ -460,8 +461,8 @@ def test_counter_of_a_group_does_not_fall_when_a_partition_leaves() -> None:
 
 def test_series_that_replace_others_begin_at_zero() -> None:
     """
-    When a query has too many partitions for a series each, those of the topics count from that
-    batch on: losses of the past are not new ones. The grouping stays.
+    When a query has too many partitions for a series each, the series of its topics count from that
+    batch on, so that earlier losses are not taken for new ones. The grouping stays.
     """
     metrics = QueryMetrics(max_partitions=2)
     metrics.add(read_and_lost({"a": 2}, 4, batch_id=0), 10.0)

@@ -152,7 +152,7 @@ def test_truncated_log_is_dated_again(scene: Scene) -> None:
 
 def test_offset_beyond_the_log_has_no_lag(scene: Scene) -> None:
     """
-    A recorded offset beyond the end of the same topic's log has no unread offsets, never fewer.
+    A recorded offset beyond the end of the same topic's log has a lag of 0, not a negative one.
     """
     lag = scene.lag(140, 100)
 

@@ -1,5 +1,5 @@
 """
-The parsed options: each is used by the code that has them.
+Each field of the parsed options is used.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def names_in(module: Path) -> tuple[frozenset[str], frozenset[str]]:
 )
 def test_each_field_is_used(options: type[object]) -> None:
     """
-    Each field of parsed options is read in a module that names their class, besides its parser.
+    Each field of parsed options is read outside their parser, in a module that names their class.
     """
     assert dataclasses.is_dataclass(options)
     modules = [path for path in PACKAGE.rglob("*.py") if not path.stem.endswith("parse")]

@@ -76,7 +76,8 @@ def join(monkeypatch: pytest.MonkeyPatch, *codes: int, assigned: bool = True) ->
 )
 def test_permanent_errors_are_raised(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """
-    An error that another attempt does not change ends the join at once, with its name.
+    An error that another attempt would not change ends the join at once, with the name of the
+    error.
     """
     with pytest.raises(KafkaClientError, match=f"joining the consumer group g: .*{name}") as caught:
         join(monkeypatch, getattr(KafkaError, name))
@@ -94,7 +95,8 @@ def test_permanent_errors_are_raised(monkeypatch: pytest.MonkeyPatch, name: str)
 )
 def test_passing_errors(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """
-    Errors that pass, and those of topics, which the member does not read, do not end the join.
+    Transient errors do not end the join, and neither do errors of topics, since the member reads
+    none.
     """
     join(monkeypatch, getattr(KafkaError, name))
 

@@ -123,7 +123,8 @@ OWN_FIELDS = st.fixed_dictionaries(
 @given(OWN_FIELDS.map(json.dumps) | JSON.map(json.dumps) | st.text())
 def test_any_metadata_is_parsed(text: str) -> None:
     """
-    Whatever a client commits as metadata, the offset is read, and what is not ours is left out.
+    Whatever a client commits as metadata, the offset is read, and fields of other clients are
+    ignored.
     """
     record = from_metadata(5, text)
 
@@ -193,8 +194,8 @@ def test_store_ahead_is_not_written(record: ProgressRecord) -> None:
 
 def test_offset_follows_a_query_that_went_back() -> None:
     """
-    An offset of an earlier batch of the same query moves back with it: the log was truncated, and
-    the query may lose data.
+    A recorded offset of an earlier batch of the same query moves back with the query: the log was
+    truncated, and the query may lose data.
     """
     step = advance({T0: ProgressRecord(8, ME, 8, "id-t")}, completed({T0: 3}), OTHER)
 

@@ -262,7 +262,8 @@ def recreated_offset(offset: int, batch: int, topic_id: str) -> StreamOffset:
 @pytest.mark.parametrize("end", [5, 1000])
 def test_attempt_at_a_recreated_topic_is_recorded_at_its_start(end: int) -> None:
     """
-    The old topic's offset is not recorded for the new topic, of which no record has been processed.
+    The old topic's offset is not recorded for the new topic: no record of the new topic has been
+    processed.
     """
     server = Server()
     session = make_session(server)

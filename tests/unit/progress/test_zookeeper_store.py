@@ -69,10 +69,10 @@ class Transaction:
 
 class Client:
     """
-    A client of a progress id that nobody holds and that has no partitions.
+    A client of a progress id that no process holds and that has no partitions.
 
     ``results`` are those of the first transaction, the second and so on; each further transaction
-    has the last ones.
+    has the results of the last one.
     """
 
     state = "CONNECTED"

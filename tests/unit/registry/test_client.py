@@ -292,8 +292,8 @@ def test_replica_that_lags_while_another_restarts(registry: FakeRegistry) -> Non
 
 def test_unknown_id_while_a_url_does_not_respond(registry: FakeRegistry) -> None:
     """
-    While one URL does not respond, an id that the others do not know is not unknown: the error is
-    retriable, names that URL, and is not remembered.
+    While one URL does not respond, an id that the others do not know is not reported as unknown:
+    the error is retriable, names that URL, and is not remembered.
     """
     schema_client = client(registry.url, CLOSED, timeout_ms=1000)
     for _ in range(2):
@@ -329,7 +329,7 @@ def test_transient_failure(registry: FakeRegistry, fault: Fault) -> None:
 
 def test_no_url_answers() -> None:
     """
-    The error names all URLs and why each failed, and another attempt may help.
+    The error names all URLs and why each failed, and it is retriable.
     """
     with running_registry() as failing:
         failing.always = Fault(500)

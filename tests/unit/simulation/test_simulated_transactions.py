@@ -179,7 +179,7 @@ def test_newer_producers_join_by_writing(kafka: SimulatedKafka) -> None:
 
 def test_newer_producers_get_an_epoch_for_each_transaction(kafka: SimulatedKafka) -> None:
     """
-    EndTxn of version 5 raises the epoch, so that a late request of the last transaction is refused.
+    EndTxn of version 5 bumps the epoch, so that a late request of the last transaction is refused.
     """
     old = kafka.begin("x")
     kafka.write("x", old, b"a")
@@ -238,7 +238,7 @@ def test_a_coordinator_loads_its_ids() -> None:
 
 def test_a_dead_coordinator_is_replaced(kafka: SimulatedKafka) -> None:
     """
-    After a crash another broker has the id, and ends the transaction.
+    After a crash another broker coordinates the id, and ends the transaction.
     """
     identity = kafka.begin("x")
     kafka.cluster.crash(kafka.cluster.coordinator("x"))

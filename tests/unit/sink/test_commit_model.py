@@ -206,7 +206,7 @@ def test_a_batch_survives_a_death_with_any_division(division: Division) -> None:
 @pytest.mark.parametrize("division", DIVISIONS[1:3], ids="|".join)
 def test_late_requests_of_a_dead_driver(division: Division) -> None:
     """
-    An intent or an EndTxn of a dead driver may land at any moment of the next one: no row is
+    An intent or an EndTxn of a dead driver may land at any moment of the next driver: no row is
     duplicated, and a third driver completes the batch.
     """
     for moment, turn in moments():
@@ -297,7 +297,8 @@ def test_a_paused_driver_resumes(division: Division) -> None:
     A driver is paused at each of its calls while another one writes the batch or a part of it, and
     the next batch: whichever commits, each row is visible once.
 
-    A decided part may be lost only if both are alive and one takes over the ids of the other.
+    A decided part may be lost only if both drivers are alive and one takes over the ids of the
+    other.
     """
     refusals = 0
     for moment in range(60):
@@ -329,7 +330,7 @@ def test_a_paused_driver_resumes(division: Division) -> None:
 def test_a_commit_without_a_response(division: Division) -> None:
     """
     A request of the commit gets no response, and lands at any point of the abort or of the next
-    driver: no transaction is aborted whose commit is decided.
+    driver: a transaction whose commit is decided is never aborted.
     """
     for moment in range(60):
         for calls_after in range(16):
@@ -374,7 +375,8 @@ def test_a_write_without_rows_while_another_driver_writes(
 ) -> None:
     """
     A driver whose execution has no rows is paused at each of its calls while another one writes the
-    batch: if it succeeds, and the query goes on, all rows of the other one are visible or none.
+    batch. If the driver without rows succeeds, and the query goes on, either all rows of the other
+    driver are visible, or none.
     """
     for moment in range(60):
         for pause in range(moment % 4, 30 if is_ready else 60, 4):
@@ -402,8 +404,8 @@ def test_a_write_without_rows_while_another_driver_writes(
 
 def test_a_write_without_rows_leaves_the_next_batch_alone() -> None:
     """
-    A driver without rows that was paused, whose successor writes the next batch, aborts nothing of
-    that batch, whichever call of the two comes first.
+    A driver without rows is paused while its successor writes the next batch. It aborts nothing of
+    that batch, in whatever order the calls of the two follow each other.
     """
     for moment in range(40):
         for pause in range(40):
@@ -425,8 +427,8 @@ def test_a_write_without_rows_leaves_the_next_batch_alone() -> None:
 def test_a_paused_driver_leaves_the_next_batch_alone(*, fails: bool) -> None:
     """
     A driver is paused before its tasks begin. Meanwhile its successor completes the batch, and the
-    tasks of the next one have written. However their calls alternate then, the paused driver aborts
-    nothing of the next batch, whether that is decided or not.
+    tasks of the next batch have written. In whatever order the calls follow then, the paused driver
+    aborts nothing of the next batch, whether that is decided or not.
     """
     for moment, pause in product(range(60), range(6)):
         world = World()
@@ -473,8 +475,8 @@ def test_a_checkpoint_reset_while_the_next_batch_is_open(division: Division, com
 
 def test_a_write_without_rows_ends_the_undecided_writes_before_it() -> None:
     """
-    A write without rows claims the batch before it aborts open transactions, so an intent of their
-    driver, which was only paused, is not binding; a stable ledger gets no claim.
+    A write without rows claims the batch before it aborts open transactions, so that the intent of
+    a driver that was only paused is not binding. A ledger without open transactions gets no claim.
     """
     world = World()
     paused = until_next(start(world, "paused", FIRST), "append Intent")
@@ -897,7 +899,7 @@ def committed_in_part() -> World:
 
 def run_command(world: World, turn: Turn, *, repeat: bool) -> Process:
     """
-    Run `release` or `complete`; ``turn`` is that of its append to the ledger.
+    Run `release` or `complete`; ``turn`` is the turn of the command at its append to the ledger.
     """
     command = start_command(world, repeat=repeat)
     while command.outcome is None:
@@ -923,7 +925,7 @@ def run_while_landing(process: Process, land_at: int, die_at: int | None = None)
 def run_two_drivers(world: World, die_at: int, land_at: int) -> bool:
     """
     Run a driver that dies after its call ``die_at``, and then another one, while the requests in
-    flight land before call ``land_at`` of the two. Return False if the calls were fewer.
+    flight land before call ``land_at`` of the two. Return False if there were fewer calls.
     """
     calls = run_while_landing(start(world, "b", FIRST), land_at, die_at)
     for name in world.ongoing if die_at % 2 else []:
@@ -953,8 +955,8 @@ def check_loud(world: World, process: Process) -> None:
 @pytest.mark.parametrize("turn", [Turn.COPY, Turn.LOSE], ids=["a copy", "without a response"])
 def test_a_release_that_lands_late(turn: Turn) -> None:
     """
-    The entry of a release may land again, or only, at any moment of the next drivers: the rows that
-    it lets repeat are repeated once, and no others.
+    The entry of a release, or a second copy of it, may land at any moment of the next drivers: the
+    rows that the release lets repeat are repeated once, and no others.
     """
     for die_at in range(30):
         for land_at in range(die_at % 4, 80, 4):
@@ -976,8 +978,8 @@ def test_a_release_that_lands_late(turn: Turn) -> None:
 @pytest.mark.parametrize("turn", [Turn.COPY, Turn.LOSE], ids=["a copy", "without a response"])
 def test_a_completion_that_lands_late(turn: Turn) -> None:
     """
-    The entry of a completion may land again, or only, at any moment of the next drivers: it gives
-    up no rows whose commit was decided in the meantime.
+    The entry of a completion, or a second copy of it, may land at any moment of the next drivers:
+    the completion gives up no rows whose commit was decided in the meantime.
     """
     for die_at in range(30):
         for land_at in range(die_at % 4, 80, 4):
@@ -999,7 +1001,8 @@ def test_a_completion_that_lands_late(turn: Turn) -> None:
 
 def start_command(world: World, *, repeat: bool, batch: int | None = 0) -> Process:
     """
-    Start the command `release` or `complete` on a batch, or on whichever is the last.
+    Start the command `release` or `complete` on the last batch, which must be ``batch`` unless that
+    is None.
     """
     finish = prefix_commands.release_prefix if repeat else prefix_commands.complete_batch
 
@@ -1047,9 +1050,9 @@ class History:
 
     def run(self) -> World:
         """
-        Let three processes write the batch in any order, in some histories a fourth one without
-        rows, and a last one alone. In some, former leaders and coordinators answer, or compaction
-        removes entries.
+        Let three processes write the batch in any order, and then a last one alone. In some
+        histories a fourth process has no rows, former leaders and coordinators answer, or
+        compaction removes entries.
         """
         chance, world = random.Random(self.seed), World()
         disturb = [
@@ -1243,7 +1246,8 @@ class QueryHistory:
         writes(division, batch, fails=fails, write=write)(process)
         if fails:
             raise TaskFailedError(write)
-        # After a write without rows another one of the batch may decide, and commits in parts.
+        # After a write without rows, another write of the batch may decide to commit, and its rows
+        # become visible in parts.
         if division != EMPTY and not self._is_released:
             check_whole(self.world, batch, BATCHES[batch])
 
@@ -1319,7 +1323,7 @@ def test_histories_of_a_query_that_goes_on() -> None:
     Whatever happens to three processes of a query while they go on from batch to batch, no row is
     duplicated, and a batch that succeeds has all its rows. A process that is alone then ends the
     query: it is refused only after a timeout of decided transactions or a reset of the checkpoint,
-    and what the error says helps.
+    and then the remedy that the error names helps.
     """
     outcomes = run_query_histories(range(60))
     assert min(outcomes["done"], outcomes["killed"], outcomes["ConcurrentWriteError"]) > 20
@@ -1411,7 +1415,7 @@ def claims_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def believes_the_high_watermark(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Take the end that a leader reports for the end of the ledger, without an entry of one's own.
+    Treat the end that a leader reports as the end of the ledger, without appending a read barrier.
     """
     monkeypatch.setattr(MemoryLedger, "read_up_to_barrier", MemoryLedger.read_all_from)
 
@@ -1527,9 +1531,9 @@ def test_losing_attempts_are_looked_up_again(monkeypatch: pytest.MonkeyPatch) ->
 def test_a_late_attempt_of_an_earlier_batch(attempt: int, *, has_marker: bool) -> None:
     """
     An attempt that ends after its batch does not use an id of the next batch, since batches
-    alternate between two sets of ids. If its marker was written, it blocks the ledger, and the next
-    batch aborts it. If its process died before that, the batch after the next one aborts it by its
-    id, even if the ids of that batch's own attempts differ.
+    alternate between two sets of ids. If the attempt has written its marker, its transaction blocks
+    the ledger, and the next batch aborts it. If its process died before that, the batch after the
+    next one aborts the transaction by its id, even if the ids of that batch's own attempts differ.
     """
     world = World()
     assert start(world, "first", FIRST).finish().outcome == "done"

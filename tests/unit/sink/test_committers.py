@@ -277,8 +277,8 @@ def test_a_silent_broker_delays_a_write_that_takes_ids_over_by_five_seconds(
 
 def test_retries_of_many_transactions_share_their_pauses() -> None:
     """
-    Two hundred retriable responses cost the pauses of one: every round sends all again, with one
-    pause before it.
+    Two hundred retriable responses cost as many pauses as one: each round has one pause, and then
+    sends all requests again.
     """
     concurrent = 51
     coordination = Coordination(brokers=BROKERS, errors={END: (concurrent, 3)})
@@ -549,8 +549,8 @@ def test_an_abort_of_a_later_transaction_proves_nothing(
 ) -> None:
     """
     Our transaction may have been committed before another write reused its id and was aborted: only
-    an abort with our start time proves that nothing is visible. Kafka 4.0.0 may raise the epoch of
-    a fenced transaction twice (KAFKA-19367).
+    an abort with our start time proves that nothing is visible. Kafka 4.0.0 may bump the epoch of a
+    fenced transaction twice (KAFKA-19367).
     """
     prepared = PreparedTransaction("w-0-0", 1, 4)
 
@@ -570,7 +570,7 @@ def test_an_abort_with_another_epoch(
     epoch: int, start_times: dict[str, int], outcome: Outcome
 ) -> None:
     """
-    An epoch that is raised twice is believed only with the start time, and other epochs never are.
+    An epoch that is bumped twice is believed only with the start time, and other epochs never are.
     """
     prepared = PreparedTransaction("w-0-0", 1, 4)
 

@@ -125,7 +125,7 @@ def test_deleted_entries_hide_no_commit(batch: int) -> None:
 
 def test_a_batch_without_rows_is_refused_with_deleted_entries() -> None:
     """
-    A replay without rows cannot know either whether the batch had any before.
+    A replay without rows cannot know either whether the batch had rows before.
     """
     world = after(1)
     world.log_start = 1
@@ -255,7 +255,8 @@ def test_a_query_that_continues_with_a_new_ledger_is_told(
 
 def test_a_new_or_released_query_is_not_warned(caplog: pytest.LogCaptureFixture) -> None:
     """
-    A query's first batch repeats nothing, and who has run the release has accepted it.
+    A query's first batch repeats nothing, and a user who has run the release has accepted that rows
+    may be visible twice.
     """
     caplog.set_level("WARNING", "pyspark_pykafka")
     assert run(World(), "first", 0).outcome == "done"

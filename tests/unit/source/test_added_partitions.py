@@ -69,9 +69,9 @@ def added(cluster: Cluster, **limits: Any) -> list[tuple[TopicPartition, int, in
 )
 def test_added_partitions_are_read_by_the_last_task(limits: dict[str, str], start: int) -> None:
     """
-    The task of the plan's last range also reads partitions added since, from where the options let
-    them start up to the end of the log. A start may be in the future: only the driver checks that,
-    since the clock of an executor may be behind.
+    The task of the plan's last range also reads partitions that were added since, from the start
+    that the options give them up to the end of the log. That start may be in the future: only the
+    driver checks it, since the clock of an executor may be behind.
     """
     assert added(grown_cluster(), **limits) == [(T2, start, LATEST)]
 

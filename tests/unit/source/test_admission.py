@@ -56,8 +56,8 @@ def test_each_partition_gets_an_offset_within_the_limit(
     backlog: dict[TopicPartition, tuple[int, int]], limit: int
 ) -> None:
     """
-    Each partition with records gives at least one, and none more than it has; the sum exceeds the
-    limit only by these single offsets.
+    Each partition with records gives at least one, and no partition gives more than it has; the sum
+    exceeds the limit only by these single offsets.
     """
     starts = {tp: start for tp, (start, _) in backlog.items()}
     latest = {tp: start + size for tp, (start, size) in backlog.items()}

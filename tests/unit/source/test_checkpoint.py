@@ -78,7 +78,7 @@ def test_unfinished_first_batch_is_refused(checkpoint: Path) -> None:
 
 def test_folder_without_offsets_is_refused(tmp_path: Path) -> None:
     """
-    The error names the folder, and which folder it must be.
+    The error names the folder, and says which folder is needed.
     """
     with pytest.raises(OffsetsError, match="must be the folder that the query was given"):
         Checkpoint(tmp_path).to_jvm_format()

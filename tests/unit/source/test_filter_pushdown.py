@@ -192,7 +192,7 @@ def test_no_matching_record_is_left_out(
 ) -> None:
     """
     Every record that satisfies all filters is within the ranges, for any order of timestamps, and
-    with a maximum delay that the log keeps.
+    with a maximum delay that holds for the log.
     """
     log = TimestampedLog({P0: zero, P1: one}, first)
     delays = [max([0, *times[:i]]) - t for times in (zero, one) for i, t in enumerate(times)]

@@ -133,8 +133,8 @@ def test_a_new_query_needs_the_end_of_each_partition(
     cluster: Cluster, end_options: dict[str, str], message: str
 ) -> None:
     """
-    The error of a new query names the option, and the partitions that it lacks or that no topic
-    has.
+    The error of a new query names the option, and the partitions that are missing in it or that no
+    topic has.
     """
     query = query_of(cluster, end_options)
 

@@ -145,7 +145,7 @@ def test_a_start_after_the_year_9999_is_an_error_like_any_other() -> None:
 def test_missing_commit_without_a_fallback() -> None:
     """
     The error names the partition without a committed offset and the option that helps, or the
-    option and its topic that the query does not read.
+    option and the topic in it that the query does not read.
     """
     with pytest.raises(OffsetsError, match="no offset for t-1; set startingOffsetsFallback"):
         resolve_start(Committed(), [P0, P1], replace(LOG, group={P0: 7}))

@@ -161,7 +161,7 @@ def test_a_new_query_that_starts_beyond_its_end_reads_nothing(
 
 def test_a_new_query_from_latest_with_an_end(cluster: Cluster) -> None:
     """
-    A new query from latest with an end reads what arrives up to the end.
+    A new query from latest with an end reads the records that arrive before that end.
     """
     stream_reader = reader(cluster, startingOffsets="latest", endingOffsets='{"t": {"0": 32}}')
     first = stream_reader.latestOffset()
@@ -208,9 +208,9 @@ def test_restart_whose_end_depends_on_the_start_and_calls_latest_offset_first(
     cluster: Cluster, starting: str, position: int
 ) -> None:
     """
-    With Spark's wrapper a restarted query is refused if its end is another than that of a new
-    query: its offset would go back, or records beyond the end would be read. The checkpoint does
-    not have that end yet.
+    With Spark's wrapper a restarted query is refused if its end differs from that of a new query:
+    its offset would go back, or records beyond the end would be read. The checkpoint does not have
+    that end yet.
     """
     options = {"startingOffsets": starting, "endingOffsets": '{"t": {"0": 20}}'}
     stream_reader = reader(cluster, **options)
@@ -239,7 +239,8 @@ def test_restart_after_its_end_time_that_calls_latest_offset_first(cluster: Clus
 
 def test_replay_with_an_end_that_calls_latest_offset_first(cluster: Cluster) -> None:
     """
-    With Spark's wrapper a failed batch is replayed before the end is known to fit the position.
+    With Spark's wrapper a failed batch is replayed before it is known whether the end fits the
+    position.
     """
     stream_reader = reader(cluster, endingOffsets='{"t": {"0": 20}}')
     end = stream_reader.latestOffset()

@@ -142,9 +142,9 @@ def test_dropped_commits_are_never_sent(gate: EndTxnGate, proxy: FakeProxy) -> N
 
 def test_the_last_response_is_held(gate: EndTxnGate, proxy: FakeProxy) -> None:
     """
-    If all commits pass, all responses arrive but the last, from which the driver would learn that
-    all are done; each has the correlation id of its own request, even if ids repeat on another
-    connection.
+    If all commits pass, all responses but the last arrive: the last one would show the driver that
+    all commits are done. Each response has the correlation id of its own request, even if ids
+    repeat on another connection.
     """
     hold = gate.hold("", lambda: True, lambda: 2)
     for count, name in enumerate("ab", start=1):

@@ -69,8 +69,8 @@ def test_a_partition_that_stalls_is_a_pause_while_others_proceed(seen_before: in
 
 def test_only_acknowledged_records_are_waited_for() -> None:
     """
-    Records of aborted transactions are not, and those whose commit got no response make up for no
-    other record.
+    Records of aborted transactions are not waited for, and a record whose commit got no response
+    does not stand in for another record.
     """
     written = WrittenRecords("t", 2)
     seen = {(0, 1), (0, 2), (-1, 5)}
