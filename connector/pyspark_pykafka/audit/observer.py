@@ -38,13 +38,14 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-#: The columns that make up a record's id; the audit adds no column, which would copy each row.
+#: The columns that make up a record's id. The audit adds no column for the id, since Spark would
+#: copy each row.
 ID_COLUMNS = ("topic", "partition", "offset")
 
-#: The same for a query of one topic: hashing the topic's name doubles the cost of an id.
+#: The columns for a query of one topic: hashing the topic's name would double the cost of an id.
 SINGLE_TOPIC_ID_COLUMNS = ID_COLUMNS[1:]
 
-#: A place where an auditor observes a query: the end of an observation's name.
+#: The points at which an auditor observes a query: the last part of an observation's name.
 _POINT = re.compile(r"source|sink|dropped-[0-9]+")
 
 
@@ -103,7 +104,8 @@ class Auditor:
 
     def filter(self, frame: DataFrame, condition: Column | str) -> DataFrame:
         """
-        Return the rows that meet the condition; observe those dropped, so that none counts as lost.
+        Return the rows that meet the condition; observe the others, so that they do not count as
+        missing.
         """
         if not self.enabled:
             return frame.filter(condition)
@@ -184,11 +186,12 @@ class AuditListener(StreamingQueryListener):
         self._on_report = on_report
         self._timeout = timeout
         self._on_timeout = on_timeout
-        # Spark reports a start on the query's thread, and all other events on the listener bus's.
+        # Spark reports a start on the query's thread, and all other events on the thread of the
+        # listener bus.
         self._lock = threading.Lock()
         self._timers: dict[str, threading.Timer] = {}
-        #: By query, the run that started last. The last events of the previous run may arrive after
-        #: its start; they do not affect its timeout.
+        #: By query, the run that started last. Events of the previous run may arrive after this
+        #: start; they do not affect the timeout.
         self._runs: dict[str, str] = {}
         #: By running query, whether a batch had the auditor's metrics; absent before the first one.
         self._is_audited: dict[str, bool] = {}
@@ -339,7 +342,7 @@ def find_offset(
         find_offset(spark, finding.difference, TopicPartition("flights", 0), 0, 1000)
 
     None if the difference is not the id of a single record of the range: more than one record is
-    missing or duplicated, or the record is elsewhere.
+    missing or duplicated, or the record is outside of the range.
     """
     columns = (sf.lit(tp.partition).cast("int"), sf.col("id"))
     hashes = (sf.xxhash64(sf.lit(tp.topic), *columns), sf.xxhash64(*columns))

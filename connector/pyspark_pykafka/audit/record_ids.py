@@ -1,8 +1,8 @@
 """
 Record ids for whole offset ranges: the upper bits of Spark's ``xxhash64``.
 
-A column's hash is the seed of the next column's, so topic and partition are hashed once for a
-range, and only the offsets one by one.
+The hash of each column is the seed for the hash of the next column. So topic and partition are
+hashed once for a range, and only the offsets one by one.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     Array = npt.NDArray[np.uint64]
 
-#: The number of hash bits that an id leaves out. Ids have 44 bits and either sign, so they largely
-#: cancel out: the sum of 10^11 ids is far from overflowing 64 bits.
+#: The number of hash bits that an id leaves out. Ids have 44 bits, and are positive or negative, so
+#: they largely cancel out: the sum of 10^11 ids is far from overflowing 64 bits.
 SHIFT = 20
 
 #: The number of offsets hashed at once, so that the arrays fit into the CPU cache.

@@ -2,9 +2,9 @@
 Compares the records that entered a micro-batch with those that left: their number, and the sum of
 their ids.
 
-An id that occurs once on each side cancels out, whatever the order and number of records, in
-constant memory. Storm's acker uses the XOR of ids; a sum is cheaper in Spark, whose ``bit_xor``
-computes each id twice.
+An id that occurs once on each side cancels out, whatever the order of the records. The memory that
+this takes does not depend on their number. Storm's acker uses the XOR of ids; a sum is cheaper in
+Spark, whose ``bit_xor`` computes each id twice.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Verdict(enum.Enum):
     UNKNOWN = "unknown, since the log no longer holds what entered"
 
 
-# max() takes the first of several mismatches.
+# All mismatches have the same gravity, so max() returns the first of them.
 _MISMATCH = 2
 _GRAVITY = {Verdict.COMPLETE: 0, Verdict.UNKNOWN: 1}
 
@@ -119,7 +119,7 @@ class AuditReport:
     def verdict(self) -> Verdict:
         """
         The gravest verdict of all comparisons: a mismatch, else ``UNKNOWN``, else ``COMPLETE``. Of
-        several mismatches it is the first; that of the whole batch comes before the partitions'.
+        several mismatches it is the first; the whole batch comes before its partitions.
         """
         verdicts = (finding.verdict for finding in self.findings)
         return max(verdicts, key=lambda verdict: _GRAVITY.get(verdict, _MISMATCH))

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.offsets import OffsetRange
     from pyspark_pykafka.options import SourceOptions
 
-# The JVM connector, whose offset documents have the same form.
+# Sources of the JVM connector have such descriptions, and offset documents of the same form.
 _JVM_DESCRIPTION = "KafkaV"
 
 

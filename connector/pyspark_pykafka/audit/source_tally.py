@@ -85,8 +85,8 @@ class SourceTally:
             finding.scope for finding in by_offsets.findings if finding.verdict is Verdict.COMPLETE
         }
         entered = {scope: full[scope] if scope in complete else in_log[scope] for scope in full}
-        # Records that have been deleted from the log since then have entered, too. None have been
-        # deleted if the log still has as many records as Spark has read.
+        # Records that the log has lost since the batch was read have entered, too. There are none
+        # if the log still has as many records as Spark has read.
         is_complete_log = in_log[WHOLE_BATCH].count in {source.rows, full[WHOLE_BATCH].count}
         max_entered = {} if is_complete_log else {scope: sums.count for scope, sums in full.items()}
         return report(name, batch_id, entered, exits, max_entered)
@@ -142,7 +142,7 @@ class SourceTally:
 
 def _check_every_record_has_a_row(formats: FormatOptions) -> None:
     """
-    Raise :class:`OptionsError` if a read without a fault has fewer rows than offsets.
+    Raise :class:`OptionsError` if a read can have fewer rows than records without an error.
     """
     mistakes = []
     if formats.on_bad_record == "deadletter":

@@ -120,7 +120,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _flush_output() -> None:
-    # It is None if the shell has closed it.
+    # Python sets it to None if the shell has closed standard output.
     if sys.stdout is not None:
         sys.stdout.flush()
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 MIN_SECONDS, MAX_SECONDS = 1, 86_400
 _REGISTRY = "schema.registry."
 _TIMEOUTS = ("kafka.default.api.timeout.ms", "kafka.max.block.ms", "kafka.delivery.timeout.ms")
-#: A single request must not take longer than `--timeout`, but needs two seconds: a fetch without
-#: records takes half a second, and librdkafka adds one.
+#: The timeout of a single request is not longer than `--timeout`, but at least two seconds: a fetch
+#: without records takes half a second, and librdkafka adds a second.
 _REQUEST_TIMEOUT = "kafka.request.timeout.ms"
 _MIN_REQUEST_MS, _MAX_REQUEST_MS = 2_000, 30_000
 #: How long a command waits for records without --timeout; a task's default is longer.

@@ -60,7 +60,7 @@ def client_settings(
     if arguments.cluster is not None:
         named = _cluster(arguments.cluster, environment)
         if BOOTSTRAP in variables:
-            # They are the settings of another cluster, perhaps with a login.
+            # The variables are the settings of another cluster, perhaps with its login.
             variables = {}
         settings = {**variables, **named, **from_arguments}
         if BOOTSTRAP not in settings:
@@ -119,7 +119,7 @@ def file_settings(path: Path | None) -> Settings:
     """
     if path is None:
         return {}
-    # Most commands have no such file.
+    # Imported here, since most commands have no such file.
     import javaproperties
 
     try:

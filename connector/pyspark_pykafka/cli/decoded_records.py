@@ -30,7 +30,7 @@ _DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_00
 JSON = "json"
 
 # Serializers with a registry write a zero byte and the schema's id before the JSON; the ids of
-# Apicurio's older ones are longer.
+# Apicurio's older serializers are longer.
 _ID_BYTES = 4
 _OLD_ID_BYTES = 8
 
@@ -66,8 +66,8 @@ def json_document(data: bytes) -> Any:
     """
     Return the JSON document in a key or value, without the id of a registered schema before it.
 
-    Raises :class:`ValueError` with the reason if it is not JSON, or if only JavaScript's NaN and
-    Infinity could show one of its numbers.
+    Raises :class:`ValueError` with the reason if it is not JSON, or if it has a number that only
+    JavaScript's NaN or Infinity could show.
     """
     if data[:1] != b"\0":
         return _parse_json(data)

@@ -63,8 +63,9 @@ class FollowedTopic:
         Add new partitions, and return whether the topic was recreated or is missing.
 
         A recreated topic is read from its beginning: none of its records has been shown. Brokers
-        before 2.8 have no topic ids; there a topic counts as recreated if it was missing before,
-        unless only one response lacked it, and no partition is missing or shorter than before.
+        before 2.8 have no topic ids. There, a topic counts as recreated if several responses in a
+        row lacked it. If one response lacked it, the topic counts as recreated only if a partition
+        is missing, or ends before the next offset to show.
         """
         topic_id, exists, tps = self._existing()
         if not tps:

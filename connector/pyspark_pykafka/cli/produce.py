@@ -37,7 +37,7 @@ _ROWS = pa.schema(
         ("headers", HEADERS),
     ]
 )
-#: How much of a large file is sent, and acknowledged, at a time.
+#: About how many bytes of the input are sent, and acknowledged, at a time.
 _CHUNK_BYTES = 1 << 20
 
 

@@ -69,8 +69,10 @@ def existing_records(options: SourceOptions) -> Records:
 
 def no_store_error(options: SourceOptions, topics: str = "") -> ProgressError:
     """
-    Return the error for a store that does not exist or has no records, perhaps of some topics
-    (` of 't'`). Brokers do not distinguish the two for a consumer group.
+    Return the error for a store that does not exist, or has no records of any topic, or none of
+    ``topics`` (a text such as ``" of 't'"``).
+
+    Brokers do not report whether a consumer group does not exist, or has no offsets.
     """
     store = options.progress_store
     name, argument = (

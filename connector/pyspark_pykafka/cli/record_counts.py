@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.offsets import TopicPartition
 
-    #: Returns the first records of each range, all of them without a number, with their ranges.
+    #: Returns the first records of each range, each with its range; without a number all records.
     ReadRanges = Callable[[list[OffsetRange], int | None], Iterable[tuple[OffsetRange, "T"]]]
 
 T = TypeVar("T")
@@ -44,8 +44,9 @@ def last_records(
     """
     Yield the last ``count`` records between two offsets of each partition.
 
-    The ranges that are read come in reverse order; the records of each are in offset order. The
-    ranges double in size, so that a few records cost little and a large gap few requests.
+    Reads ranges from the end backwards; the records of one range are in offset order. Each range
+    is twice as large as the one before, so that a few records cost little, and a large gap takes
+    few requests.
     """
     ends, missing, size = dict(ends), dict.fromkeys(starts, count), count
     while missing:

@@ -48,10 +48,10 @@ class Replay(NamedTuple):
     """
     The offsets to read again, [start, end) of each partition, and the recorded offsets.
 
-    The end is the recorded offset: after the topic was recreated, the log's start; after the log
-    was truncated, the log's end. No start lies beyond the end, since later records have not been
-    read yet. A partition without a recorded offset is left out. Without a store ``recorded`` is
-    None, and the end is the end of the log.
+    The end is the recorded offset. If the topic was recreated since, it is the log's start; if the
+    log was truncated, it is the log's end. No start lies beyond the end, since later records have
+    not been read yet. A partition without a recorded offset is left out. Without a store
+    ``recorded`` is None, and the end is the end of the log.
     """
 
     starts: Offsets

@@ -195,7 +195,7 @@ def _last_batch(
     Raises :class:`ExactlyOnceError` if no query has the prefix.
     """
     with transaction_client(_settings(arguments)) as transactions:
-        # A read retries while brokers do not know a ledger, which may have just been created.
+        # Checked first: a read of an unknown ledger is retried, since the ledger may be new.
         if not ledger_exists(transactions, ledger_topic(arguments.prefix)):
             raise _no_query_error(arguments)
         owner = read_prefix_owner(transactions, arguments.prefix)

@@ -47,7 +47,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     except BrokenPipeError:
         raise
     except OSError as error:
-        # Such as a full disk, which the checkpoint or Spark's files need.
+        # For example, the disk of the checkpoint or of Spark's files is full.
         return _report_void(error_text(error), arguments)
     except Exception as error:  # noqa: BLE001 (Python's exit code, 1, would mean an anomaly)
         traceback.print_exc()
@@ -60,8 +60,10 @@ def _verify(arguments: argparse.Namespace) -> int:
 
 def _print(text: str, code: int) -> int:
     """
-    Print the report and return the exit code: an anomaly remains one, but a clean run whose report
-    cannot be written, as on a full disk, is void.
+    Print the report and return the exit code.
+
+    If the report cannot be written, as on a full disk, an anomaly still has its code, but a clean
+    run is void.
     """
     try:
         print(text, flush=True)

@@ -159,7 +159,7 @@ def _worker_python(
     environment: Mapping[str, str], settings: Mapping[str, str]
 ) -> tuple[str, str, str]:
     """
-    Return the Python of the workers, what names it, and how to name the Python of this process.
+    Return the Python of the workers, the setting that names it, and how to use this one instead.
     """
     if setting := settings.get(_WORKER_SETTING):
         remedy = f"set {_WORKER_SETTING} to {sys.executable}"

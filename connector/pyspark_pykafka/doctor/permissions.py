@@ -77,7 +77,7 @@ def _lacking(check: str, description: TopicDescription, needed: set[str]) -> Fin
     """
     Return the finding on a topic without the needed operations, or None if all are allowed.
     """
-    # Whoever sees a topic may describe it, so that brokers that report operations report one.
+    # A user who sees a topic may describe it: brokers that report operations report at least one.
     if not description.operations:
         return _unreported(check, needed)
     missing = needed - description.operations

@@ -144,11 +144,13 @@ def bisect(
     """
     Return the failing records of a batch that failed with ``failure``; run all other records.
 
-    A record is returned only if another one has succeeded after it last failed. For that purpose
-    the first and the last record are run at the end. If they fail themselves, a record that has
-    succeeded is run again, at most twice; no others are. ``probe`` runs no records, and raises if
-    nothing can succeed at the moment. Raises the last error if the failures look like an outage, if
-    more records fail than ``policy`` allows, or if the query is being stopped.
+    A record is returned only if another record has succeeded since it last failed. To show this,
+    the first and the last record are run at the end. If they fail too, a record that has already
+    succeeded is run again, at most twice; no other record is run again after its success. ``probe``
+    runs no records, and raises an error if no record can succeed at the moment.
+
+    Raises the last error if the failures look like an outage, if more records fail than ``policy``
+    allows, or if the query is being stopped.
     """
     return _Bisection(batch, run, probe, policy, sleep, failure).failed_records()
 
@@ -183,9 +185,9 @@ class _Bisection:
 
     def _hold_controls_back(self) -> RecordSet:
         """
-        Hold the first and the last record back, if there are others, and return these.
+        Hold back the first and the last record, as long as others are left; return the others.
 
-        Poison records often lie side by side, so the two are far from each other.
+        The two are far from each other, since poison records often lie side by side.
         """
         if len(self.batch) == 1:
             return RecordSet(())
@@ -198,7 +200,9 @@ class _Bisection:
 
     def _narrow(self, failing: RecordSet) -> None:
         """
-        Halve a part that fails, or that must fail since its other half did not.
+        Halve a failing part again and again, until its failing records are found.
+
+        If the first half succeeds, the second half must fail, and is halved without being run.
         """
         # Each entry: a part, and whether it is already known to fail.
         waiting: list[tuple[RecordSet, bool]] = [(failing, True)]
@@ -247,7 +251,7 @@ class _Bisection:
         """
         Raise an outage unless something has succeeded since the last suspect failed.
 
-        Keeps one control for the end, unless the other one fails.
+        Keeps one control for the end if the other one succeeds.
         """
         while self.suspects and self.has_failed_last and len(self.controls) > 1:
             self._run_control()
@@ -297,7 +301,7 @@ class _Bisection:
         """
         Raise an outage unless a record that has succeeded before succeeds again.
 
-        If none has, only the probe can show an outage.
+        If no record has succeeded yet, only the probe can show an outage.
         """
         self.probe()
         if self.witness is not None and self._fails(self.witness):

@@ -29,15 +29,16 @@ if TYPE_CHECKING:
     from pyspark_pykafka.progress.store import Records
     from pyspark_pykafka.source.end_offsets import PartitionLookup
 
-#: The headers that are numbers, and fit into 32 and 64 bits. Any producer may write others.
+#: The headers that are numbers, of 32 and 64 bits. Any producer may write other values.
 _POSITION = {"partition": re.compile("[0-9]{1,9}"), "offset": re.compile("[0-9]{1,18}")}
 
 _TOPIC_OPTIONS = frozenset({"assign", "subscribe", "subscribepattern"})
 
 #: The options for the largest request, in lower case.
 _REQUEST_SIZES = frozenset({"kafka.max.request.size", "kafka.message.max.bytes"})
-#: A dead letter is larger than its record, which may have had the largest size that its own topic
-#: allows. So the limit of the dead-letter topic decides, below Kafka's socket.request.max.bytes.
+#: A dead letter is larger than its record, which may already have the largest size that its own
+#: topic allows. So the producer's limit is high, and the dead-letter topic's limit decides. The
+#: brokers' socket.request.max.bytes is higher.
 _REQUEST_SIZE = {"kafka.max.request.size": str(64 << 20)}
 
 _READ_SCHEMA = pa.schema(

@@ -66,7 +66,7 @@ def isolate_poison(
                 error_text(failure).split("\n", 1)[0],
             )
             if isinstance(dead_letter, DeadLetterTopic):
-                # A missing topic would fail the batch after a long search.
+                # Without this check, a missing topic would fail the batch only after a long search.
                 dead_letter.check()
             failed = _find_failed_records(process, frame, batch_id, failure, policy)
             if failed:

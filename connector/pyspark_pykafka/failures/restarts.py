@@ -124,9 +124,9 @@ def is_fatal(error: BaseException) -> bool:
     """
     Whether a restart cannot help, judged by the connector's own errors.
 
-    Other errors are not fatal: they may be transient. Nor is :class:`KafkaClientError`, which is
-    retriable or not by instance: an error that arrives as text shows only its class. And somebody
-    may create a missing topic before the restart.
+    Other errors are not fatal: they may be transient. Nor is :class:`KafkaClientError`: some of its
+    instances are retriable, and an error that arrives as text shows only its class. Nor is
+    :class:`MissingTopicError`: somebody may create the topic before the restart.
     """
     return any(
         not kind.retriable and kind not in {errors.KafkaClientError, errors.MissingTopicError}
@@ -199,7 +199,7 @@ class _Supervisor:
 
 
 def _finished_a_batch(query: Query) -> bool:
-    # The last batch may have no rows: with a watermark, Spark adds such a batch after each batch.
+    # Not only the last batch counts: with a watermark, Spark adds a batch without rows after each.
     return any(progress["numInputRows"] > 0 for progress in query.recentProgress)
 
 

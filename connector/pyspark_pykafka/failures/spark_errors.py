@@ -35,8 +35,8 @@ _NEXT_TRACEBACK = re.compile(
 _START = re.compile(f"{_CONNECTOR_ERROR.pattern}|{_TRACEBACK.pattern}")
 _CAUSED_BY = re.compile(r"^Caused by: ", re.MULTILINE)
 
-# What may precede an error of Python in a message. Other conditions and exceptions, and quotation
-# marks, show that the message is that of another error.
+# The text before a Python error in a message may hold only these conditions and exceptions. Others,
+# and quotation marks, show that the message is that of another error.
 _QUOTED = re.compile("['\"`]")
 _CONDITION = re.compile(r"\[([A-Z][A-Z0-9_.]+)\]")
 _WRAPPING_CONDITION = re.compile(r"STREAM_FAILED|PYTHON_\w+|FOREACH_(?:BATCH_)?USER_FUNCTION_ERROR")
@@ -45,7 +45,7 @@ _WRAPPING_EXCEPTION = re.compile(
     r"(?:org\.apache\.spark|py4j)\.[\w.$]+|java\.util\.concurrent\.ExecutionException"
 )
 
-# Exceptions in Java and Python form no cycles; a chain of this length is not one of causes.
+# A safety limit: chains of causes are far shorter, and form no cycles in Java and Python.
 _MAX_CAUSES = 100
 
 
@@ -83,7 +83,7 @@ def _is_cancelled(error: BaseException) -> bool:
             cause.getClass().getName() in _INTERRUPTIONS or _condition(cause) == _CANCELLED
             for cause in _java_causes(java)
         )
-    # Exceptions of Spark Connect have the condition, and no exception of Java.
+    # Exceptions of Spark Connect have the condition, but no exception of Java behind them.
     get_condition = getattr(error, "getCondition", None)
     return get_condition is not None and get_condition() == _CANCELLED
 
@@ -129,7 +129,7 @@ def _messages(error: BaseException) -> Iterator[str]:
         for cause in _java_causes(java):
             yield cause.getMessage() or ""
     elif hasattr(error, "getCondition"):
-        # The text of an exception of Spark Connect has the causes.
+        # The text of an exception of Spark Connect contains the causes.
         yield from _CAUSED_BY.split(str(error))
     else:
         yield str(error)
@@ -139,7 +139,7 @@ def _names_at_start(message: str) -> Iterator[str]:
     """
     Yield the connector's errors at the beginning of a message, after the text of Spark's wrappers.
 
-    These are one error without a traceback, or those of a traceback's chain of exceptions.
+    Without a traceback this is one error; with a traceback, all errors of its chain of exceptions.
     """
     match = _START.search(message)
     if match is None or not _is_wrapper(message[: match.start()]):
@@ -151,7 +151,7 @@ def _names_at_start(message: str) -> Iterator[str]:
         raised = _CONNECTOR_ERROR.match(traceback[1])
         if raised is not None:
             yield raised[1]
-        # A message of several lines may quote a record: the chain ends there.
+        # The chain ends at a message of several lines, since that may quote a record.
         following = _NEXT_TRACEBACK.match(message, traceback.end())
         traceback = _TRACEBACK.match(message, following.end()) if following else None
 
