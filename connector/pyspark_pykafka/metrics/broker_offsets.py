@@ -1,5 +1,5 @@
 """
-Reads what Spark's progress does not show from the brokers: the current end offsets, the age of the
+Reads from the brokers what Spark's progress does not show: the current end offsets, the age of the
 first unread record, and the growth of the dead-letter topic.
 """
 
@@ -46,7 +46,7 @@ class BrokerOffsets:
     ) -> None:
         source = parse_stream_source(options)
         self._is_subscribed = selector(source.strategy)
-        # Tasks write there, so the driver can count these records only by the topic's end offsets.
+        # Tasks write to this topic, so the driver can count its records only by the end offsets.
         self._dead_letter_topic = source.formats.dead_letter_topic
         self._kafka = source.kafka
         self._client = metadata_client(source)
@@ -94,8 +94,10 @@ class BrokerOffsets:
 
     def _arrival(self, unread: OffsetRange, first: FirstRecord | None) -> tuple[int, float]:
         """
-        Return the offset and the time of the first record of a range; or the range's start and the
-        current time, if the range has no record any more, or the record has no timestamp.
+        Return the offset and the time of the first record of a range.
+
+        If the range has no record any more, or the record has no timestamp, return the range's
+        start and the current time.
         """
         if first is None or first.seconds is None:
             return unread.start, self._now()

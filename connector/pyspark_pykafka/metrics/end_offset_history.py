@@ -29,8 +29,8 @@ class EndOffsetHistory:
         """
         Add the observation that the log ended at ``end`` at ``time``; return whether it counts.
 
-        An observation that is older than the last one does not count. But an older one with more
-        records shows that the clock was set back, and the history is set back with it. An end
+        An observation with an earlier time than the last one does not count, unless its end is
+        greater: then the clock was set back, and the times of the history are set back, too. An end
         before the last one starts a new history: the topic was recreated, or its log was truncated.
         """
         if self._times and time < self._times[-1]:

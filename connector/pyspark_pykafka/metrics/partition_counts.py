@@ -1,6 +1,6 @@
 """
-Counters by partition with a bounded number of labels, as Prometheus needs them: none falls while it
-exists.
+Counters by partition with a bounded number of labels. As Prometheus requires, no counter decreases
+while it exists.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Label(NamedTuple):
 
 class Grouping(enum.IntEnum):
     """
-    What has a label of its own.
+    Whether each partition, each topic or each source has a label of its own.
     """
 
     PARTITION = 0
@@ -51,12 +51,12 @@ class Grouping(enum.IntEnum):
 @dataclass(slots=True)
 class PartitionCounts:
     """
-    One count for each partition; with more than ``maximum`` of them for each topic, or else for
-    each source.
+    One count for each partition. If these are more than ``maximum``, one for each topic; if those
+    are still too many, one for each source.
 
-    Sources are never grouped. A grouping is never taken back, and its counts begin at 0: until
-    then the counters of single partitions, or topics, have counted. ``total`` counts from the
-    beginning, with partitions that have gone.
+    Sources are never grouped. A grouping is permanent, and its counts start at 0: earlier records
+    were counted under the labels of single partitions or topics. ``total`` counts from the
+    beginning, and includes partitions that are no longer kept.
     """
 
     maximum: int
@@ -73,7 +73,7 @@ class PartitionCounts:
 
     def keep(self, partitions: Collection[tuple[int, TopicPartition]]) -> None:
         """
-        Have labels for these partitions, given as (source, partition), and for no others.
+        Keep the labels of these partitions, given as (source, partition), and no others.
         """
         labels = {self.grouping.label(source, tp) for source, tp in partitions}
         while len(labels) > self.maximum and self.grouping is not Grouping.SOURCE:

@@ -88,8 +88,10 @@ class _Partition:
 
     def _known_end(self) -> int | None:
         """
-        Return the end; None if it is old and the position has reached it, since the log may have
-        grown. An old end beyond the position is the least lag.
+        Return the end of the log, or None if it is old and the position has reached it.
+
+        The log may have grown since an old end was observed. If such an end is beyond the position,
+        the lag is at least the difference.
         """
         if self.end is None or (self.is_end_old and self.position >= self.end):
             return None
@@ -105,8 +107,8 @@ class _Partition:
 @dataclass(slots=True)
 class _Run:
     """
-    A run of a query: whether it has finished a micro-batch, and what it has lost until its last
-    report, by source.
+    A run of a query: whether it has finished a micro-batch, and its losses up to its last report,
+    by source.
     """
 
     has_finished_batch: bool = False
@@ -174,9 +176,9 @@ class _Query:
     lost: PartitionCounts = field(init=False)
     dead_letters: PartitionCounts = field(init=False)
     dead_letter_origins: set[TopicPartition] = field(default_factory=set)
-    # By id, in the order of their starts. Spark reports the start of a run at once, and batches and
-    # ends through a queue (StreamingQueryListenerBus.post): the last events of a run may follow the
-    # start of the next one, but precede its other events.
+    # By id, in the order in which the runs started. Spark reports the start of a run at once, and
+    # batches and ends through a queue (StreamingQueryListenerBus.post). So the last events of a run
+    # may follow the start of the next run, but precede the other events of that run.
     runs: dict[str, _Run] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -189,8 +191,8 @@ class _Query:
         self.is_running, self.has_failed = True, False
         self.starts += 1
         self.last_event_time = now
-        # The log has grown since the last run. Spark reports no latest offsets for a batch that the
-        # run continues, nor for an idle trigger.
+        # The log may have grown since the last run, and Spark reports no latest offsets for a batch
+        # that the new run continues, nor for an idle trigger.
         for _, _, partition in self._partitions():
             partition.is_end_old = True
 

@@ -23,10 +23,12 @@ class PartitionSnapshot:
     One partition of one of a query's Kafka sources.
 
     ``position`` is the next offset to read. ``lag`` counts offsets. ``end``, ``lag`` and
-    ``lag_seconds`` are None while the latest offsets are unknown: also if the query has read up to
-    an end that was observed before its current run. In an entry that aggregates
-    partitions, the partition is :data:`ALL`, and so is the topic if it aggregates topics; position
-    and end are None. ``read`` and ``lost`` count from the first such entry on.
+    ``lag_seconds`` are None while the latest offset is unknown. That includes a query that has read
+    up to an end which was observed before its current run.
+
+    In an entry that aggregates partitions, the partition is :data:`ALL`, and so is the topic if the
+    entry aggregates topics; position and end are None. ``read`` and ``lost`` then count from the
+    beginning of the aggregation.
     """
 
     source: int
@@ -115,7 +117,8 @@ class Snapshot:
 
 def limit_labels(counts: Mapping[TopicPartition, int], maximum: int) -> dict[tuple[str, str], int]:
     """
-    Return counts or offsets by (topic, partition), or else their sums by topic, or else one sum.
+    Return counts or offsets by (topic, partition). If there are more than ``maximum``, return their
+    sums by topic, or else one sum.
     """
     labels: tuple[Callable[[TopicPartition], tuple[str, str]], ...] = (
         lambda tp: (tp.topic, str(tp.partition)),

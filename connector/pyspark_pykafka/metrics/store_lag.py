@@ -107,10 +107,10 @@ class LagReader:
     """
     Reads the lag by the records of one store, repeatedly.
 
-    The first unread record of a partition is read if it is not known when it arrived: at the first
-    call, while the query reads records older than that call, and while the query stands still.
-    Otherwise its arrival is derived from the end offsets of the calls, without a request: a query
-    that follows the log costs as few requests as one that has read everything.
+    The first unread record of a partition is read only if its arrival is unknown: at the first
+    call, while the query reads records older than that call, and while the query makes no progress.
+    Otherwise the arrival is derived from the end offsets of earlier calls, without a request. So a
+    query that follows the log costs as few requests as one that has read everything.
     """
 
     def __init__(
@@ -125,8 +125,8 @@ class LagReader:
         """
         Return the lag of each partition of the topics in the records, in order.
 
-        Errors of the brokers are raised, but a missing permission to read records only leaves out
-        the seconds, with a warning.
+        Without the permission to read records the seconds are left out, with a warning. All other
+        errors of the brokers are raised.
         """
         # Requested after the records were read: no recorded offset is beyond its log's end.
         existing = self._lookup.existing({tp.topic for tp in records})
@@ -187,6 +187,6 @@ class LagReader:
         if self._unread is None:
             return None
         if log.first is None:
-            # Only gaps are left: control records, or records that compaction has removed.
+            # All unread offsets are those of control records, or of records removed by compaction.
             return 0.0
         return None if log.first.seconds is None else max(now - log.first.seconds, 0.0)

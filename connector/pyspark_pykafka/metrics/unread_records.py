@@ -49,10 +49,10 @@ class UnreadRecords:
 
     def first(self, unread: Collection[OffsetRange]) -> dict[OffsetRange, FirstRecord]:
         """
-        Return the first record of each range that has one: others have only control records, or
-        gaps that compaction or retention left.
+        Return the first record of each range that has one.
 
-        Sends one request to each leader for many partitions.
+        The other ranges have only control records, or gaps that compaction or retention left. Sends
+        one request to each leader for many partitions.
         """
         return {
             offset_range: _first_of(batch)

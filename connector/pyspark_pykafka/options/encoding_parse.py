@@ -81,7 +81,7 @@ def _read_column(reader: OptionReader, name: str) -> EncodedColumnOptions:
                 f"{name}Schema is '{text[:_MAX_SCHEMA_LENGTH]}'; it must be: the text of a JSON "
                 "Schema that is a JSON object, or the type of a read as DDL or JSON text"
             )
-        # A Spark type, with which a view reads; a write takes the column's type.
+        # The text is a Spark type, with which a view reads; a write takes the column's type.
         text = None
     column = EncodedColumnOptions(
         format_name,

@@ -21,10 +21,10 @@ class EncodedColumnOptions:
     """
     How ``key`` or ``value`` is encoded.
 
-    ``schema`` is the text of an Avro schema or a JSON Schema, or the descriptor of Protobuf's
-    ``message``, or None for a schema that is derived from the column. With a registry,
-    ``subject`` says where it is registered. If the subject has a version, or with
-    ``uses_latest_version``, the registry's schema is used.
+    ``schema`` is the text of an Avro schema or a JSON Schema, the descriptor of Protobuf's
+    ``message``, or None if the schema is derived from the column. With a registry, the schema is
+    registered under ``subject``. If the subject has a version, or with ``uses_latest_version``, the
+    registry's schema is used.
     """
 
     format: EncodedFormat = "raw"

@@ -19,10 +19,10 @@ class FormatOptions:
     How keys and values are decoded.
 
     The schemas are the DDL of a type for JSON, the text of an Avro schema for Avro, or None. With a
-    registry, an Avro schema is the reader's schema, and one that is None is looked up under its
-    subject. For Protobuf the schemas are the user's text, or the descriptors that it was resolved
-    to, with the message's full name. For ``debezium-json`` the schema is the type of a row, for
-    ``debezium-avro`` the schema of the envelope.
+    registry, an Avro schema is the reader's schema, and a schema that is None is looked up under
+    its subject. For Protobuf the schemas are the user's text, or the descriptors that the text was
+    resolved to, with the message's full name. For ``debezium-json`` the schema is the type of a
+    row, for ``debezium-avro`` the schema of the envelope.
     """
 
     value_format: ValueFormat = "raw"
@@ -78,5 +78,5 @@ class FormatOptions:
         return {"key": self.key_subject, "value": self.value_subject}
 
 
-#: Keys and values as they are.
+#: Keys and values are not decoded.
 UNDECODED = FormatOptions()

@@ -197,8 +197,8 @@ def _check_no_loop(reader: OptionReader, source: SourceOptions) -> None:
 
 def dead_letter_loop(name: str, topic: str) -> str:
     """
-    Return the mistake of a query that reads its own dead-letter topic; ``name`` is that of the
-    option or the class that was given the topic.
+    Return the mistake of a query that reads its own dead-letter topic; ``name`` is the option or
+    the class that was given the topic.
     """
     return (
         f"{name} is '{topic}', which this query reads, so its dead letters would be read again and "

@@ -83,7 +83,7 @@ def first_millisecond(time: datetime) -> int:
     """
     Return the first whole millisecond since 1970 at or after a time that has a zone.
 
-    Kafka's timestamps are whole milliseconds: rounded down, an end would exclude an earlier record,
-    and a start include one.
+    Kafka's timestamps are whole milliseconds. If the time were rounded down, a record before it
+    could be included by a start, and excluded by an end.
     """
     return -((EPOCH - time) // _MILLISECOND)

@@ -14,7 +14,7 @@ from typing import Any
 _TYPE = re.compile(r"\w+\s*(<.*>|\([\d\s,]*\))?", re.DOTALL)
 _STRUCT = re.compile(r"struct\s*<(.*)>", re.DOTALL | re.IGNORECASE)
 
-# A quoted name or text, which is kept, or a field's NOT NULL.
+# A quoted name or text, which is kept, or a field's NOT NULL, which is removed.
 _QUOTED_OR_NOT_NULL = re.compile(
     r"(`[^`]*`|'(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")|\s+NOT\s+NULL\b",
     re.DOTALL | re.IGNORECASE,

@@ -45,7 +45,7 @@ _ENTRY_POINT = re.compile(r"[A-Za-z0-9._-]+")
 
 # The names that Kafka allows for topics.
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
-# Shorter than a topic's name: with a suffix, it names the ledger topic.
+# Shorter than a topic's name, since the prefix and a suffix are the name of the ledger topic.
 _PREFIX = re.compile(r"[A-Za-z0-9._-]{1,200}")
 
 

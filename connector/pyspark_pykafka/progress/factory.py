@@ -33,7 +33,7 @@ def make_progress_sink(options: SourceOptions) -> ProgressSink:
     return Recorder(
         lambda: make_progress_store(options),
         process_name(),
-        # An open transaction does not end the log, whatever the query reads.
+        # Open transactions are a part of the log, whatever the isolation level of the query.
         end_offsets=lambda tps: _metadata_client(options, "read_uncommitted").end_offsets(tps),
     )
 
@@ -64,7 +64,7 @@ def _metadata_client(options: SourceOptions, isolation_level: str) -> MetadataCl
 
 def existing_topics(options: SourceOptions, topics: Iterable[str]) -> Assignment:
     """
-    Return the partitions and ids of those of the topics that the options' brokers have.
+    Return the partitions and ids of the topics that exist on the options' brokers.
     """
     return _metadata_client(options, options.isolation_level).existing(topics)
 

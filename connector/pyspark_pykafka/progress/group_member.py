@@ -45,7 +45,8 @@ _AFTER_END_SUFFIX = "-after-end"
 _PROCESS_DIGITS = 8
 
 _SESSION_TIMEOUT_MS = 10_000
-# A member that does not poll is removed; this one has nothing to poll for. librdkafka's maximum.
+# librdkafka's maximum: a member that does not poll for longer is removed, and this member has no
+# records to poll for.
 _MAX_POLL_INTERVAL_MS = 86_400_000
 
 _POLL_SECONDS = 0.1
@@ -54,7 +55,7 @@ _NOT_A_MEMBER = frozenset(
     {"FENCED_INSTANCE_ID", "UNKNOWN_MEMBER_ID", "ILLEGAL_GENERATION", "_FATAL"}
 )
 _NO_TOPIC = frozenset({"UNKNOWN_TOPIC_OR_PART", "_UNKNOWN_PARTITION", "_UNKNOWN_TOPIC"})
-# A member reads nothing, so it needs none of its topics.
+# The member reads no records, so errors that concern its topics do not matter.
 _TOPIC_ERRORS = _NO_TOPIC | {"TOPIC_AUTHORIZATION_FAILED", "TOPIC_EXCEPTION"}
 
 
@@ -140,8 +141,8 @@ class GroupMember:
 
     def is_replaced_by(self, client_id: str, owner: Owner) -> bool:
         """
-        Whether the client is another process of an owner's query, and not one that only finishes up
-        after its end.
+        Whether the client is another process of an owner's query, except one that only finishes up
+        after the query has ended.
         """
         ignored = (self.client_id(owner), self._query_client_id(owner) + _AFTER_END_SUFFIX)
         return self.is_of_query(client_id, owner) and client_id not in ignored
@@ -153,8 +154,8 @@ class GroupMember:
         """
         Join the group, and return once the coordinator has assigned the member its partitions.
 
-        While the member is subscribed to a topic, brokers neither expire the group's offsets of it
-        (KIP-211) nor let anyone delete them.
+        While the member is subscribed to a topic, brokers neither expire the group's offsets for
+        this topic (KIP-211) nor let anyone delete them.
         """
         self.topics = frozenset(topics)
         self._reports = _ClientReports()
@@ -163,16 +164,17 @@ class GroupMember:
         deadline = Deadline.after(self._timeout_seconds, self._now)
         self._subscribe(deadline)
         if self._assigned_topics != self.topics:
-            # A static member that replaces another is given the other's assignment without a
-            # rebalance (KIP-345), and the coordinator keeps the other's subscription. A leader that
-            # joins again starts a rebalance. Topics that do not exist make this one needless.
+            # A static member that replaces another is given the assignment of the replaced member
+            # without a rebalance (KIP-345), and the coordinator keeps that member's subscription.
+            # So this member, the group's leader, joins again, which starts a rebalance. That is
+            # needless if the topics differ only because some do not exist.
             self._subscribe(deadline)
 
     def _subscribe(self, deadline: Deadline) -> None:
         assert self.consumer is not None
-        # Called at the first assignment and at each later one, which a member only gets when it has
-        # joined again: its session had expired, or partitions of its topics were created or
-        # deleted. Nothing is ever read.
+        # The callback is called at each assignment. After the first one, a member gets another only
+        # when it has joined again: its session had expired, or partitions of its topics were
+        # created or deleted. No records are ever read.
         self.consumer.subscribe(
             sorted(self.topics),
             on_assign=self._on_assign,
@@ -340,7 +342,7 @@ class GroupMember:
 
 def _raise_permanent_error(error: KafkaError, action: str) -> None:
     """
-    Raise an error of the coordinator that another attempt to join does not change.
+    Raise an error of the coordinator that another attempt to join would meet again.
     """
     is_local = error.code() < 0
     if is_local or error.name() in _TOPIC_ERRORS:

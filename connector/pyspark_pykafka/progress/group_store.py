@@ -71,8 +71,9 @@ class GroupStore:
         self.close()
         topics = frozenset(topics)
         self._wait_until_free(owner)
-        # Both are checked before joining: a replaced process must not expel its successor. The
-        # records alone do not show it if they were deleted, or overwritten by another client.
+        # The records and the members are checked before joining, since a replaced process must not
+        # expel its successor. The records alone do not show the successor if they were deleted, or
+        # overwritten by another client.
         next_owner(owner, latest_owner(self._stored(topics)))
         self._check_not_replaced(owner)
         try:

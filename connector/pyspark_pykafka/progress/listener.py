@@ -76,8 +76,9 @@ class ProgressListener(StreamingQueryListener):
         if isinstance(self._options.progress_store, NoStore):
             msg = "progressStore is 'none'; it must be: consumerGroup or zookeeper"
             raise OptionsError((msg,))
-        # By the query's id, since its next run may fail before it makes any progress, and by the id
-        # in the source's offsets: each of the query's sources may read another cluster.
+        # The offsets by the query's id, not the run's: the next run may fail before it makes any
+        # progress. Within a query, by the id in the source's offsets: each source may read another
+        # cluster.
         self._completed: dict[str, dict[str, StreamOffset]] = {}
         #: The last run of each query that was started since the listener was added.
         self._runs: dict[str, str] = {}
@@ -112,7 +113,7 @@ class ProgressListener(StreamingQueryListener):
         Record the progress that the query's own process could no longer record.
         """
         if self._runs.get(str(event.id), str(event.runId)) != str(event.runId):
-            # The process of the next run records its progress; it must not be expelled.
+            # The process of the next run records the progress; this listener must not expel it.
             logger.info("Query %s has been restarted", event.id)
             return
         for completed in self._completed.get(str(event.id), {}).values():

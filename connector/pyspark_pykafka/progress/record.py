@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # Marks a consumer group's offset metadata as the connector's; other clients write other text.
 _MARKER = "pykafka"
 
-# JSON of another application: not JSON at all, nested too deep, or without the fields' types.
+# Errors of parsing another application's data: not JSON, nested too deep, or without the fields.
 _MALFORMED = (ValueError, RecursionError, OverflowError, KeyError, TypeError)
 
 # Kafka's offset.metadata.max.bytes is 4096 by default; the cause is the only long field.
@@ -62,8 +62,8 @@ class ProgressRecord:
 
     ``owner`` is None for an offset committed by another client. ``batch`` is the last batch that
     moved the offset, None if it is unknown or not one of the owner's query; ``topic_id`` is the id
-    of its topic, ``failing`` the batch that is being retried.
-    ``broker`` is the (host, port) of the leader at the time, for human readers only.
+    of the partition's topic, ``failing`` the batch that is being retried. ``broker`` is the (host,
+    port) of the leader at the time, for human readers only.
     """
 
     offset: int

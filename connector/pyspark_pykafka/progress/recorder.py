@@ -53,9 +53,9 @@ class Recorder:
     Updates a store from its own thread; of several pending offsets only the last is written.
 
     Retriable errors are retried while the process lives. Other errors stop the thread, and are
-    raised by the query's next call. ``run`` is a human-readable name of this process, which no
-    other process has; ``end_offsets`` is that of :class:`StoreSession`; ``finish_seconds`` is the
-    maximum duration of :meth:`finish`.
+    raised by the query's next call. ``run`` is a unique, human-readable name of this process;
+    ``end_offsets`` is that of :class:`StoreSession`; ``finish_seconds`` is the maximum duration of
+    :meth:`finish`.
     """
 
     def __init__(

@@ -56,7 +56,7 @@ class StoreSession:
         self._claim: Claim | None = None
         self._owner_written = False
         self._ahead: Offsets = {}
-        # The attempt whose count may have been written, although its response was lost.
+        # The attempt whose count may have been written, although the response was lost.
         self._unanswered: FailedAttempts | None = None
 
     def __repr__(self) -> str:
@@ -86,7 +86,7 @@ class StoreSession:
 
     def record_failure(self, completed: StreamOffset, cause: str) -> None:
         """
-        ProgressRecord the error of the batch after ``completed``, for the process that retries it.
+        Record the error of the batch after ``completed``, for the process that retries the batch.
         """
         assert completed.query is not None
         claim = self._ensure_claim(completed)

@@ -48,13 +48,14 @@ _ACLS = {
 # Lost connections and timeouts: the server may or may not have executed the request.
 _TRANSIENT = (KazooTimeoutError, ConnectionLoss, ConnectionClosedError, SessionExpiredError)
 
-# Another process has changed the nodes of a transaction; every other error is not a conflict.
+# Another process has changed the nodes of a transaction; no other error is a conflict.
 _CONFLICTS = (BadVersionError, NodeExistsError, NoNodeError)
 
 
 class ZooKeeperSession:
     """
-    The session of one store, opened by the first :meth:`connected` and after each :meth:`close`.
+    The session of one store, opened by the first :meth:`connect`, and by the first one after each
+    :meth:`close`.
     """
 
     def __init__(self, nodes: ZooKeeperNodes, base: str) -> None:
@@ -160,5 +161,5 @@ def transaction_conflicts(results: list[Any]) -> str:
 
 
 def _session_id(client: KazooClient) -> int | None:
-    # None between the end of one session and the start of the next.
+    # There is no id between the end of one session and the start of the next.
     return client.client_id[0] if client.client_id else None

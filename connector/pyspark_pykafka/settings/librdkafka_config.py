@@ -28,9 +28,9 @@ _DEFAULTS: dict[str, str] = {
     "enable.metrics.push": "false",
 }
 
-# Of the driver's clients: critical messages only. librdkafka logs each attempt to connect, about 20
-# a second while no broker can be reached; the error of a request has the reason. `debug` overrides
-# this.
+# The driver's clients log only critical messages. By default librdkafka logs each attempt to
+# connect, about 20 a second while no broker can be reached; the error of a request has the reason.
+# `debug` overrides this.
 _QUIET: dict[str, str] = {"log_level": "2"}
 
 _CONSUMER_DEFAULTS: dict[str, str] = {
@@ -39,7 +39,7 @@ _CONSUMER_DEFAULTS: dict[str, str] = {
     "check.crcs": "true",
     # How long the broker holds a fetch at the end of the log, where a range ends.
     "fetch.wait.max.ms": "100",
-    # With librdkafka's 1 s, a reader that has emptied its full queue stalls.
+    # With librdkafka's 1 s, a reader whose queue was full stalls once it has emptied the queue.
     "fetch.queue.backoff.ms": "20",
     "fetch.error.backoff.ms": "100",
 }
@@ -49,7 +49,8 @@ _CONSUMER_FIXED: dict[str, str] = {
     "auto.offset.reset": "error",
     "enable.auto.commit": "false",
     "enable.auto.offset.store": "false",
-    # The only sign that a range ends in control or aborted records, which librdkafka hides.
+    # This event is the only sign that a range ends in control or aborted records, which librdkafka
+    # hides.
     "enable.partition.eof": "true",
 }
 

@@ -232,7 +232,7 @@ PROPERTIES: dict[str, Property] = {
     prop.name: prop for prop in map(_property, _TABLE.strip().splitlines())
 }
 
-#: The name used here for each alternative name in librdkafka: the Java client's where it has one.
+#: The name used here for each alternative name in librdkafka: the Java client's name if it has one.
 ALIASES: dict[str, str] = {
     "max.in.flight": "max.in.flight.requests.per.connection",
     "sasl.mechanisms": "sasl.mechanism",

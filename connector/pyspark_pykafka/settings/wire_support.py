@@ -46,8 +46,8 @@ _REFRESH = """
     """
 
 # Without effect: a read joins no group, each range has its isolation level, a fetch request is
-# small and the only one in flight, brokers since 2.4 report their API versions, and the records of
-# a range and its topic exist when it is read.
+# small and the only one in flight, brokers since 2.4 report their API versions, and a range's topic
+# and records exist when the range is read.
 _WITHOUT_EFFECT = """
     group.id session.timeout.ms isolation.level message.max.bytes fetch.min.bytes
     max.in.flight.requests.per.connection broker.version.fallback api.version.fallback.ms
