@@ -62,7 +62,8 @@ class PykafkaError(Exception):
     condition: str = "PYKAFKA_ERROR"
     #: Whether the text begins with the condition, as it does in a report to Spark.
     shows_condition: bool = False
-    #: What the text ends with to say what to do; an error of several brokers says it once for all.
+    #: The end of the text, which says what to do. An error that joins those of several brokers has
+    #: this end only once.
     advice: str = ""
 
     def __str__(self) -> str:
@@ -309,8 +310,8 @@ def error_text(error: BaseException) -> str:
     """
     Return the text of an error of any class, even of one whose ``__str__`` raises an error.
 
-    An error of py4j requests its text from Spark's Java process. Once that has ended, only the line
-    of py4j is left.
+    An error of py4j requests its text from Spark's Java process. Once that process has ended, only
+    py4j's own line is left.
     """
     try:
         return str(error)

@@ -27,7 +27,7 @@ def apply_log_level(environment: Mapping[str, str]) -> None:
     Log to stderr from the variable's level on; without the variable, do nothing.
 
     A wrong value is logged, not raised: Spark finds the format by importing the package, and would
-    only say that it does not exist.
+    only report that the format does not exist.
     """
     level = environment.get(VARIABLE, "").strip()
     if not level:
@@ -45,7 +45,7 @@ def apply_log_level(environment: Mapping[str, str]) -> None:
 
 def _is_unconfigured(_record: logging.LogRecord) -> bool:
     """
-    Return whether no handler but ours gets the record, so that no line is shown twice.
+    Return whether no other handler gets the record: otherwise its line would be shown twice.
 
     The root logger has a handler if a program configures logging, and if Spark collects the logs of
     its workers (``spark.sql.pyspark.worker.logging.enabled``).

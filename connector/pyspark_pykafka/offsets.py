@@ -26,7 +26,7 @@ RESERVED_PREFIX = "@"
 #: The id of each topic (KIP-516), which identifies a topic that was deleted and recreated.
 TOPIC_IDS = "@topicIds"
 
-#: The query's start offsets, in the end offset of its first batch.
+#: The query's start offsets, stored in the end offset of its first batch.
 INITIAL = "@initial"
 
 #: The query's id, its number of batches and its progress store; see :class:`QueryIdentity`.
@@ -84,7 +84,7 @@ class OffsetRange:
     ``topic_id`` selects one of several topics that have had the name; None accepts any.
     ``start_epoch`` and ``end_epoch`` are the leader epochs in which the log before ``start`` and
     before ``end`` was read (KIP-320). ``log_start`` is the log's start when a range from EARLIEST
-    was planned, 0 if all offsets before its end count.
+    was planned. It is 0 if all offsets before the end count as part of the range.
     """
 
     tp: TopicPartition

@@ -25,7 +25,7 @@ logger = logging.getLogger("pyspark_pykafka")
 #: Waits of more than this time are logged.
 LONG_WAIT_SECONDS = 5.0
 
-# Of a thread: whether its long waits are parts of a wait that another thread logs.
+# Whether long waits of the current thread are parts of a wait that another thread logs.
 _is_part_of_wait: ContextVar[bool] = ContextVar("is_part_of_wait", default=False)
 
 _JITTER = 0.2
@@ -44,7 +44,7 @@ def log_long_wait(text: str, *arguments: object) -> None:
 @contextmanager
 def part_of_wait() -> Iterator[None]:
     """
-    Let no long wait of the block be logged: another thread waits for the block, and logs that.
+    Do not log long waits of the block: another thread waits for the block, and logs its own wait.
     """
     token = _is_part_of_wait.set(True)
     try:

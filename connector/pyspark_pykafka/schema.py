@@ -14,8 +14,8 @@ HEADER = pa.struct([pa.field("key", pa.string()), pa.field("value", pa.binary())
 HEADERS = pa.list_(pa.field("element", HEADER))
 #: The type of the column `timestamp` in Spark.
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-#: The type of the same column for readers that are not Spark: the record's own milliseconds. Some
-#: of them are too many for Spark's microseconds.
+#: The type of the same column for readers other than Spark: the record's own milliseconds. Some of
+#: these values are out of range in Spark's microseconds.
 TIMESTAMP_MS = pa.int64()
 
 #: The columns of the source, in the order and with the types of Spark's JVM connector.
@@ -91,8 +91,8 @@ def null_mistakes(field: pa.Field, path: str | None = None) -> list[str]:
     """
     Return a mistake if a field that can be NULL is not nullable.
 
-    Spark believes the schema: without an error it takes ``IS NULL`` for false, and it reads a NULL
-    as a value, which ends with a ``NullPointerException``.
+    Spark trusts the schema: without this mistake it would take ``IS NULL`` for false, and read a
+    NULL as a value, which ends with a ``NullPointerException``.
     """
     if field.nullable:
         return []

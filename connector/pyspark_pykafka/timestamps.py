@@ -1,7 +1,7 @@
 """
 Kafka's timestamps as text for people.
 
-They are milliseconds since 1970 in 64 bits, and producers may set any of them. Python's dates end
+They are milliseconds since 1970 in 64 bits, and producers may set any value. Python's dates end
 with the year 9999, and Spark's timestamps at 2**63 microseconds.
 """
 

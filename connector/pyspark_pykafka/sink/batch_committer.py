@@ -30,18 +30,19 @@ logger = logging.getLogger("pyspark_pykafka")
 #: More transaction markers than this in one write cause a warning.
 MANY_MARKERS = 100_000
 
-# How long to wait for a broker that coordinates nothing but losing attempts, if there are any.
+# How long to wait for a broker that can only coordinate losing attempts, which are unlikely.
 _OPTIONAL_LOOKUP_SECONDS = 2.0
-# The same, if there probably are some.
+# The same, if losing attempts are likely.
 _LISTING_SECONDS = 5.0
 
-# States that block read_committed readers: in PREPARE_ABORT a partition may lack its marker.
+# States that block read_committed readers: in PREPARE_ABORT a partition may still lack its
+# transaction marker.
 _BLOCKING_STATES = (
     TransactionState.ONGOING,
     TransactionState.PREPARE_EPOCH_FENCE,
     TransactionState.PREPARE_ABORT,
 )
-# The same, and PREPARE_COMMIT, in which a partition may also lack its marker.
+# These states, and PREPARE_COMMIT, in which a partition may also lack its transaction marker.
 _UNFINISHED_STATES = (*_BLOCKING_STATES, TransactionState.PREPARE_COMMIT)
 
 
@@ -57,9 +58,9 @@ def commit_write(
     Commit every transaction of a write, after checking that all of them are open.
 
     Other open transactions that match ``pattern`` belong to losing attempts, and are aborted;
-    attempts that begin later find ``fence_id`` and give up. If the write ``takes_over`` ids that
-    earlier writes have used, some may also belong to a dead one, which may have had more tasks.
-    ``read_committed`` readers that start after this function has returned see all rows.
+    attempts that begin later find ``fence_id`` and give up. If the write ``takes_over`` the ids of
+    earlier writes, some of these transactions may belong to a dead write, which may have had more
+    tasks. ``read_committed`` readers that start after this function has returned see all rows.
 
     Raises :class:`FencedError` or :class:`TimeoutExceededError` if nothing is or will be committed,
     and :class:`ExactlyOnceError` if some transactions are, or may be.
@@ -218,7 +219,7 @@ def _list_unfinished(
     """
     Return all other ids of a pattern whose transactions hide later rows from readers.
     """
-    # How many tasks earlier writes had is not known, so each broker lists its transactions.
+    # The number of tasks of earlier writes is not known, so each broker lists its transactions.
     listed = _list_in_states(transactions, pattern, _UNFINISHED_STATES)
     return sorted(set(listed) - set(own_ids))
 
@@ -233,10 +234,10 @@ def find_losing_attempts(
     """
     Return the transactional ids that losing attempts have left open.
 
-    They are derived from the ids of the winning attempts, and described. Brokers list their
-    transactions only if Spark has retried a task. An attempt that has ended shows this as well,
-    unless the write ``reuses_ids``: each micro-batch has those of earlier ones, which are known for
-    days.
+    The ids are derived from those of the winning attempts, and the brokers describe them. The
+    brokers list their transactions only if there is a sign that Spark has retried a task. An
+    attempt that has ended is such a sign, unless the write ``reuses_ids``: a micro-batch has the
+    ids of earlier ones, which brokers remember for days.
 
     Transactions of losing attempts are never committed, and time out by themselves. So a broker
     that coordinates nothing else gets only a short time to respond.
@@ -257,7 +258,8 @@ def find_losing_attempts(
 @contextmanager
 def _collecting(errors: list[PykafkaError]) -> Iterator[None]:
     """
-    Add an error of the block to the list: what the block does is not needed for the result.
+    Add an error of the block to the list instead of raising it: the result does not depend on the
+    block.
     """
     try:
         yield

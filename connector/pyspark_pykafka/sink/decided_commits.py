@@ -107,7 +107,7 @@ def select_undecided(
     """
     Return the ids whose open transaction no driver has decided to commit.
 
-    A former coordinator may have reported a decided transaction as not open although it is. Such a
+    A former coordinator may have reported an open, decided transaction as not open. Such a
     transaction is spared: a later roll forward commits it, and until then the ledger is blocked.
     """
     by_id = {transaction.transactional_id: transaction for transaction in decided}

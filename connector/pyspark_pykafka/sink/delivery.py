@@ -63,8 +63,9 @@ class TaskCommitMessage:
     """
     A task's message to the driver; ``committable`` is its open transaction, or None without one.
 
-    ``prefix``, ``query`` and ``write`` identify a streaming write, since the writer that commits is
-    not the tasks' writer. In a batch write it is, and they are empty.
+    ``prefix``, ``query`` and ``write`` identify a streaming write, which is committed by another
+    writer object than that of its tasks. In a batch write it is the same object, and they are
+    empty.
     """
 
     committable: Committable | None = None
@@ -211,7 +212,7 @@ class ExactlyOnceBatch:
 
 class ExactlyOnceStream:
     """
-    Each micro-batch is committed like a batch; a ledger records which of its tasks are committed.
+    Each micro-batch is committed like a batch write; a ledger records which tasks are committed.
     """
 
     def __init__(self, options: SinkOptions) -> None:

@@ -59,10 +59,10 @@ _MEMORY_BYTES = 64 * 2**20
 _INITIAL_BACKOFF_SECONDS = 0.005
 # The timeout of one ListOffsets request before a retry.
 _LIST_OFFSETS_MS = 5_000
-# How long to wait for transactions to end before looking up again those that nobody else ends.
+# The time between two searches for transactions that nobody else will end.
 _UNBLOCK_SECONDS = 5.0
 
-# The entries of drivers have no sequence numbers: a duplicate of one has the same meaning.
+# The entries of drivers have no sequence numbers: a duplicate entry changes nothing.
 _NO_PRODUCER_ID = ProducerIdAndEpoch(-1, -1)
 
 
@@ -207,7 +207,7 @@ class Ledger:
             sender.put(self.tp, encode_records(self.topic, records))
             sender.flush()
         except BaseException:
-            # The caller may go on with this cluster.
+            # The caller may continue to use this cluster.
             sender.drop_connections()
             raise
         return sender.offsets[self.tp] + len(records)
@@ -256,7 +256,7 @@ class Ledger:
             end_retries=0,
             end_retry_ms=0,
             memory_bytes=_MEMORY_BYTES,
-            # A commit is bounded by kafka.max.block.ms.
+            # Throttling does not extend a commit beyond kafka.max.block.ms.
             max_throttle_seconds=timeout_ms / 1000,
         )
 

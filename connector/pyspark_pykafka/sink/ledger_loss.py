@@ -61,8 +61,8 @@ def check_ledger_not_emptied(
     """
     Raise :class:`ExactlyOnceError` if the query has committed rows, but the ledger shows none.
 
-    Only for a ledger that records no commit. The previous batch's ids differ from this batch's: if
-    one of them has committed, the previous batch was committed.
+    Only for a ledger that records no commit. The ids of the previous batch differ from those of
+    this batch: if a transaction with one of them was committed, so was the previous batch.
     """
     if batch <= 0:
         return

@@ -56,7 +56,7 @@ def retry_ledger_read(
         except PykafkaError as error:
             if not error.retriable:
                 raise
-            # The deadline often cuts the last attempt off, whose error then hides the cause.
+            # The deadline often cuts off the last attempt, and that error would hide the cause.
             if last_error is None or not deadline.expired:
                 last_error = _cause(error)
                 missing = missing and isinstance(last_error, UnknownTopicError)
@@ -75,8 +75,9 @@ def missing_entries_error(
     """
     Return the error for entries that are missing, given the current log start.
 
-    It is retriable for entries after the log start: another leader may have them, or the same one a
-    moment later. Entries before the log start are lost, which a ledger's configuration rules out.
+    The error is retriable for entries after the log start: another leader may have them, or the
+    same leader may have them a moment later. Entries before the log start are lost, which cannot
+    happen with a ledger's configuration.
     """
     if log_start <= requested.start:
         return BrokerUnavailableError(error.explanation)

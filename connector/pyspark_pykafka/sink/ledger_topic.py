@@ -58,7 +58,7 @@ TOPIC_CONFIG = {
 MAX_REPLICAS = 3
 
 _INITIAL_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 0.02, 0.5
-# For a lookup that is probably not needed.
+# The limit of a lookup before the first batch of a query, which most likely finds nothing.
 _OPTIONAL_LOOKUP_SECONDS = 5.0
 
 
@@ -268,7 +268,8 @@ def _check_complete(transactions: Transactions, topic: str, write: MicroBatchWri
     """
     Raise :class:`ExactlyOnceError` if entries of the topic were deleted.
 
-    An empty topic may have been deleted and created again: then coordinators decide.
+    An empty topic may have been deleted and created again. Then the coordinators show whether the
+    query has committed before.
     """
     ledger = Ledger(transactions.cluster, transactions.config, topic)
     log_start, end = ledger.watermarks()

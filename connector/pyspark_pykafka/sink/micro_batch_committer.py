@@ -116,7 +116,7 @@ def abort_micro_batch(
         return
     ledger = open_ledger(transactions, prefix)
     first = min(committable.marker_offset for committable in committables)
-    # Invariant I5 (intent first): without a binding intent all of it may be aborted.
+    # Invariant I5 (intent first): without a binding intent the whole write may be aborted.
     if maybe_committing and not _withdraw(ledger, query, write, first):
         logger.warning(
             "the commit of a micro-batch of the query %s failed after it was decided; nothing "
@@ -186,7 +186,7 @@ def _withdraw(ledger: Ledger, query: str, write: str, first: int) -> bool:
     """
     # An intent that is still in flight lands after this entry, and is not binding.
     end = ledger.append(Withdrawal(query, write))
-    # Up to that offset, whatever high watermark a newly elected leader reports.
+    # Read up to that offset, whatever high watermark a newly elected leader reports.
     return not _is_decided(ledger.read_all(first, end), query, write)
 
 
@@ -201,7 +201,7 @@ def _committed_before(
     """
     Return the entries that earlier writes have committed, once every earlier write has ended.
     """
-    # Without rows there is no marker: then all current entries are earlier, or the claim's.
+    # Without rows a write has no marker: it begins at the current end, or after its claim.
     first = (
         ledger.high_watermark() if batch.first_marker_offset is None else batch.first_marker_offset
     )
@@ -213,13 +213,13 @@ def _committed_before(
     check_not_superseded(batch, committed)
     covered = covers_batch(committed, batch.batch, log_start)
     if not covered and is_truncated(ledger, log_start):
-        # The deleted entries may be those of this batch.
+        # The deleted entries may concern this batch.
         raise truncated_error(batch.prefix, batch.query, ledger.topic, log_start)
     is_stable = stable_end == first
     decided: list[PreparedTransaction] = []
     if not is_stable:
         if not batch.committables:
-            # Invariant I4 (exclusion): only a write that others can see may abort theirs.
+            # Invariant I4 (exclusion): only a write that others can see may abort other writes.
             first = ledger.append(Claim(batch.query, batch.batch, batch.write))
         ids = (batch.prefix, batch.query)
         decided = roll_forward(transactions, ledger, ids, log_start, (stable_end, first))
@@ -248,7 +248,7 @@ def _committed_before(
     is_passive = is_stable and not batch.committables
     later = ledger.read_all_from(first) if is_passive else ledger.read_up_to_barrier(first)
     check_single_writer(batch, [entry for _, entry in later])
-    # A request of a dead driver may append its intent only now.
+    # A dead driver's request may have appended its intent only now.
     return [*committed, *(entry for entry in later if isinstance(entry[1], Intent))]
 
 
@@ -304,8 +304,10 @@ def _abort_lingering_if_alone(
 
 def _is_alone(query: str, write: str, entries: EntriesWithOffsets, first: int) -> bool:
     """
-    Return whether no other write has continued a query, by the entries from the last stable offset
-    up to a barrier; ``first`` is the offset of the write's first marker.
+    Return whether no other write has continued a query.
+
+    ``entries`` are those from the last stable offset up to a barrier; ``first`` is the offset of
+    the write's first marker.
     """
     earlier = [entry for offset, entry in entries if offset < first]
     written = [

@@ -97,11 +97,11 @@ def find_partly_committed(
     transactions: Transactions, prefix: str, *, execute: bool = True
 ) -> list[PreparedTransaction]:
     """
-    Return the transactions that writes have decided to commit, if these are committed in part.
+    Return the transactions of decided commits that are finished only in part.
 
-    Some of them have ended. Which ones, only the coordinators' lists of open transactions show: a
-    former coordinator may describe an open transaction as one that has ended. ``execute`` is False
-    for a dry run, which appends nothing: then a former leader may hide the last intents.
+    Some of these transactions have ended. Only the coordinators' lists of open transactions show
+    which: a former coordinator may describe an open transaction as one that has ended. ``execute``
+    is False for a dry run, which appends nothing: then a former leader may hide the last intents.
     """
     ledger = open_ledger(transactions, prefix)
     log_start, stable_end = ledger.watermarks()
@@ -110,7 +110,7 @@ def find_partly_committed(
     for query in sorted({entry.query for _, entry in entries if isinstance(entry, Intent)}):
         for offset, intent in find_unreleased_intents(query, entries):
             prepared = named_transactions(prefix, intent)
-            # A write does not name the tasks that earlier writes have committed.
+            # An intent does not name the tasks that earlier writes have committed.
             in_part = len(prepared) < intent.written or (
                 len(select_open(transactions, prepared)) < len(prepared)
             )

@@ -30,8 +30,8 @@ _MAX_LISTED = 10
 
 def covers_batch(entries: EntriesWithOffsets, batch: int, start: int) -> bool:
     """
-    Return whether no entry before ``start``, where these committed ones begin, can concern the
-    batch.
+    Return whether these committed entries, which begin at ``start``, include all that can concern
+    the batch.
 
     A batch is committed whole before the next one begins, so a marker of an earlier batch suffices.
     """
@@ -125,8 +125,8 @@ def check_not_overtaken(batch: CommittableBatch, earlier: EntriesWithOffsets) ->
     Raise :class:`ConcurrentWriteError` if another write of a later batch began before this one.
 
     ``earlier`` are the entries before the write's first marker or its claim, from the last stable
-    offset on. The commit of such a write may be decided at any time: a marker of an earlier batch
-    does not keep its intent from being binding.
+    offset on. The commit of the later batch may be decided at any time, since markers of an earlier
+    batch, such as this write's, do not keep that intent from being binding.
     """
     entry = concurrent_writer(batch.query, batch.write, batch.batch + 1, _since_release(earlier))
     if entry is None:
@@ -168,7 +168,8 @@ def other_rows(batch: CommittableBatch, committed: EntriesWithOffsets) -> str | 
     """
     Return how the rows of a batch that is committed whole differ from this write's, or None.
 
-    Tasks may have divided them in another way, so counts and hashes are added up over all tasks.
+    The tasks may have divided the rows in another way, so counts and hashes are added up over all
+    tasks.
     """
     state = batch_state(batch.query, batch.batch, committed)
     if state.completed or not state.is_whole:
@@ -181,7 +182,7 @@ def other_rows(batch: CommittableBatch, committed: EntriesWithOffsets) -> str | 
         return f"{counts[0]} rows then, {counts[1]} now"
     contents = [marker.content for marker in committed_markers]
     if not all(contents):
-        # An older version wrote them.
+        # An older version wrote the markers, without hashes.
         return None
     now = [task.content_hash for task in batch.committables]
     return None if _sum(contents) == _sum(now) else f"{counts[0]} rows both times"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _TASK = r"-\d+-\d+(-again\d+)?"
 _BATCH_PARITY = r"-[01]"
 _QUERY = r"-[0-9a-f]{8}"
-# No transaction has these ids: they carry information by being known to the brokers.
+# No transaction has these ids: the information is that the brokers know them.
 _NOTICES = rf"-ended-[0-9a-f]+|({_QUERY}{_BATCH_PARITY})?-\d+-\d+-again"
 _ID_LENGTH = 8
 _ATTEMPT = re.compile(r"(?P<task>.*-\d+)-(?P<attempt>\d+)(?P<again>-again\d+)?")

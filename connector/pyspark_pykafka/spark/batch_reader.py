@@ -79,7 +79,8 @@ class KafkaBatchReader(DataSourceReader):
         check_dead_letter_topic(self._format, self._settings)
         client = metadata_client(self._options)
         with one_api_timeout(self._options.kafka):
-            # The ids first: offsets of a topic that is recreated meanwhile are then not read.
+            # The topic ids come first: if a topic is recreated meanwhile, its new offsets do not
+            # belong to the planned id, and are not read.
             assigned = client.assignment(self._options.strategy)
             ranges = self._plan(assigned, client)
         log_plan(ranges, str(self._filters))
@@ -133,7 +134,7 @@ class FilteringBatchReader(KafkaBatchReader):
     filters down (Spark 4.1+).
 
     Spark keeps the reader and its plan for the other scans of the same DataFrame or view, which may
-    have other filters or none: only the user knows that there are none.
+    have other filters, or no filters. Only the user knows that there are no other scans.
     """
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:

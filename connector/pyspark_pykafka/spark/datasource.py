@@ -104,7 +104,7 @@ class DefaultSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """
-        Return the reader of a streaming query, or after an error a reader that raises the error.
+        Return the reader of a streaming query; after an error, a reader that raises the error.
         """
         from pyspark_pykafka.options import parse_stream_source
         from pyspark_pykafka.spark.compiled_modules import warn_of_missing_modules

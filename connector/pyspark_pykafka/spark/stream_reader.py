@@ -157,12 +157,13 @@ class _LegacyStreamReader(_Reader):
     """
     For Spark 4.0 and 4.1, which call ``latestOffset`` without the start offset.
 
-    The offset is known from the last planned batch: a restarted query first plans an empty or a
-    replayed batch, a new query does not. Only with
-    spark.sql.streaming.triggerAvailableNowWrapper.enabled does a restarted query call
-    ``latestOffset`` first. So a query with an unknown offset and no limits reads up to the latest
-    offsets, unless the start of a new query would move with the log's end; a query with limits
-    counts as new. So does a query with an end of its own, until its position is known.
+    The start offset is the end of the last planned batch. Spark plans an empty or a replayed batch
+    before it calls ``latestOffset`` for a restarted query, but not for a new one. With
+    spark.sql.streaming.triggerAvailableNowWrapper.enabled it calls ``latestOffset`` first for both.
+
+    While the start offset is unknown, a query reads up to the latest offsets, which do not depend
+    on the start. But it counts as new if it has limits or an end of its own, or if the start of a
+    new query would move with the log's end.
     """
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
@@ -212,7 +213,7 @@ class _LegacyStreamReader(_Reader):
         """
         Raise :class:`OffsetsError` if the end of a restarted query differs from that of a new one.
 
-        That is known from the first plan, before Spark writes the end into the checkpoint.
+        The first plan shows the difference, before Spark writes the end into the checkpoint.
         """
         end, self._end_of_new_query = self._end_of_new_query, None
         if end is None or self._stream.is_initial(start):

@@ -44,7 +44,7 @@ class TaskStoppedError(PykafkaError):
 def rows_until_end_of_task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """
     Yield a task's rows. Raises :class:`TaskStoppedError` once Spark has stopped the task: before
-    the next batch, or at the end, which may be due to the stop.
+    the next batch, or at the end of the rows, which the stop may have caused.
     """
     check_not_stopped = stop_check()
     for batch in batches:
