@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class Run:
     """
-    The seeds from ``first`` to ``last`` of one workload at one commit; both were run.
+    The seeds from ``first`` to ``last``, inclusive, of one workload at one commit.
 
     ``failed`` has the seeds whose histories failed.
     """
@@ -160,7 +160,8 @@ def read_searches(path: Path) -> list[Search]:
 
 def record_search(path: Path, search: Search) -> None:
     """
-    Add a search to a file that several processes may write to; it replaces that for the same fault.
+    Add a search to a file that several processes may write to; it replaces an earlier search for
+    the same fault.
     """
 
     def add(documents: Iterable[dict[str, Any]]) -> Iterable[dict[str, Any]]:

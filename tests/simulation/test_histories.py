@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 _SEEDS = 60
 _CHUNK = 10
-#: Faults that show in many histories, each with a seed that has shown it, which is tried first: a
-#: change of the connector gives that seed another history. ``make slow`` searches for the others.
+#: Faults that many histories show, each with a seed that has shown it and is tried first. After a
+#: change of the connector that seed may have another history. ``make slow`` searches for the faults
+#: that are not listed.
 _SOON = {
     "aborted-records-are-read": 3,
     "aborted-records-hide-keys": 8,
@@ -77,7 +78,8 @@ def _quiet() -> Iterator[None]:
 @pytest.mark.parametrize("workload", sorted(WORKLOADS))
 def test_no_history_shows_an_anomaly(workload: str, first: int) -> None:
     """
-    No fault makes a record lost, duplicated, stuck, or visible although it was aborted.
+    Whatever fails, no record is lost or wrongly duplicated, no aborted record is visible, and no
+    query is stuck.
     """
     outcomes = [run_seed(workload, seed) for seed in range(first, first + _CHUNK)]
 
@@ -100,7 +102,7 @@ def test_a_seed_is_one_history(workload: str) -> None:
 
 def test_worker_processes_plant_and_trace() -> None:
     """
-    With several processes, too, the command puts the planted fault in, and prints the traces.
+    With several processes, too, the command plants the fault and prints the traces.
     """
     fault = "error-is-an-acknowledgement"
     options = ["--seeds=0", f"--planted={fault}", "--trace", "--jobs=2"]

@@ -150,7 +150,7 @@ class _Fetch:
 
     def _is_tiered(self, topic: str) -> bool:
         """
-        Return whether this read returns no records although there are some, as in tiered storage.
+        Return whether this read returns no records although the log has some, as in tiered storage.
         """
         node = self._call.node
         probability = node.world.empty_reads.get(topic, 0.0)
@@ -183,7 +183,8 @@ def _read(
     replica: Replica, offset: int, limit: int, max_bytes: int, whole: bool
 ) -> tuple[bytes, int]:
     """
-    Return bytes from the batch with ``offset`` on, and the offset after them.
+    Return the bytes of the batches, starting with the one that contains ``offset``, and the offset
+    after them.
 
     The last batch may be truncated. The first batch is returned whole, unless the response has
     records already.

@@ -47,7 +47,7 @@ def produce(call: Call) -> None:
         if request.acks:
             call.respond(_response(request, results))
         elif any(result.code for result in results.values()):
-            # Closing the connection is all a broker can say to acks=0.
+            # With acks=0 there is no response: to report an error, a broker closes the connection.
             call.reply(None)
         else:
             call.reply.drop()
@@ -159,7 +159,7 @@ class _Append:
 
     def _append(self, batch: StoredBatch) -> None:
         try:
-            # Again, since the leader may have changed during the request to the coordinator.
+            # The leader may have changed during the request to the coordinator.
             replica = find_replica(self._call.node, self._partition)
             stored = self._stored(replica, batch)
         except RequestError as error:

@@ -89,7 +89,7 @@ class SimulatedCluster(Faults):
 
     def add_partitions(self, name: str, partitions: int) -> None:
         """
-        Add partitions; brokers learn of them one after the other.
+        Add partitions, which one broker after another adds to its metadata.
         """
         self._world.controller.add_partitions(name, partitions)
 
@@ -108,8 +108,8 @@ class SimulatedCluster(Faults):
         """
         Handle a request without its length; ``reply`` gets the response, or None for a disconnect.
 
-        It is called exactly once, now or later, except that a Produce request with acks=0 that
-        succeeds has no response.
+        ``reply`` is called once, during this call or later, but not for a successful Produce
+        request with acks=0.
         """
         node = self._world.nodes[node_id]
         if not node.alive or node.image is None:

@@ -80,7 +80,7 @@ class ConsumerGroup:
     protocol: str | None = None
     leader: str = ""
     members: dict[str, Member] = field(default_factory=dict)
-    #: Member ids that were handed out (MEMBER_ID_REQUIRED), but with which no member has joined
+    #: Member ids that the group has assigned (MEMBER_ID_REQUIRED), whose members have not joined
     #: yet.
     expected: set[str] = field(default_factory=set)
     _joining: dict[str, Callable[[Joined], None]] = field(default_factory=dict)
@@ -132,8 +132,8 @@ class ConsumerGroup:
 
     def _replace(self, old: Member, new: Member, respond: Callable[[Joined], None]) -> None:
         """
-        Replace a static member that has restarted; without a rebalance if the group is stable and
-        its protocol stays, whatever topics the new member subscribes to.
+        Replace a static member that has restarted. There is no rebalance if the group is stable and
+        its protocol stays the same, even if the new member subscribes to other topics.
         """
         previous_leader = self.leader
         del self.members[old.member_id]
@@ -146,7 +146,8 @@ class ConsumerGroup:
             self._joining[new.member_id] = respond
             self._rebalance()
             return
-        # With the old leader's id, so that a leader that has restarted does not assign again.
+        # The response names the old leader's id, so that a leader that has restarted does not
+        # assign partitions again.
         answer = self._answer(new.member_id)._replace(leader=previous_leader, members=())
         self.save(self.snapshot(), lambda code: respond(answer._replace(code=code)))
 

@@ -172,7 +172,8 @@ class Controller:
 
     def alter_isr(self, leader: Node, partition: Partition, isr: tuple[int, ...]) -> bool:
         """
-        Accept the in-sync replicas of a leader that the controller reaches and agrees with.
+        Accept a leader's change of the in-sync replicas, and return True; return False if the
+        leader is unreachable, its epoch is old, or a new replica is fenced.
         """
         state = self.image.find(partition)
         replica = leader.replicas.get(partition)

@@ -86,7 +86,7 @@ class Coordinator:
 
 def coordinate(node: Node, image: Image) -> None:
     """
-    Begin and end a broker's coordinators as the metadata image demands.
+    Start and stop a broker's coordinators according to the metadata image.
     """
     from tests.simulation.kafka.group_coordinator import GroupCoordinator
     from tests.simulation.kafka.transaction_coordinator import TransactionCoordinator

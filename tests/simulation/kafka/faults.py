@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 class Faults(Truth):
     """
-    Faults of brokers, partitions and coordinators; each call returns at once, its effect follows.
+    Faults of brokers, partitions and coordinators; each call returns at once, before its effects.
     """
 
     # --- Brokers ----------------------------------------------------------------------
@@ -107,7 +107,7 @@ class Faults(Truth):
 
     def forget_topics(self, node_id: int, seconds: float) -> None:
         """
-        Let a broker's metadata lack all topics, as that of a broker that has just started may.
+        Let a broker return metadata without topics, as a broker that has just started may.
         """
         self._world.nodes[node_id].forgets_until = self._world.now() + seconds
 
@@ -119,7 +119,8 @@ class Faults(Truth):
         """
         Elect another in-sync replica, by default the next one, and return it, or None.
 
-        For ``held_seconds`` its high watermark stays at one that it had earlier, as a follower.
+        For ``held_seconds`` the high watermark of the new leader stays at an earlier value, which
+        it had as a follower.
         """
         state, alive = self._state(topic, partition), self._world.controller.image.brokers
         others = [n for n in state.isr if n in alive and n != state.leader]
@@ -165,7 +166,7 @@ class Faults(Truth):
 
     def tiered(self, topic: str, probability: float, seconds: float = 0.0) -> None:
         """
-        Let some reads return no records although there are some, as reads of tiered storage may.
+        Let some reads return no records although the log has some, as reads of tiered storage may.
 
         Each read takes up to ``seconds``.
         """
@@ -174,7 +175,7 @@ class Faults(Truth):
 
     def refuse_writes(self, topic: str, probability: float) -> None:
         """
-        Refuse some writes, as a partition does whose in-sync replicas come and go.
+        Reject some writes, like a partition that temporarily lacks in-sync replicas.
         """
         self._world.refused_writes[topic] = probability
 

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 class Reply:
     """
-    The callback for the response to one request, called exactly once; with None if the broker dies
-    first.
+    The callback for the response to one request. It is called at most once, and with None if the
+    broker dies first.
     """
 
     def __init__(self, node: Node, send: Callable[[bytes | None], None]) -> None:
@@ -61,12 +61,12 @@ class Node:
         self.incarnation = 0
         #: Counts how often the controller could no longer reach it.
         self.losses = 0
-        #: Until then its metadata lacks all topics, as that of a broker that has just started may.
+        #: The time until which its metadata lacks all topics, as on a broker that has just started.
         self.forgets_until = 0.0
         self.image: Image | None = None
         self.replicas: dict[Partition, Replica] = {}
         self.coordinators: dict[Shard, Coordinator] = {}
-        #: The open requests in order; a dict, from which they are quickly removed.
+        #: The open requests in order; a dict, since its entries are quickly removed.
         self.requests: dict[Reply, None] = {}
         #: Encoded responses that depend on the metadata alone, by request; see ``wire``.
         self.answers: dict[Any, bytes] = {}
@@ -127,7 +127,7 @@ class Node:
         self.paused = False
         self._after_resume.clear()
         self.incarnation += 1
-        # First, so that no waiting request is checked again.
+        # The requests are ended first, so that stopping a replica checks none of them again.
         for reply in list(self.requests):
             reply(None)
         self.image = None

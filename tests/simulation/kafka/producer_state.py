@@ -110,7 +110,8 @@ class ProducerStates:
 
     def first_unstable(self, high_watermark: int) -> int | None:
         """
-        Return the first offset of a transaction whose outcome is not below the high watermark.
+        Return the first offset of the first transaction that is open, or whose marker is not below
+        the high watermark.
         """
         first_offsets = [
             entry.open_since for entry in self.entries.values() if entry.open_since is not None

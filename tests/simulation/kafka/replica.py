@@ -48,7 +48,8 @@ class Replica:
         self.epoch_start = 0
         self.isr: tuple[int, ...] = ()
         self.min_isr = 1
-        #: Until then a follower does not fetch, or a leader does not raise its high watermark.
+        #: The times until which a follower does not fetch, and a leader does not raise its high
+        #: watermark.
         self.lags_until = 0.0
         self.holds_until = 0.0
         self._followers: dict[int, Follower] = {}
@@ -155,7 +156,7 @@ class Replica:
 
     def delete_before(self, offset: int) -> None:
         """
-        Remove old records; followers learn of it from their next fetch.
+        Remove old records; followers remove them at their next fetch.
         """
         self.log.delete_before(offset)
         self.notify()
@@ -253,7 +254,7 @@ class Replica:
         if leader is None or not leader.leads or leader.epoch != self.epoch:
             return None
         if leader.topic_id != self.topic_id:
-            # One of them has not heard of a topic's deletion.
+            # One of the brokers does not know yet that the topic was recreated.
             return None
         return leader
 
@@ -279,7 +280,8 @@ class Replica:
 
     def awaits(self, replica: Replica) -> bool:
         """
-        Return whether a follower has to fetch again: for records, the watermark, or to confirm.
+        Return whether a follower has to fetch again: to get records or the high watermark, or to
+        confirm its log end.
         """
         follower = self._followers.get(replica.node.id)
         return (
@@ -295,12 +297,12 @@ class Replica:
 
     def _truncate_to(self, log: ReplicaLog) -> None:
         """
-        Remove the batches that the leader lacks: those of replaced leaders.
+        Remove the batches that the leader lacks, which earlier leaders have appended.
         """
         own_batches = self.log.appended
         count = len(own_batches)
         if count and count <= len(log.appended) and log.appended[count - 1] is own_batches[-1]:
-            # As nearly always: the same batch at the same place.
+            # The usual case: both logs have the same batch at this place.
             return
         while count and not log.contains(own_batches[count - 1]):
             count -= 1

@@ -66,7 +66,7 @@ class ReplicaLog:
 
     def read_from(self, offset: int, limit: int) -> Iterator[StoredBatch]:
         """
-        Yield the batches from the one with ``offset`` on that end before ``limit``.
+        Yield the batches that end before ``limit``, starting with the one that contains ``offset``.
         """
         index = bisect_left(self.batches, offset, key=_last_offset)
         for batch in self.batches[index:]:
@@ -85,7 +85,7 @@ class ReplicaLog:
 
     def contains(self, batch: StoredBatch) -> bool:
         """
-        Return whether this log got this batch, from the same leader.
+        Return whether this log has had this batch, appended by the same leader.
         """
         index = bisect_left(self.appended, batch.base_offset, key=_base_offset)
         return index < len(self.appended) and (
@@ -124,7 +124,8 @@ class ReplicaLog:
 
     def compact(self, limit: int) -> None:
         """
-        Keep the last record of each key below ``limit``, with markers and empty batches' headers.
+        Keep the last record of each key below ``limit``, all markers, and the headers of empty
+        batches.
 
         Records of open transactions are above the last stable offset, the cleaner's ``limit``.
         """

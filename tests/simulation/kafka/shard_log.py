@@ -50,7 +50,7 @@ class ShardLog:
         """
         write = Write(values, node.incarnation, done)
         if epoch != self.epoch or not node.reachable:
-            # An old leader, which no replica follows.
+            # This leader was replaced or is cut off: no replica fetches the write.
             self._time_out(node, write)
             return
         self._pending.append(write)
@@ -66,7 +66,7 @@ class ShardLog:
         else:
             self._pending.remove(write)
             if not node.reachable or node.incarnation != write.incarnation:
-                # The replicas may have fetched it before.
+                # The replicas may have fetched the write before the leader died or was cut off.
                 self._maybe_keep(write)
                 self._time_out(node, write)
                 return

@@ -71,7 +71,8 @@ class ServedCluster:
 
     def every(self, seconds: float, action: Callable[[SimulatedCluster], object]) -> None:
         """
-        Run an action again and again until the end, the first time after ``seconds``.
+        Run an action every ``seconds`` seconds until the cluster stops, the first time after
+        ``seconds``.
         """
 
         def run() -> None:

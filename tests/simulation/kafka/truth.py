@@ -61,7 +61,8 @@ class Truth:
 
     def is_known_everywhere(self, topic: str, partitions: int) -> bool:
         """
-        Return whether the metadata of every running broker has so many partitions of a topic.
+        Return whether the metadata of every running broker has at least this number of partitions
+        of a topic.
         """
         images = [node.image for node in self._world.nodes.values() if node.image is not None]
         last = Partition(topic, partitions - 1)
@@ -150,6 +151,6 @@ class Truth:
         # A node that is cut off may have a replica of a former topic of that name.
         replicas = [r for r in candidates if r is not None and r.topic_id == topic_id]
         if not replicas:
-            # None of the nodes has heard of a new topic.
+            # No node has a new topic in its metadata yet.
             return Replica(self._world.nodes[nodes[0]], Partition(topic, partition))
         return max(replicas, key=lambda replica: replica.log.end)

@@ -154,7 +154,7 @@ def handle(node: Node, frame: bytes, reply: Reply) -> None:
 
 def _decoded(kind: Any, version: int, body: bytes) -> Any:
     """
-    Return a request, which no handler changes: equal small ones are decoded once.
+    Return the decoded request. Equal small requests share one object, since no handler changes it.
     """
     if len(body) > _LARGE_REQUEST:
         return kind.decode(body, version=version, header=False)
@@ -185,5 +185,6 @@ def _api_versions(release: Release, version: int, throttle_ms: int) -> bytes:
     ]
     error = Code.NONE if is_supported else Code.UNSUPPORTED_VERSION
     response = ApiVersionsResponse(error_code=error, api_keys=keys, throttle_time_ms=throttle_ms)
-    # The header is never flexible, so that a client can read an answer to a version it guessed.
+    # The header is never flexible, so that a client can read the response before it knows which
+    # versions the broker supports.
     return bytes(response.encode(version=version if is_supported else 0, header=False))

@@ -52,7 +52,7 @@ class SimulatedPackage:
             raise ModuleNotFoundError(msg, name=name)
         module = importlib.util.module_from_spec(spec)
         if spec.origin is not None and spec.origin.endswith(".so"):
-            # Compiled modules keep no state and reach no standard module that is simulated.
+            # Compiled modules keep no state, and use none of the simulated standard modules.
             module = importlib.import_module(name)
             self._modules[name] = module
             return module
@@ -107,7 +107,7 @@ class SimulatedPackage:
 
 class _Importlib:
     """
-    The module ``importlib``, as far as the connector imports its own modules by name.
+    A stand-in for ``importlib``, with which the connector imports its own modules by name.
     """
 
     def __init__(self, package: SimulatedPackage) -> None:

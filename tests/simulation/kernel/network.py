@@ -43,7 +43,7 @@ class Server(Protocol):
 @dataclass(slots=True)
 class Link:
     """
-    The path between one process, or all, and one node.
+    The path between one node and one process, or all processes.
     """
 
     #: Nothing arrives in either direction, and no error is reported.
@@ -57,7 +57,7 @@ class Link:
 
     def with_others(self, other: Link) -> Link:
         """
-        Return the faults of both.
+        Return a link with the faults of both links.
         """
         return Link(
             self.is_cut or other.is_cut,
@@ -201,7 +201,7 @@ class Connection:
 
     def lose(self) -> None:
         """
-        Drop all data in flight, as when a machine fails with its network card.
+        Drop all data in flight, as when the whole machine fails.
         """
         self.close()
         self._drop()

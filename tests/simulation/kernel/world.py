@@ -26,7 +26,8 @@ EPOCH = 1_700_000_000.0
 #: Reading a clock takes this long, so that a loop that only reads it reaches its deadline.
 _CLOCK_READ_SECONDS = 1e-6
 
-#: Events within a millisecond; more mean that two threads wake each other without end.
+#: The maximum number of events within a millisecond: more mean that two threads wake each other
+#: endlessly.
 _MAX_EVENTS_AT_ONCE = 200_000
 
 
@@ -174,7 +175,7 @@ class Task:
         self.process = process
         self.name = name
         self.state = "ready"
-        #: Counts the waits, so that the end of one is not taken for that of another.
+        #: Counts the waits, so that the end of an earlier wait does not end a later one.
         self.ticket = 0
         self.started = False
         self.is_scheduled = False

@@ -52,8 +52,8 @@ def no_roll_forward(connector: Connector) -> list[Any]:
 
 def counts_for_rows(connector: Connector) -> list[Any]:
     """
-    Rows count as equal if their number is equal, without a comparison of their hashes. Nothing is
-    rolled forward.
+    Rows count as equal if their counts are equal: their hashes are not compared. Nothing is rolled
+    forward.
     """
     module = connector.module("sink.replay")
     original = module._check_same_rows
@@ -113,8 +113,8 @@ def two_writers(connector: Connector) -> list[Any]:
 
 def later_batch_is_not_noticed(connector: Connector) -> list[Any]:
     """
-    A driver whose query writes the next batch already, in another process, aborts open transactions
-    of that batch.
+    A driver aborts open transactions of the next batch, which another process of its query is
+    already writing.
     """
     committer = connector.module("sink.micro_batch_committer")
     return [patch.object(committer, "check_not_overtaken", lambda *_: None)]
@@ -134,7 +134,7 @@ def ledger_shows_open_markers(connector: Connector) -> list[Any]:
 
 def late_intent(connector: Connector) -> list[Any]:
     """
-    An intent that a dead driver's request appends after the ledger was first read is missed.
+    A driver misses an intent that a dead driver's request appends after the ledger was first read.
     """
     module = connector.module("sink.micro_batch_committer")
     original = module._committed_before
@@ -205,7 +205,8 @@ def decided_batch_is_aborted(connector: Connector) -> list[Any]:
 
 def open_is_not_checked(connector: Connector) -> list[Any]:
     """
-    A micro-batch is decided without a check that all of its transactions are still open.
+    The commit of a micro-batch is decided without a check that all of its transactions are still
+    open.
     """
     module = connector.module("sink.micro_batch_committer")
     return [patch.object(module, "check_open", lambda *_: {})]
@@ -213,8 +214,8 @@ def open_is_not_checked(connector: Connector) -> list[Any]:
 
 def former_coordinator_is_believed(connector: Connector) -> list[Any]:
     """
-    A broker that no longer coordinates a transaction, and says so, counts as one that knows of no
-    transaction.
+    A broker that responds that it no longer coordinates a transactional id counts as one that knows
+    no transaction of this id.
     """
     module = connector.module("engines.wire.transactions.lookups")
 
@@ -229,8 +230,8 @@ def former_coordinator_is_believed(connector: Connector) -> list[Any]:
 
 def ledger_is_read_without_a_barrier(connector: Connector) -> list[Any]:
     """
-    The ledger is read up to the last stable offset, and nothing is appended first: the last
-    decision, which lies beyond it, is missed.
+    The ledger is read without a barrier, up to the last stable offset only: the last decision,
+    which lies beyond that offset, is missed.
     """
     module = connector.module("sink.micro_batch_committer")
     ledger = connector.module("sink.ledger").Ledger
@@ -249,7 +250,8 @@ def ledger_is_read_without_a_barrier(connector: Connector) -> list[Any]:
 
 def dead_write_is_not_ended(connector: Connector) -> list[Any]:
     """
-    A batch write takes over only the ids of its own tasks, and a dead one had more.
+    A batch write takes over only the ids of its own tasks, although a dead write with its prefix
+    had more tasks.
     """
     module = connector.module("sink.batch_committer")
     return [patch.object(module, "_list_unfinished", lambda *_: [])]

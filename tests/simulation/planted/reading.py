@@ -89,7 +89,8 @@ def only_new_aborts_count(connector: Connector) -> list[Any]:
 
 def one_report_is_a_deletion(connector: Connector) -> list[Any]:
     """
-    A topic is gone once one broker reported it as unknown and the others have been silent since.
+    A topic counts as deleted once one broker has reported it as unknown and the others have not
+    responded since.
     """
     check = connector.module(f"{_WIRE}.network.metadata_freshness").FreshnessCheck
     missing = connector.module(f"{_WIRE}.consumer.retrying_fetcher")._MissingTopic
@@ -143,7 +144,7 @@ def new_partitions_start_at_the_end(connector: Connector) -> list[Any]:
 
 def recreation_is_not_noticed(connector: Connector) -> list[Any]:
     """
-    A topic is known by its name alone.
+    Topics are compared by name only, so a recreated topic is not recognised.
     """
     offset = connector.module("offsets").StreamOffset
     return [patch.object(offset, "recreated_topics", lambda *_: frozenset())]
@@ -162,7 +163,8 @@ def one_broker_plans(connector: Connector) -> list[Any]:
 
 def ignorance_is_a_confirmation(connector: Connector) -> list[Any]:
     """
-    A broker that does not know a topic yet confirms what another one has returned.
+    The response of a broker that does not know a topic yet counts as a confirmation of another
+    broker's response.
     """
     check = connector.module(f"{_WIRE}.network.metadata_freshness").FreshnessCheck
 
@@ -177,7 +179,7 @@ def ignorance_is_a_confirmation(connector: Connector) -> list[Any]:
 
 def worker_keeps_its_leader(connector: Connector) -> list[Any]:
     """
-    A worker that is used again lists the end of a log at the leader that it has read from before.
+    A reused worker requests the end of a log from the leader that it read from before.
     """
     fetcher = connector.module(f"{_WIRE}.consumer.partition_fetcher").PartitionFetcher
     return [patch.object(fetcher, "confirmed_watermarks", fetcher.watermarks)]
@@ -185,7 +187,7 @@ def worker_keeps_its_leader(connector: Connector) -> list[Any]:
 
 def ranges_have_no_topic_id(connector: Connector) -> list[Any]:
     """
-    The ranges of a batch read are those of any topic of the name.
+    The ranges of a batch read apply to any topic with the same name.
     """
     module = connector.module("spark.batch_reader")
     original = module.plan_batch
@@ -198,7 +200,7 @@ def ranges_have_no_topic_id(connector: Connector) -> list[Any]:
 
 def names_are_not_compared(connector: Connector) -> list[Any]:
     """
-    Records that are fetched by the topic's name count as those of the planned topic.
+    Records that are fetched by the topic's name count as records of the planned topic.
     """
     fetcher = connector.module(f"{_WIRE}.consumer.retrying_fetcher").RetryingFetcher
     return [patch.object(fetcher, "has_one_topic", lambda _: True)]
@@ -214,7 +216,8 @@ def added_partitions_are_not_read(connector: Connector) -> list[Any]:
 
 def memory_is_reused(connector: Connector) -> list[Any]:
     """
-    All responses of a connection share memory, and the next one is received before one is decoded.
+    All responses of a connection share one buffer, and a response is decoded only after the next
+    one was received.
     """
     network = connector.module(f"{_WIRE}.network.frame_reader")
     request = connector.module(f"{_WIRE}.protocol.metadata").metadata_request
@@ -249,7 +252,7 @@ def memory_is_reused(connector: Connector) -> list[Any]:
 def start_is_resolved_again(connector: Connector) -> list[Any]:
     """
     The end of the first micro-batch does not contain the query's start, so a run that repeats the
-    micro-batch begins at the latest offsets of its own time.
+    micro-batch begins at the offsets that are the latest then.
     """
     module = connector.module("source.micro_batch_stream")
     stream = module.MicroBatchStream
@@ -264,7 +267,8 @@ def start_is_resolved_again(connector: Connector) -> list[Any]:
 
 def available_now_goes_on(connector: Connector) -> list[Any]:
     """
-    Each micro-batch of an availableNow run ends at the latest offsets of its own time.
+    Each micro-batch of an availableNow run ends at the offsets that are the latest when it is
+    planned.
     """
     stream = connector.module("source.micro_batch_stream").MicroBatchStream
     return [patch.object(stream, "_latest_after", lambda self, start: self._ends.latest(start))]
@@ -272,8 +276,8 @@ def available_now_goes_on(connector: Connector) -> list[Any]:
 
 def unfinished_batch_must_exist(connector: Connector) -> list[Any]:
     """
-    An availableNow run also requires the end of a micro-batch that an earlier run has planned: it
-    cannot start again once that topic was deleted.
+    An availableNow run also requires that the end of a micro-batch that an earlier run planned
+    still exists: if the topic was deleted, the query cannot start again.
     """
     module = connector.module("source.micro_batch_stream")
     original = module.MicroBatchStream.plan
@@ -363,8 +367,8 @@ def stale_end_of_a_run_is_kept(connector: Connector) -> list[Any]:
 
 def start_at_a_time_moves(connector: Connector) -> list[Any]:
     """
-    A partition without a record at or after the start time is read from its latest offset after
-    that was looked up: records that are written in between are skipped.
+    The start of a partition without a record at or after the start time stays ``latest``, which is
+    resolved later: records that are written in between are skipped.
     """
     original = connector.module("source.offset_limits").resolve_start
     latest = connector.module("offsets").LATEST
@@ -391,8 +395,8 @@ def start_at_a_time_moves(connector: Connector) -> list[Any]:
 
 def known_names_are_not_confirmed(connector: Connector) -> list[Any]:
     """
-    Of brokers without topic ids, one that may be stale is enough for a process that has read a
-    topic of this name before.
+    If brokers have no topic ids, a process that has read a topic of this name before trusts a
+    single broker, which may be stale.
     """
     epochs = connector.module(f"{_WIRE}.network.last_seen_epochs").LastSeenEpochs
     check = connector.module(f"{_WIRE}.network.metadata_freshness").FreshnessCheck
@@ -414,7 +418,7 @@ def known_names_are_not_confirmed(connector: Connector) -> list[Any]:
 
 def requests_exceed_the_limit_of_responses(connector: Connector) -> list[Any]:
     """
-    A task requests more than its connections accept in one response. Here these accept 4 kB.
+    A task requests more than its connections accept in one response. Here the limit is 4 kB.
     """
     module = connector.module("settings.wire_config")
 

@@ -63,7 +63,7 @@ def retry_has_a_new_sequence(connector: Connector) -> list[Any]:
 
 def retries_are_reordered(connector: Connector) -> list[Any]:
     """
-    Batches that are sent again come after those that are waiting, with new sequence numbers.
+    Retried batches are queued behind the waiting ones, with new sequence numbers.
     """
     queue = connector.module(f"{_WIRE}.producer.partition_queue").PartitionQueue
 
@@ -79,8 +79,9 @@ def retries_are_reordered(connector: Connector) -> list[Any]:
 
 def first_batch_is_not_alone(connector: Connector) -> list[Any]:
     """
-    Several batches are in flight before the first one is acknowledged. If the leader refuses that
-    one alone, it accepts the second as the first, and never takes the first (KAFKA-14359).
+    Several batches are in flight before the first one is acknowledged. If the leader rejects only
+    the first batch, it accepts the second one in its place, and then can never accept the first
+    (KAFKA-14359).
     """
     queue = connector.module(f"{_WIRE}.producer.partition_queue").PartitionQueue
 

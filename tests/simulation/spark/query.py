@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 _MAX_TASK_FAILURES = 4
 _STAGE_RETRY_CHANCE = 0.2
-# Between two requests for the latest offsets of a log without new records.
+# The pause between two requests for the latest offsets while the log has no new records.
 _MEAN_IDLE_SECONDS = 0.5
 
 
@@ -56,8 +56,8 @@ class StoppedTaskError(Exception):
 
 class FinishedRun(NamedTuple):
     """
-    An availableNow run that has reached its end; ``before`` and ``after`` are what the source's
-    true state was before and after it fixed that end.
+    An availableNow run that has reached its end; ``before`` and ``after`` are the true states of
+    the source before and after the run fixed its end.
     """
 
     before: Any
@@ -108,7 +108,7 @@ class Checkpoint:
 @dataclass(frozen=True, slots=True)
 class Definition:
     """
-    A query; ``source`` and ``sink`` create its endpoints anew in each process.
+    A query; ``source`` and ``sink`` create new endpoints in each process.
     """
 
     source: Callable[[], PlannedSource]
@@ -161,7 +161,8 @@ class Query:
 
     def kill(self) -> None:
         """
-        Kill the driver with all its processes; without executors, the tasks as well.
+        Kill the driver with all its processes, and the tasks, too, unless executors outlive the
+        driver.
         """
         for process in (self.driver, self.planner, self.committer):
             process.kill()
@@ -201,7 +202,8 @@ class Query:
             self._plan("prepareForTriggerAvailableNow", lambda s: s.prepare_for_available_now())
         after = definition.true_state()
         batch = last if is_replay else last + 1
-        # A run whose first micro-batch is that of the query resolves the start, even in a replay.
+        # The run that executes the query's first micro-batch resolves the start, even if it replays
+        # it.
         initial = None if batch else self._plan("initialOffset", lambda s: s.initial())
         while not self.is_stopping:
             start = checkpoint.ends[batch - 1] if batch else initial

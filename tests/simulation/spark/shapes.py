@@ -30,7 +30,8 @@ class Shape:
 
 def _round_robin(count: int) -> Callable[[Rows, Random], Rows]:
     def exchange(inputs: Rows, _: Random) -> Rows:
-        # Spark deals out an input partition's rows in turn; the first output varies.
+        # Spark distributes an input partition's rows to the outputs in turn; the first output
+        # varies.
         outputs: Rows = [[] for _ in range(count)]
         for number, rows in enumerate(inputs):
             for index, row in enumerate(rows):
@@ -42,7 +43,8 @@ def _round_robin(count: int) -> Callable[[Rows, Random], Rows]:
 
 def _unsorted(count: int) -> Callable[[Rows, Random], Rows]:
     def exchange(inputs: Rows, draw: Random) -> Rows:
-        # spark.sql.execution.sortBeforeRepartition=false: the counts repeat, the rows do not.
+        # spark.sql.execution.sortBeforeRepartition=false: in a replay each output has as many rows
+        # as before, but other ones.
         rows = [row for part in draw.sample(inputs, len(inputs)) for row in part]
         return [rows[number::count] for number in range(count)]
 

@@ -28,14 +28,16 @@ if TYPE_CHECKING:
     from pyspark_pykafka.verify.checker import Verdict
 
 _MAX_PAUSE_SECONDS = 5.0
-#: The part of the reads of an unchanged topic that have a span, and that read the latest records.
+#: Among the reads of an unchanged topic: the share with start or end times, and the share that
+#: reads the latest record of each key.
 _SPANS, _LATEST_PER_KEY = 0.1, 0.1
 
 
 @dataclass(frozen=True, slots=True)
 class Span:
     """
-    The times between which a read reads, in milliseconds since 1970, or its latest records only.
+    The start and end times of a read in milliseconds since 1970, or whether it reads only the
+    latest record of each key.
     """
 
     start_ms: int | None = None
@@ -122,7 +124,7 @@ class BatchReads:
 
     def _draw_span(self) -> Span:
         """
-        Return the span of a read: now and then, of a topic that does not change.
+        Return the span of a read: usually the whole topic, and always if the topic changes.
         """
         if self._change.kind:
             return ALL
@@ -211,8 +213,8 @@ class BatchReads:
         """
         Return the start of a read; a view has a plan already.
 
-        Partitions that were added since are expected if no broker could hide them from a process
-        that has confirmed the topic.
+        Partitions that were added after planning are expected only if every broker knows them: a
+        stale broker could hide them from a process that has confirmed the topic.
         """
         cluster, partitions = self._history.cluster, self._change.partitions
         if not cluster.has_topic(INPUT):
@@ -280,8 +282,8 @@ class BatchReads:
         """
         Read the rows of a plan.
 
-        If one broker alone responds, and a warning says so, some may be missing; if the topic is
-        recreated meanwhile, they may be those of either topic.
+        If only one broker responds, and a warning says so, some rows may be missing. If the topic
+        is recreated meanwhile, the rows may be those of either topic.
         """
         rows = [
             row

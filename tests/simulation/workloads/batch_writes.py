@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.verify.checker import Verdict
 
-#: The part of the histories in which coordinators move during each commit.
+#: The share of histories in which coordinators move during each commit.
 _MOVES = 0.15
 _DONE, _NOTHING, _UNKNOWN = "done", "nothing", "unknown"
 _DEATH_CHANCE = 0.4
-# Of a driver from the start of its write, and of its commit.
+# The mean life of a driver that dies, from the start of its write and of its commit.
 _MEAN_LIFE_SECONDS, _MEAN_COMMIT_SECONDS = 1.0, 0.01
 
 
@@ -71,7 +71,8 @@ def _draw_deaths(seed: int) -> Random | None:
     """
     Return the random numbers of the drivers' deaths, or None if no driver dies.
 
-    They are not the history's own, so they change no history without deaths.
+    They are not drawn from the history's own random numbers, so they change no history without
+    deaths.
     """
     draw = Random(f"driver deaths {seed}")
     return draw if draw.random() < 0.3 else None
@@ -123,7 +124,8 @@ class BatchWrites:
                 ]
             )
             options = write_options(history, "exactly-once")
-            # Without a prefix nobody takes over what a dead or failed write left.
+            # Without a common prefix no later write ends the transactions of a dead or failed
+            # write.
             if draw.random() < 0.5 and self.deaths is None:
                 del options["transactionalIdPrefix"]
             process = history.connector.process("batch")
@@ -178,7 +180,7 @@ class BatchWrites:
                 self._plan_death(number, driver, _MEAN_COMMIT_SECONDS)
                 self._commit(number, sink, messages)
             except (QueryFailedError, errors.PykafkaError):
-                # Spark raises the first error, and suppresses that of the abort.
+                # Spark raises the first error, and suppresses an error of the abort.
                 with suppress(errors.PykafkaError):
                     sink.abort([message for message in messages if message is not None])
                 raise
@@ -193,7 +195,8 @@ class BatchWrites:
 
     def _commit(self, number: int, sink: KafkaBatchSink, messages: list[Any]) -> None:
         """
-        Commit; all rows are visible then, unless a warning says that readers have to wait.
+        Commit, and check that all rows are visible, unless a warning says that readers have to
+        wait.
         """
         self.warned.reset_mock()
         sink.commit(messages)
@@ -206,10 +209,10 @@ class BatchWrites:
 
     def _visible(self) -> Counter[bytes | None]:
         """
-        Return how often each value is in the logs, committed.
+        Return how often each committed value is in the logs.
 
-        If all writes have one prefix, so that each takes over what others left, only the records
-        before the first one of an open transaction count.
+        If all writes have one prefix, each ends the transactions that others left open. Then only
+        records before the first open transaction count, as read_committed readers see.
         """
         logs: Iterable[Iterable[TrueRecord]]
         logs = truth(self.history, OUTPUT, self.partitions).values()

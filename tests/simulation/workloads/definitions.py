@@ -54,8 +54,8 @@ if TYPE_CHECKING:
 
 def batch(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
     """
-    Batch reads from the earliest to the latest offsets, each in a new process; in some histories
-    of a topic that gets more partitions or is recreated, or of older brokers.
+    Batch reads from the earliest to the latest offsets, each in a new process. In some histories
+    the topic gets more partitions or is recreated, or the brokers are older.
 
     A read returns all records that were visible at its start, and those of one topic only.
     """

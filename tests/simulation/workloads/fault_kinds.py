@@ -21,7 +21,7 @@ CLUSTER_FAULTS = (
     "black hole",
     "throttle",
 )
-#: Without other brokers that know no topics: one of each three is fresh.
+#: Without "forget topics", so that one of the three brokers knows the topics at any time.
 IGNORANCE_FAULTS = (
     *(fault for fault in CLUSTER_FAULTS if fault != "forget topics"),
     "isolate and forget",

@@ -148,7 +148,7 @@ class History:
         """
         Run a query, from ``after`` seconds on, and again whenever it ends.
 
-        A function returns the query anew for each run.
+        If ``definition`` is a function, it is called before each run, and returns the query.
         """
         supervisor = Supervisor(self, definition, Checkpoint(f"query-{self.seed}"))
         self._supervised.append(supervisor)

@@ -27,7 +27,7 @@ _FORGETTING_SECONDS = 3.0
 _END_TXN = 26
 _OVERTAKING_CHANCE = 0.01
 _OVERTAKEN_SECONDS = 60.0
-# By this much the tasks of the successor may precede those of the overtaken driver.
+# The maximum time by which the tasks of the successor precede those of the overtaken driver.
 _MAX_LEAD_SECONDS = 0.15
 # The successor repeats the batch of the overtaken driver, and then plans the next one.
 _PLANS_OF_SUCCESSOR = 2
@@ -48,18 +48,19 @@ class Nemesis:
     faults: tuple[str, ...]
     #: The chance of a fault at each point of a query, most of them of its driver.
     strike_chance: float = 0.0
-    #: The same before the first micro-batch is complete, if it is greater.
+    #: The chance before the first micro-batch is complete, if it is greater.
     first_strike_chance: float = 0.0
     #: The chance that one of the open transactions times out just before a commit.
     timeout_chance: float = 0.0
-    #: The chance that a strike cuts the committer off, and whether its requests are lost then.
+    #: The chance that a strike cuts the committer off, and whether the committer's requests are
+    #: lost then.
     cut_off_chance: float = 0.2
     loses_requests: bool = False
     #: Faults of the workload itself.
     extra_faults: dict[str, Callable[[], None]] = field(default_factory=dict)
     count: int = 0
     _is_healed: bool = field(default=False, init=False)
-    #: Numbers for rare faults, which change no history without them.
+    #: Random numbers of their own for rare faults, so that other histories stay the same.
     _rare: Random = field(init=False)
     #: The end of the last "isolate and forget".
     _forgets_until: float = field(default=0.0, init=False)
@@ -194,15 +195,15 @@ class Nemesis:
         if draw.random() < 0.7:
             cluster.forget_topics(self._node(), draw.choice((0.1, 1.0, 4.0)))
             return
-        # Together with a new leader, so that readers request metadata.
+        # The leader moves, too, so that readers request metadata.
         for node in cluster.node_ids:
             cluster.forget_topics(node, 0.2)
         self._move_leader()
 
     def _isolate_and_forget(self) -> None:
         """
-        Cut a leader off; once another broker leads, let the others know no topics in turn, as
-        during a rolling restart. One of them knows them at any time.
+        Cut a leader off. Once another broker leads, each of the others in turn knows no topics, as
+        during a rolling restart; at any time one of them knows the topics.
         """
         history, cluster, (topic, partition) = self.history, self.history.cluster, self._partition()
         if history.world.elapsed < self._forgets_until:
@@ -332,7 +333,7 @@ class Nemesis:
 
     def _set_clock(self) -> None:
         """
-        Let the wall clock of a process jump, or those of all.
+        Let the wall clock of one process jump, or the clocks of all processes.
         """
         history = self.history
         processes = [process for q in self._queries() for process in (q.planner, q.committer)]
@@ -376,8 +377,8 @@ class Nemesis:
 
     def _replace_driver(self) -> None:
         """
-        Start a second driver while the first is paused, as a scheduler that considers it dead
-        would.
+        Start a second driver while the first one is paused, as by a scheduler that considers the
+        first one dead.
         """
         for query in self._queries():
             self._replace(query)
@@ -407,7 +408,7 @@ class Nemesis:
 
     def _plan(self, query: Query) -> None:
         """
-        Let the driver that plans a batch be overtaken, or resume the one that it has overtaken.
+        Let the driver that plans a batch be overtaken, or resume the driver that it has overtaken.
         """
         history, overtaken = self.history, self._overtaken
         if overtaken is None:
@@ -493,9 +494,9 @@ class Nemesis:
         """
         Let one of the query's open transactions time out before its commit, and wait until it has.
 
-        A transaction that times out while it is being committed leaves a micro-batch in part, which
-        nothing can prevent. So the transactions of earlier runs are spared, and those of a second
-        driver: one of them may be decided.
+        A micro-batch is unavoidably committed in part if a transaction times out after its commit
+        was decided. So nothing times out while a second driver runs, and the transactions of
+        earlier runs are spared: their commit may be decided.
         """
         if any(other is not query and not other.is_done for other in self._planned_ms):
             return

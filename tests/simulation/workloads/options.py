@@ -54,14 +54,15 @@ def draw_timeouts(seed: int) -> bool:
 
 def draw_lost_commits(seed: int) -> bool:
     """
-    Return whether drivers lose some requests of a commit, and fail it before they can repeat them.
+    Return whether drivers lose some requests of a commit, and the commit fails before they can
+    repeat the requests.
     """
     return Random(f"lost commits {seed}").random() < 0.1
 
 
 def draw_refusals(seed: int) -> bool:
     """
-    Return whether leaders refuse single batches, and accept those behind them.
+    Return whether leaders reject single batches, and accept the batches behind them.
     """
     return Random(f"refused writes {seed}").random() < 0.1
 

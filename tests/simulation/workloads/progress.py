@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from tests.simulation.workloads.history import Supervisor
 
 
-#: The part of the histories in which drivers die in the middle of a write to the store, which
+#: The share of histories in which drivers die in the middle of a write to the store, and the write
 #: arrives late.
 _LATE_WRITES = 0.25
 

@@ -42,7 +42,7 @@ class ProgressServer:
 
     def fail(self) -> None:
         """
-        Let most calls fail for a time, before or after they have taken effect.
+        Let most calls fail for a while, before or after they have taken effect.
         """
         world = self.connector.world()
         self.failure_chance = world.random.choice((0.5, 1.0))
@@ -50,7 +50,7 @@ class ProgressServer:
 
     def slow_down(self) -> None:
         """
-        Let calls take up to some seconds for a time.
+        Let each call take up to several seconds, for a while.
         """
         world = self.connector.world()
         self.max_seconds = world.random.choice((1.0, 10.0))
@@ -64,7 +64,7 @@ class ProgressServer:
 
     def hold(self, write: Callable[[], object]) -> None:
         """
-        Kill the driver, and carry out its write when its successor has probably written.
+        Kill the driver, and carry out its write later, when its successor has probably written.
         """
         world, kill = self.connector.world(), self.kill_writer
         assert kill is not None
@@ -84,13 +84,13 @@ class ProgressServer:
 
     def heal(self) -> None:
         """
-        Answer soon again, and nearly always.
+        Respond fast and almost always again.
         """
         self.failure_chance, self.max_seconds = 0.02, 0.02
 
     def end_faults(self) -> None:
         """
-        Heal, and let no other driver die.
+        Heal the store, and let no further driver die.
         """
         self.heal()
         self.kill_writer = None
@@ -170,8 +170,8 @@ class SimulatedStore:
 
     def _is_holder(self, owner: Any) -> bool:
         """
-        Return whether a write is one of the present owner, as the generation of a consumer group
-        and the version of a ZooKeeper node show.
+        Return whether the present owner sent a write, which real stores check by the generation of
+        a consumer group or the version of a ZooKeeper node.
         """
         return bool(self._server.holder == owner)
 

@@ -234,7 +234,7 @@ class _Stream:
             return False
         if checkpoint.last_end is None:
             return False
-        # Not once only: a coordinator that has moved may write a marker again.
+        # The ends are read each time, since a coordinator that has moved may write a marker again.
         starts, end = _offsets(checkpoint.initial), _offsets(checkpoint.last_end)
         return all(
             end.get(number) == max(final, starts.get(number, 0))
@@ -289,8 +289,8 @@ class _Stream:
 
     def _check_start(self, records: Mapping[Any, Sequence[Any]], planned: Any) -> None:
         """
-        Check the start of the first micro-batch: no later than the time or the log's end, and no
-        earlier, unless the visible log ended there.
+        Check that the first micro-batch starts at the earliest offset, the log's end or the time,
+        as requested. It may start earlier only if the visible log ended there.
         """
         times = first_at(records, self.variant.start_ms)
         bounds = [(before, after) for start, before, after in self.starts if start == planned]
