@@ -34,11 +34,12 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 
-#: Points at which the driver dies; the last one leaves as many transactions committed as ``count``.
+#: Points at which the driver dies; at the last one, ``count`` transactions are committed.
 DRIVER_POINTS = ("before a task prepares", "all prepared", "all committed", "some committed")
 #: Points at which a task loses its process, or is so slow that Spark starts a second attempt.
 TASK_POINTS = ("worker", "executor", "paused", "slow")
-#: How many Arrow batches, or rows, the writer has when a task pauses; the first ones are sent.
+#: How many Arrow batches, or rows, the writer has when a task pauses; the first ones are sent
+#: already.
 PAUSE_AFTER = 5
 #: How long a slow task waits for its second attempt at most.
 SLOW_SECONDS = 60.0

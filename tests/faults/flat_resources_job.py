@@ -49,7 +49,7 @@ class LeakingSource(DefaultSource):
 
 class LeakingWriter(KafkaStreamWriter):
     """
-    A writer of which each task leaves a file open and a thread running in its worker.
+    A writer whose tasks each leave a file open and a thread running in their worker.
     """
 
     def write(self, iterator: Iterator[Any]) -> KafkaWriterCommitMessage:

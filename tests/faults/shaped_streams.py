@@ -187,8 +187,8 @@ class ShapedStream:
 
     def missing(self, hold: Hold) -> str | None:
         """
-        Return the reason to wait until the allowed commits are decided and another one is held, or
-        None.
+        Return None once the allowed commits are decided and another one is held; until then, what
+        is missing.
         """
         if hold.allowed is None or len(hold.passed) < hold.allowed or not hold.held_commits:
             passed = f"{len(hold.passed)} of {hold.allowed} commits have passed"

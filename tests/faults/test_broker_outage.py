@@ -91,8 +91,8 @@ def test_metadata_does_not_wait_for_a_lost_broker(engine: str) -> None:
     """
     After one of three brokers is killed, each of nine clients finds all partitions.
 
-    A librdkafka client sends such requests to one broker, which it takes for the controller, and
-    never learns of another. At random, one client in three has picked the killed broker.
+    A librdkafka client sends such requests only to the broker that it considers the controller. At
+    random, one client in three has picked the killed broker.
     """
     with KafkaCluster(3) as cluster:
         cluster.create_topic("t", partitions=3)
@@ -116,7 +116,7 @@ def test_offsets_come_from_the_new_leaders(engine: str) -> None:
     """
     After a broker is frozen or killed, every end offset comes from the new leaders.
 
-    A single librdkafka client might never get the offsets of those partitions.
+    A single librdkafka client might never get the offsets of the partitions that have new leaders.
     """
     with KafkaCluster(3) as cluster:
         cluster.create_topic("t", partitions=6)

@@ -140,8 +140,8 @@ def test_a_late_commit_does_not_contradict_the_error(three: ProxiedCluster) -> N
 @pytest.mark.parametrize("fault", ["drop_syns", "refuse_connections"])
 def test_an_unreachable_broker_that_is_not_needed(three: ProxiedCluster, fault: str) -> None:
     """
-    Micro-batches and writes commit without a connection to a broker that leads no partition and
-    coordinates no transaction of theirs.
+    Micro-batches and batch writes commit without a connection to a broker that leads none of their
+    partitions and coordinates none of their transactions.
     """
     warm = three.kafka.create_topic(f"warm-{fault}".replace("_", "-"), 1)
     commit_one(three, warm)

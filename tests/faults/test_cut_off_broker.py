@@ -60,7 +60,7 @@ class OneController(KafkaCluster):
             return {
                 "controller.quorum.voters": f"{CONTROLLER}@{host}:{port}",
                 "listeners": f"{client},{controller}",
-                # What the brokers connect to; the proxy leads to the controller.
+                # The brokers connect to the proxy, which forwards to the controller.
                 "advertised.listeners": f"{client},CONTROLLER://{self.link.address}",
             }
         voter = self.link.address if node.id == CUT_OFF else f"{host}:{port}"
@@ -108,7 +108,7 @@ def leader(cluster: OneController, node: int, topic: str = "t") -> int:
     """
     Return the leader of the partition, as one broker reports it; -1 before it knows the topic.
 
-    A client of librdkafka would ask any broker.
+    A librdkafka client would send the request to any broker.
     """
     host, port = cluster.servers(node).split(":")
     config = wire_config(KafkaSettings.of({"bootstrap.servers": cluster.servers(node)}))
@@ -146,7 +146,8 @@ def test_a_task_reads_to_the_new_leaders_end(
     cluster: OneController, nodes: tuple[int, ...], engine: str
 ) -> None:
     """
-    A task that resolves ``latest`` reads all records, whichever broker its list names first.
+    A task that resolves ``latest`` reads all records, whichever broker its bootstrap list names
+    first.
     """
     full_range = OffsetRange(P0, EARLIEST, LATEST)
     task = settings(cluster.servers(*nodes), engine, schema=VALUES)

@@ -271,7 +271,7 @@ def test_topic_deleted_during_a_range(three: KafkaCluster, engine: str) -> None:
     def delete(number: int) -> None:
         if number == 0:
             admin.delete_topics([offset_range.tp.topic])[offset_range.tp.topic].result(30)
-            # Until then, one broker might return all the rest.
+            # A broker that still knows the topic might return all remaining records.
             wait_until(still_known, 30)
 
     with pytest.raises(DataLossError, match="no longer exists"):

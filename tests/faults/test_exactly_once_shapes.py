@@ -33,7 +33,7 @@ SECONDS = 120.0
 READS = {"prefetched": {}, "split": {"minPartitions": "4"}}
 #: No transaction may time out while a driver is restarted on a loaded machine.
 LONG = {"kafka.transaction.timeout.ms": "600000"}
-#: The timeout of an abandoned transaction; a loaded machine needs most of it.
+#: The timeout of an abandoned transaction; on a loaded machine a micro-batch takes most of it.
 SHORT = {"kafka.transaction.timeout.ms": "15000"}
 
 STATELESS = (

@@ -156,7 +156,7 @@ class History:
 
     def had_second_attempt(self, number: int) -> bool:
         """
-        Return whether a task of the batch with this fault of the last run had a second attempt.
+        Return whether, in the last run, a task of the batch with this fault had a second attempt.
         """
         return Path(f"{self.flag(number)}-again").exists()
 
@@ -349,7 +349,7 @@ def test_a_batch_loses_three_drivers(history: History) -> None:
 def test_restarts_after_the_transaction_timeout(history: History, seed: int) -> None:
     """
     One driver after another dies before or between its commits, and the next one starts after the
-    coordinator has aborted the rest; only the rest is written again.
+    coordinator has aborted the open transactions. Only their rows are written again.
     """
     chance = random.Random(seed)
     history.options |= SHORT_TIMEOUT
@@ -382,8 +382,8 @@ def test_without_transactions_records_are_duplicated(history: History) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_paused_drivers_resume(history: History, seed: int) -> None:
     """
-    One driver after another is paused, and the last one does the rest; the others resume after
-    their transactions have timed out, and change nothing.
+    One driver after another is paused, and the last one completes the output; the others resume
+    after their transactions have timed out, and change nothing.
     """
     chance = random.Random(seed)
     history.options |= SHORT_TIMEOUT
@@ -454,7 +454,7 @@ def test_paused_workers_resume(cluster: KafkaCluster, tmp_path: Path, seed: int)
 def test_a_batch_outlives_its_transactions(history: History) -> None:
     """
     A task is paused for so long that the others' transactions time out, too: the query fails, and
-    its next run completes.
+    its next run completes the output.
     """
     history.options |= SHORT_TIMEOUT
     history.conf = SMALL_BATCHES
@@ -517,7 +517,7 @@ def test_speculative_and_retried_tasks(
     watcher = watch(history)
     assert history.run(*each_batch(point, seed)) == 0, history.log()
 
-    # An attempt that is slow by itself may lose before the fault.
+    # An attempt that is slow without the fault may lose before the fault happens.
     retried = [number for number in range(BATCHES) if history.had_second_attempt(number)]
     assert len([number for number in retried if history.flag(number).exists()]) >= 5
     history.await_ended()

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 JOB = Path(__file__).parent / "flat_resources_job.py"
 
 BATCHES = 1_000
-#: So few micro-batches are enough for a leak of one file or thread in each.
+#: Enough micro-batches to detect a leak of one file or thread in each.
 FEW_BATCHES = 100
-#: Each of the three brokers several times.
+#: The minimum number of restarts: several of each of the three brokers.
 RESTARTS = 12
 ROWS = 4
 PARTITIONS = 2
@@ -59,7 +59,8 @@ class RollingRestarts:
     Restarts one broker after another until it is stopped: SIGTERM, start, wait until the brokers
     see it again.
 
-    A restart follows the one before it by some micro-batches, so the stream must have continued.
+    Between two restarts the stream must complete some micro-batches, so it has continued after
+    each.
     """
 
     def __init__(self, cluster: KafkaCluster, done: Callable[[], int], batches: int) -> None:

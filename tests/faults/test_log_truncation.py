@@ -45,7 +45,7 @@ BASE_OFFSET, LENGTH, BEFORE_LENGTH = slice(0, 8), slice(8, 12), 12
 @dataclass
 class Scene:
     """
-    A topic whose log was replaced, and the offsets of a stream of each engine before that.
+    A topic whose log was replaced, and the offsets that a stream of each engine had before.
     """
 
     cluster: KafkaCluster

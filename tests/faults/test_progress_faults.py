@@ -133,7 +133,8 @@ def test_frozen_owner_is_fenced(
         assert "PROGRESS_FENCED" in response or "PROGRESS_OWNED" in response
         assert query in response
         assert offset_of(config) == 10
-        # The client of the frozen owner may have joined before it was rejected.
+        # The session claims the store again if the client of the frozen owner joined before its
+        # rejection.
         record(session, stream_offset(name, 11, query))
         assert offset_of(config) == 11
         session.close()

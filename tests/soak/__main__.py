@@ -187,7 +187,7 @@ class Soak:
 
     def _measure(self) -> None:
         """
-        Measure the driver that is never killed, between rounds, when it has nothing to do.
+        Between rounds, when the driver that is never killed is idle, measure its resources.
         """
         steady = self.rig.drivers[STEADY]
         if steady.starts > 1:

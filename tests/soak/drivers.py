@@ -59,7 +59,7 @@ def _has(process: psutil.Process, text: str) -> bool:
 @dataclass
 class Driver:
     """
-    One driver program, and the queries that a new process of it has to continue.
+    One driver program, and the queries that its next process continues.
 
     ``starts`` counts its processes, ``query_starts`` the starts of queries in the current one.
     """

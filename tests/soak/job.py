@@ -1,8 +1,9 @@
 """
-A driver in its own process: it runs the queries that standard input asks for, until it is killed.
+A driver in its own process: it runs the queries named by commands on its standard input, until it
+is killed.
 
-Commands are lines of JSON; events are written to a file of JSON lines. Nothing here knows about
-faults: they come from outside. A query that fails is restarted, as a user would with `supervise`.
+Commands are lines of JSON; events are written to a file of JSON lines. Faults are injected from
+outside this process. A query that fails is restarted, as a user would with `supervise`.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ SHAPES: dict[str, tuple[str, ...]] = {
 #: One driver lives as long as the run, so that its resources can be compared; the other is killed.
 STEADY, MORTAL = "steady", "mortal"
 
-#: The share of a round, at its end, in which no fault is injected before everything is drained.
+#: The share of a round, at its end, without faults; everything is drained afterwards.
 QUIET_SHARE = 0.25
 
 _FIRST_STRIKE_SECONDS = (3.0, 8.0)
@@ -65,7 +65,8 @@ def plan_round(seed: int, number: int, kinds: tuple[str, ...], seconds: float) -
     """
     Draw a round; the same seed and number give the same round.
 
-    The kinds are shuffled like cards, so that a run of several rounds uses all of them.
+    The kinds of faults are dealt from a shuffled deck, so that a run of several rounds uses all of
+    them.
     """
     random = Random(f"{seed}/{number}")
     shapes = {name: random.choice(choices) for name, choices in SHAPES.items()}
@@ -80,7 +81,8 @@ def _strikes(
     budget = (1 - QUIET_SHARE) * seconds
     strikes: list[Strike] = []
     pause = random.uniform(*_FIRST_STRIKE_SECONDS)
-    # As many as would fit if each were as short as possible; the time decides how many are used.
+    # As many strikes as fit if each is as short as possible; those beyond the end of the round are
+    # not used.
     for kind in _deck(seed, number, kinds, count=int(budget / _STRIKE_SECONDS[0])):
         strikes.append(
             Strike(kind, pause, random.uniform(*_STRIKE_SECONDS), random.getrandbits(32))
@@ -103,5 +105,6 @@ def _deck(seed: int, number: int, kinds: tuple[str, ...], count: int) -> list[st
     return cards
 
 
-#: How many kinds of a deck a round is expected to use up; the next round begins after them.
+#: The number of kinds that a round is expected to use; the next round continues after them in the
+#: deck.
 CARDS_PER_ROUND = 5

@@ -212,7 +212,7 @@ class Round:
 
     def _advance(self, elapsed: float) -> bool:
         """
-        Ask queries to finish whose predecessor has finished and whose workload's progress store has
+        Finish each query once its predecessor has finished and its workload's progress store has
         caught up; return whether all workloads have finished.
         """
         for workload in self.workloads:
