@@ -81,7 +81,7 @@ def test_values_are_decoded_after_the_latest_are_selected(
     load: Load, accounts: str, state: dict[bytes, bytes]
 ) -> None:
     """
-    Typed columns are those of the latest records by key, although the key is not selected.
+    Typed columns are decoded from the latest record of each key, even if the key is not selected.
     """
     frame = load(
         subscribe=accounts,

@@ -257,7 +257,8 @@ def test_a_job_runs_on_a_cluster(
 
 class ZonedCluster(KafkaCluster):
     """
-    Three brokers, each in a zone of its own, that name the replica in the zone of a client.
+    Three brokers, each in a zone of its own. The leader names the replica in the client's zone
+    (KIP-392).
     """
 
     def node_config(self, node: Node) -> Mapping[str, Setting]:
@@ -298,8 +299,9 @@ def test_racks_and_metrics_on_a_cluster(
     cluster: StandaloneCluster, zoned: ZonedCluster, tmp_path: Path
 ) -> None:
     """
-    Each worker reads from the broker in its own zone, and only asks the leader for it; the driver
-    exports the metrics of the query whose tasks run on the workers, as the page and in the log.
+    Each worker fetches from the broker in its own zone, which the leader has named; the driver
+    exports the metrics of the query whose tasks run on the workers, on the page for Prometheus and
+    in the log.
     """
     deployment = installed_everywhere(Nodes(tmp_path))
     read = {"kafka.bootstrap.servers": zoned.bootstrap, "subscribe": "zoned"}
@@ -307,7 +309,7 @@ def test_racks_and_metrics_on_a_cluster(
     stream = {**read, "startingOffsets": "earliest", "maxOffsetsPerTrigger": str(PER_BATCH)}
     confs = {
         "spark.executorEnv.PYKAFKA_LOG": "debug",
-        # Both workers get tasks.
+        # Spark waits for both workers, so that both get tasks.
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.scheduler.maxRegisteredResourcesWaitingTime": "120s",
     }

@@ -89,8 +89,8 @@ def forget_blocks(spark: SparkSession) -> int:
     """
     jvm: Any = spark._jvm
     storage = jvm.org.apache.spark.storage
-    # Through its field: to call a method, py4j inspects all methods, and in 4.3 one refers to a
-    # library that Spark does not ship.
+    # The block manager is read from its field. To call a method, py4j would inspect all methods,
+    # and in Spark 4.3 one refers to a library that Spark does not ship.
     environment = jvm.java.lang.Class.forName("org.apache.spark.SparkEnv")
     field = environment.getDeclaredField("blockManager")
     field.setAccessible(True)
@@ -192,7 +192,8 @@ def test_few_large_records_go_to_one_task(
     batches: Callable[..., Batches], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    A batch of few offsets and many bytes is left to one task, since a replay may be prefetched.
+    A batch of few offsets and many bytes is not prefetched, but has only one task, since a replay
+    of it may be prefetched.
     """
     name = topic(partitions=2)
     sent = [Record(bytes([i]) * 300_000, partition=i % 2) for i in range(20)]

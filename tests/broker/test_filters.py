@@ -256,7 +256,7 @@ def test_a_static_side_that_another_query_filters(
     static = load(subscribe=minutes).select("partition", "offset")
 
     assert static.where("partition = 0").count() == 300
-    # Not an equi-join: Spark would add filters to it, and plan anew to push them down.
+    # Not an equi-join, since Spark would add filters to it, and plan again to push them down.
     joined = stream_frame.where("partition = 0 AND offset = 0").crossJoin(static)
     assert streamed_count(joined, tmp_path / "joined") == RECORDS
 
@@ -264,8 +264,8 @@ def test_a_static_side_that_another_query_filters(
 @pytest.mark.usefixtures("filter_pushdown")
 def test_two_streams_of_one_load(stream_frame: DataFrame, tmp_path: Path) -> None:
     """
-    Two streams with different filters of one load() each have all rows of their filter: Spark
-    pushes no filters into streams.
+    Two streams with different filters on one load() each have all rows that match their own filter:
+    Spark pushes no filters into streams.
     """
     first = stream_frame.where("partition = 0 AND offset < 10")
 

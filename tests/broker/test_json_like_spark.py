@@ -256,7 +256,7 @@ def document_of(text: bytes | str) -> dict[str, Any]:
 
 def test_written_json_equals_to_json(spark: SparkSession) -> None:
     """
-    Structs that a write encodes are the same documents as those of ``to_json``, nulls included.
+    A write encodes structs as the same documents as ``to_json``, nulls included.
     """
     generator = random.Random(20)
     rows = [(i, random_row(generator) if i else None) for i in range(500)]

@@ -152,7 +152,8 @@ def test_poison_batches(
     rounds: int,
 ) -> None:
     """
-    A query in which each batch fails, is bisected, and continues without one record leaks nothing.
+    A query leaks nothing if each of its batches fails, is bisected, and completes without one
+    record.
     """
     name, dead_letters = topic(1), topic(1)
     address = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}

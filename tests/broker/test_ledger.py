@@ -114,7 +114,7 @@ class Stream:
 
     def seen(self) -> list[bytes]:
         """
-        Return the values that a read_committed reader returns, once decided transactions ended.
+        Return the values that a read_committed reader returns once decided transactions have ended.
         """
         with transaction_client(self.options.kafka) as transactions:
             ids = transactions.list_ids(any_query_pattern(self.topic))
@@ -290,7 +290,7 @@ def test_a_recreated_ledger_counts_as_lost(stream: Stream) -> None:
 def test_a_ledger_whose_entries_may_be_deleted_is_refused(stream: Stream) -> None:
     """
     A topic with another cleanup.policy is refused when a process starts; once it is compacted, the
-    query goes on, and a repeated batch is recognised.
+    query continues, and a repeated batch is recognised.
     """
     stream.cluster.create_topic(stream.ledger)
     error = stream.refused(0)
@@ -309,7 +309,8 @@ def test_a_ledger_whose_entries_may_be_deleted_is_refused(stream: Stream) -> Non
 
 def test_a_ledger_with_unclean_elections_is_refused(stream: Stream) -> None:
     """
-    A topic whose leader may be a replica without all entries is refused until this is changed.
+    A topic with unclean elections, whose leader may lack entries, is refused until such elections
+    are disabled.
     """
     stream.cluster.create_topic(stream.ledger)
     stream.configure_ledger(cleanup_policy="compact", unclean_leader_election_enable="true")
@@ -361,8 +362,8 @@ def test_a_ledger_without_entries_is_started_again(stream: Stream) -> None:
 
 def test_entries_that_are_deleted_while_a_query_runs(stream: Stream) -> None:
     """
-    A process that has checked the topic goes on as long as all entries of its batch and the one
-    before are there, and refuses the batch otherwise.
+    A process that has checked the topic continues as long as the entries of its batch and of the
+    one before exist; otherwise it refuses the batch.
     """
     for number in range(3):
         stream.run(number)

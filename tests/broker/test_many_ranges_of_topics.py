@@ -1,5 +1,6 @@
 """
-Many ranges of several topics are read as each range alone, with both engines.
+Many ranges of several topics have the same rows, whether they are read together or each alone, with
+both engines.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ def test_many_ranges_are_read_as_each_alone(
     max_records: int | None,
 ) -> None:
     """
-    All columns of all records, or of the first of each range, are those of single reads.
+    Reads of all records, or of the first records of each range, have the same rows as a read of
+    each range alone.
     """
     read_settings = settings(kafka_cluster.bootstrap, engine, isolation_level=isolation)
     batches: dict[OffsetRange, list[pa.RecordBatch]] = defaultdict(list)

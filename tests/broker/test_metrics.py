@@ -192,8 +192,7 @@ def test_dead_letters_are_counted_for_their_query(
     listening: Callable[..., MetricsListener],
 ) -> None:
     """
-    Records that were set aside are counted under the query and the source partition that they came
-    from.
+    Records that were set aside are counted under their query and their source partition.
     """
     name, letters = topic(2), topic(1)
     options = {

@@ -96,10 +96,10 @@ def test_with_columns_a_misspelt_option_is_found_when_a_query_runs(
     spark: SparkSession, checkpoint: str, use: str
 ) -> None:
     """
-    With the user's columns, a misspelt option is reported when the query runs, and as briefly.
+    With the user's columns, a misspelt option is reported when the query runs, and just as briefly.
 
-    Spark has the schema then, and starts no Python process that gets the options before it plans
-    the query: neither at load() nor when a view or a table is created.
+    Since Spark has the schema then, it passes the options to no Python process before it plans the
+    query: neither at load() nor when a view or a table is created.
     """
 
     def stream() -> None:
@@ -344,8 +344,9 @@ def test_a_temporary_view_keeps_its_options(spark: SparkSession) -> None:
 @pytest.mark.usefixtures("no_names")
 def test_spark_masks_logins(spark: SparkSession, checkpoint: str) -> None:
     """
-    With the setting that `pykafka doctor` recommends, Spark shows no login: not in the error of a
-    stream whose write fails, with one line of ours, and not in the plan of a statement.
+    With the setting that `pykafka doctor` recommends, Spark shows no login, neither in the plan of
+    a statement nor in the error of a stream whose write fails. The connector's part of that error
+    is one line.
     """
     logins = {
         "kafka.sasl.username": "canary-1",

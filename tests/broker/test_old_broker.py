@@ -78,8 +78,8 @@ def test_exactly_once_is_rejected(kafka: OldBroker, fallback: FallbackId | None)
 @pytest.mark.parametrize("version", ["2.4", "0.10.2"])
 def test_leader_epochs(kafka: OldBroker, version: str, engine: str) -> None:
     """
-    The log end has its leader epoch, and wire reads the end of that epoch, except in an old message
-    format, which has no epochs; librdkafka checks epochs itself.
+    The log end has its leader epoch, and wire reads the end of that epoch, unless the message
+    format is old and has no epochs. librdkafka checks epochs itself.
     """
     topic = kafka.create_topic(f"epochs-{version}-{engine}", 1, {"message.format.version": version})
     kafka.produce(topic, [Record(b"v")] * 3)

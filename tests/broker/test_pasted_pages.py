@@ -177,8 +177,8 @@ def test_the_recipes(
     prepared: PageReader, spark: SparkSession, kafka_cluster: KafkaCluster
 ) -> None:
     """
-    Each block runs as it stands; each record is there once, in a database even if Spark repeats a
-    micro-batch, and one that cannot be decoded is replayed.
+    Each block runs as it stands. Each record is written once, even to a database when Spark repeats
+    a micro-batch; a record that cannot be decoded is replayed.
     """
     statement = jvm_of(spark).java.sql.DriverManager.getConnection(DATABASE).createStatement()
     for block in filterfalse(needs_jars, blocks_of("docs/recipes.md")):
@@ -381,7 +381,8 @@ def test_the_page_on_moving_from_the_jvm_connector(
     flights: PageReader, spark: SparkSession, kafka_cluster: KafkaCluster
 ) -> None:
     """
-    The filtered read returns the last hour's records, and the command makes a checkpoint plain.
+    The filtered read returns the last hour's records, and the command converts a checkpoint to the
+    JVM connector's format.
     """
     old = Record(b"old", timestamp=int((time.time() - 7200) * 1000))
     kafka_cluster.produce("flights", [old])

@@ -256,7 +256,7 @@ def test_a_missing_permission_of_a_stream_is_named(
 ) -> None:
     """
     The error of the first micro-batch names the transactional id or the topic, and what to allow;
-    once it is allowed, the query goes on.
+    once it is allowed, the query continues.
     """
     guarded.allow(topic, (STREAM - {missing}) | ({(missing[0], left)} if left else set()))
     message = refused(guarded, topic, stream(guarded, topic), 0)
@@ -272,7 +272,8 @@ def test_a_streaming_query_needs_no_other_permissions(
     spark: SparkSession, guarded: Guarded, topic: str, checkpoint: str, tmp_path: Path
 ) -> None:
     """
-    Neither does Spark's driver, which looks the topic up before tasks start.
+    The documented permissions suffice for a streaming query, whose driver looks the topic up before
+    tasks start.
     """
     guarded.allow(topic, STREAM)
     (tmp_path / "rows.txt").write_text("a\nb\n")

@@ -200,8 +200,8 @@ def test_poison_with_the_text_of_an_error_is_set_aside(
     make_job: Callable[..., Job], kafka_cluster: KafkaCluster, text: str
 ) -> None:
     """
-    Spark's error quotes the record that it cannot cast: a line of a log that names a stop or an
-    outage is neither.
+    Spark's error quotes the record that it cannot cast. If the record's text names a stop or an
+    outage, it is a poison record all the same.
     """
     job = make_job([Record(text.encode()), *numbered(20)])
     job.sink = CastingSink()

@@ -62,7 +62,7 @@ MURMUR2 = {
 }
 MANY = 97
 
-# A test that waits for a timeout although the error is known at once exceeds this one.
+# The limit of a test: it is exceeded if a known error is raised only after a timeout.
 at_once = pytest.mark.timeout(60)
 LONG_TIMEOUTS = {"delivery_timeout_ms": 600_000, "max_block_ms": 600_000}
 

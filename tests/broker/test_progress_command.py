@@ -121,7 +121,7 @@ def test_lag(
     location: tuple[str, list[str]], run: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    The lag equals that of Kafka's own tool, where the tool can show it.
+    The lag equals the lag that Kafka's own tool shows, where the tool can show it.
     """
     name, arguments = location
 

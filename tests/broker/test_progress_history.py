@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.testing.plugin import TopicFactory
 
 PARTITIONS = 2
-#: The steps of a schedule, and after how many of them all progress is recorded.
+#: The number of steps of a schedule, and of steps between two waits for the recorder.
 STEPS, STEPS_RECORDED = 10, 5
 PLANNER = "pyspark.sql.streaming.python_streaming_source_runner"
 

@@ -131,8 +131,8 @@ def test_written_records_are_read(location: StoreLocation) -> None:
 
 def test_records_move_back_with_the_query(location: StoreLocation) -> None:
     """
-    When a query goes back after a truncation that it allows, so does what every store has recorded,
-    a group's committed offset included.
+    When a query goes back after an allowed truncation, the offsets in every store go back, too,
+    including a group's committed offset.
     """
     session = StoreSession(location.store(), "a")
     for batch, offset in enumerate((1000, 600)):
@@ -165,7 +165,7 @@ def test_replaced_process_is_rejected_though_the_records_are_gone(
 ) -> None:
     """
     If the records were deleted while a process was frozen, its successor begins with the first
-    epoch, and yet keeps the store when the process resumes.
+    epoch again, but keeps the store when the frozen process resumes.
     """
     former, old = location.store(), location.store()
     first = former.claim(ALSO_ME, [location.topic]).owner

@@ -32,7 +32,7 @@ BYTES_A_SECOND = 150_000
 TIMEOUT_MS = 1_500
 FEWEST_SECONDS = 3.0
 
-#: How long a broker may take to learn of a quota.
+#: How long it may take until a broker applies a quota.
 QUOTA_SECONDS = 60
 
 

@@ -408,5 +408,5 @@ def test_exactly_once_stream_of_avro(
     run("n")
 
     assert seen() == [*range(8)]
-    # One schema, which each micro-batch registered again.
+    # The registry has one schema, although each micro-batch registered it again.
     assert len(registry.subjects[f"{target}-value"]) == 1

@@ -105,8 +105,9 @@ def test_topics_whose_views_would_have_one_name_are_refused(
     spark: SparkSession, kafka_cluster: KafkaCluster
 ) -> None:
     """
-    Kafka's names are case-sensitive, and Spark's only on request: topics that differ in nothing
-    else are named in one error, and no view is made. With case-sensitive names each has its view.
+    Kafka's names are case-sensitive, and Spark's names only if this is set: topics whose names
+    differ only in case are named in one error, and no view is created. With case-sensitive names
+    each topic has its view.
     """
     first, second = (unique_name("Mounted") for _ in range(2))
     clashing = [name for topic_name in (first, second) for name in (topic_name, topic_name.lower())]
@@ -139,8 +140,8 @@ def test_a_topic_mounted_in_a_database(
     spark: SparkSession, topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    Each topic that matches has a view in the database, which another session reads, with the
-    records and with the position of the time of the query.
+    Each topic that matches has a view in the database. A query in another session reads the records
+    that exist when it starts, and resolves relative positions then, too.
     """
     first, second = topic(), topic()
     kafka_cluster.produce(first, [Record(value=b"a"), Record(value=b"it's")])

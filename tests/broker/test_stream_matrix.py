@@ -618,8 +618,9 @@ def test_recreated_topic_is_data_loss(
     running: bool,
 ) -> None:
     """
-    A topic deleted and recreated fails the query, however many records the new one has; the
-    JVM connector detects only fewer. With failOnDataLoss=false all of the new topic is read.
+    A topic deleted and recreated fails the query, however many records the new one has. The JVM
+    connector fails only if the new topic has fewer. With failOnDataLoss=false all records of the
+    new topic are read.
     """
     name = topic()
     kafka_cluster.produce(name, values(0, 2))

@@ -264,8 +264,8 @@ def test_doctor_finds_a_record_from_the_future(
     kafka_cluster: KafkaCluster, run: Run, topic: TopicFactory
 ) -> None:
     """
-    A record with a time half an hour ahead, in any partition and before records of today, is a
-    warning about a clock; records of last year are none.
+    The doctor warns of a clock if any record, even one before the last, has a timestamp half an
+    hour ahead. It does not warn of records of last year.
     """
     name, past = topic(2), topic(1)
     now = round(datetime.now(UTC).timestamp() * 1000)

@@ -89,7 +89,7 @@ def test_typed_stream_on_a_cluster(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """
-    The stream goes on through a new schema, a record of an unknown schema and bytes that are not
+    The stream continues after a new schema, a record of an unknown schema, and bytes that are not
     Avro; both records are found in the dead-letter topic, and the first one, replayed once the
     registry has its schema, arrives. Each id arrives once.
     """

@@ -113,7 +113,7 @@ def test_schema_option_equals_from_json(
     spark: SparkSession, loader: Callable[..., Loader], engine: str, *, as_json: bool
 ) -> None:
     """
-    With valueSchema, as DDL or as JSON text, the columns are those of a raw read and from_json.
+    With valueSchema, as DDL or as JSON text, the columns equal those of a raw read with from_json.
     """
     orders = loader(ORDERS)
     text = spark.createDataFrame([], SCHEMA).schema.json() if as_json else SCHEMA
@@ -372,7 +372,8 @@ def test_bad_record_fails_the_query(
 
 def test_bad_records_have_a_limit(loader: Callable[..., Loader]) -> None:
     """
-    A range of offsets with more bad records than maxBadRecords fails; up to then, they are NULL.
+    A range of offsets with more bad records than maxBadRecords fails; up to that limit, their
+    values are NULL.
     """
     options = {"valueFormat": "json", "valueSchema": "id BIGINT", "onBadRecord": "null"}
     orders = loader(MIXED)

@@ -22,8 +22,8 @@ SOON_SECONDS = 90
 @pytest.mark.timeout(SOON_SECONDS)
 def test_a_read_from_a_silent_address_ends_soon(spark: SparkSession) -> None:
     """
-    An address that accepts connections and never answers is reported within the time limit of a
-    first contact, which is seconds.
+    An address that accepts connections and never responds is reported within the time limit of a
+    first contact, which is 10 s.
     """
     with listen() as silent:
         address = f"127.0.0.1:{silent.getsockname()[1]}"

@@ -25,7 +25,8 @@ from pyspark_pykafka.testing.waiting import wait_until
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-#: What the README promises from nothing to a stream with visible lag.
+#: The time in seconds in which the README promises a stream with visible lag, installation
+#: included.
 TEN_MINUTES = 600
 PYTHONS = [
     name.rpartition(" ")[2]

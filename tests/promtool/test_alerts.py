@@ -257,7 +257,7 @@ def test_each_alert_has_cases(alert: str) -> None:
 
 def test_an_unmet_expectation_is_reported(tmp_path: Path) -> None:
     """
-    A case whose outcome is turned around fails: promtool has compared it.
+    A case whose expected outcome is inverted fails, so promtool compares the outcomes.
     """
     with pytest.raises(PromtoolError, match="PykafkaQueryFailed"):
         check(CASES[0]._replace(fires=False), tmp_path)

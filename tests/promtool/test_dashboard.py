@@ -105,7 +105,7 @@ OVER_TIME = (
 @pytest.mark.parametrize("panel", [*OVER_RANGE, *OVER_TIME])
 def test_the_first_event_is_shown(panel: Panel, tmp_path: Path) -> None:
     """
-    A series that begins with its first events shows these, too, not only later ones.
+    The first events of a series are shown, although the series had no value of 0 before them.
     """
     query = f"sum({expression(panel.title, panel.ref)})"
 

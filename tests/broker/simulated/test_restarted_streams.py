@@ -80,8 +80,8 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
 
 def test_unknown_fields_after_a_restart(orders: SimulatedAccess) -> None:
     """
-    A restarted query rescues the same fields of a batch that it repeats. With another schema or
-    option, it decodes the batch by those.
+    A restarted query rescues the same fields when it repeats a batch. If the schema or an option
+    has changed, it decodes the batch with the new one.
     """
     typed = StructType([*value_schema(ID), RESCUED])
     written = (b'{"id":1,"vip":true}', b'{"id":2,"at":{"x":1}}')

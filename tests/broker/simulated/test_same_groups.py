@@ -162,8 +162,8 @@ def test_a_dead_member_is_missed(cluster: KafkaAccess, topic: str) -> None:
 
 def test_the_connector_sees_the_members(cluster: KafkaAccess, topic: str) -> None:
     """
-    The connector describes and lists a group, is refused its deletion while it has a member, and
-    deletes it afterwards; a missing group has no members, and its permissions are known.
+    The connector describes and lists a group. It can delete the group only once the group has no
+    member. A missing group has no members, and its permissions are known.
     """
     groups = group_backend(KafkaSettings.of({"bootstrap.servers": cluster.bootstrap}))
     missing = groups.describe(topic, include_operations=True)
@@ -198,8 +198,8 @@ def group_store(cluster: KafkaAccess, group: str) -> GroupStore:
 
 def test_the_progress_store_works(cluster: KafkaAccess, topic: str) -> None:
     """
-    The connector's group store takes a group over from a process that is still alive, which loses
-    its claim, and deletes the group at the end.
+    A new process takes the group over from one that is still alive, which loses its claim; then the
+    connector deletes the group's records.
     """
     old, new = (group_store(cluster, f"{topic}-group") for _ in range(2))
     with closing(old), closing(new):
@@ -232,9 +232,9 @@ def test_the_progress_store_subscribes_to_added_topics(
     cluster: KafkaAccess, topic: str, request: pytest.FixtureRequest
 ) -> None:
     """
-    A topic that is added to a query is in the subscription of the group's member before its first
-    offset is committed: brokers delete the offsets of other topics when offsets.retention.minutes
-    have passed, although the query runs.
+    When a topic is added to a query, the group's member subscribes to it before the topic's first
+    offset is committed. Otherwise brokers would delete the topic's offsets after
+    offsets.retention.minutes, even while the query runs.
     """
     added, group = cluster.create_topic(unique_name(request.node.name)), f"{topic}-group"
     with closing(group_store(cluster, group)) as store:

@@ -29,7 +29,7 @@ def three(request: pytest.FixtureRequest) -> Iterator[SimulatedAccess | KafkaClu
     Three brokers, simulated or real.
     """
     if request.param == "real":
-        # For its check that servers can be started here.
+        # This fixture skips or fails the test if servers cannot be started here.
         request.getfixturevalue("kafka_cluster")
     with SimulatedAccess(3) if request.param == "simulated" else KafkaCluster(3) as cluster:
         yield cluster
@@ -133,8 +133,8 @@ def test_too_few_replicas_are_alike(
             return "in sync" if dead in kafka.partition(seen_by).isr_nodes else None
 
         def refused() -> str | None:
-            # A broker publishes new metadata a moment before its partitions follow them. Until
-            # then it appends the record, and waits for the dead replica.
+            # A broker publishes new metadata a moment before its partitions follow them. Until the
+            # partitions follow, a broker appends the record, and waits for the dead replica.
             code = kafka.produce(b"b", node=seen_by, timeout_ms=500).error_code
             assert code in {Code.NOT_ENOUGH_REPLICAS, Code.REQUEST_TIMED_OUT}
             return None if code == Code.NOT_ENOUGH_REPLICAS else "appended"

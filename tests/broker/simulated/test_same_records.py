@@ -62,7 +62,8 @@ def test_a_batch_is_returned_byte_by_byte(raw: RawKafka, codec: int) -> None:
 
 def test_batches_are_refused_alike(raw: RawKafka) -> None:
     """
-    A wrong checksum, two batches at once, a future timestamp and a missing topic have own errors.
+    A wrong checksum, two batches at once, a future timestamp and a missing topic each have their
+    own error.
     """
     damaged = bytearray(batch(b"a", now=raw.now()))
     damaged[-1] ^= 1
@@ -116,7 +117,8 @@ def test_old_duplicates_are_refused_alike(raw: RawKafka) -> None:
 
 def test_reads_are_limited_alike(raw: RawKafka) -> None:
     """
-    The first batch is whole and a later one is cut; wrong offsets, epochs and topics are errors.
+    The first batch is returned whole, and a later one truncated; wrong offsets, epochs and topics
+    are errors.
     """
     raw.produce(b"a" * 100)
     raw.produce(b"b" * 100)
@@ -179,7 +181,7 @@ def test_offsets_are_listed_alike(raw: RawKafka, cluster: KafkaAccess, topic: st
 
 def test_epochs_end_alike(raw: RawKafka) -> None:
     """
-    OffsetForLeaderEpoch knows the current epoch, and none after it.
+    OffsetForLeaderEpoch returns the end of the current epoch, and no end of a later one.
     """
     raw.produce(b"a", b"b")
     ends = [raw.epoch_end(epoch) for epoch in (0, 1)]

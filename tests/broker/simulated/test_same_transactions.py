@@ -104,7 +104,7 @@ def test_a_second_producer_fences_the_first(
 
 def test_prepared_transactions_end(cluster: KafkaAccess, topic: str, raw: RawKafka) -> None:
     """
-    The wire engine ends prepared transactions by their ids, and learns their outcome.
+    The wire engine ends prepared transactions by their ids, and reads their outcome.
     """
     kafka = KafkaSettings.of({"bootstrap.servers": cluster.bootstrap})
 
