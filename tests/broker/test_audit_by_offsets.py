@@ -196,7 +196,8 @@ def test_batches_of_a_restarted_query(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """
-    Each run counts from its first record still in the log; without gaps the log is not read.
+    The audit of each run starts at the first of its records that is still in the log. If the
+    offsets have no gaps, the audit does not read the log.
     """
     name = topic(2)
     kafka_cluster.produce(name, values(0, 30))

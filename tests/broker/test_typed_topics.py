@@ -523,8 +523,8 @@ def test_examples_of_the_page(
     tmp_path: Path,
 ) -> None:
     """
-    The page's examples run unchanged, except for addresses, topics and files; those about bad
-    records read one.
+    The page's examples run unchanged, except for addresses, topics and files; the examples about
+    bad records read a bad record.
     """
     options = loader([*ORDERS, b'{"id":"x"}']).options
     name = options["subscribe"]

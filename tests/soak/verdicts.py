@@ -162,7 +162,7 @@ class ProgressWatch:
 
 Sample = dict[str, int]
 
-#: The growth over a run that is not a leak, since pools and caches fill up.
+#: The growth over a run that does not count as a leak, since pools and caches fill up.
 NORMAL_GROWTH: Sample = {
     "files": 20,
     "threads": 20,

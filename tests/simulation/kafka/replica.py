@@ -76,7 +76,7 @@ class Replica:
 
     def stop(self) -> None:
         """
-        End its role, as a broker does that dies or that loses the replica.
+        End its role, when its broker dies or loses the replica.
         """
         self.leads, self.leader, self.epoch = False, NO_LEADER, -1
         self.notify()

@@ -26,7 +26,7 @@ STATES = (
     "PrepareEpochFence",
 )
 
-#: At this epoch a producer gets a new producer id: the largest one is for fencing.
+#: A producer at this epoch gets a new producer id, since the largest epoch is reserved for fencing.
 LAST_EPOCH = 32766
 
 

@@ -115,7 +115,7 @@ class BatchReads:
             if start.span.is_latest_per_key:
                 options.pop("minPartitions", None)
             if self._change.kind == RECREATION:
-                # Each range of a former topic takes this long, one after another.
+                # The ranges of a former topic time out one after another, each after this time.
                 options["kafkaConsumer.pollTimeoutMs"] = "5000"
             process = history.connector.process("batch")
             self._task = process.spawn("read", lambda: self._read(process, options, start))

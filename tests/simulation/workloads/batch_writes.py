@@ -41,7 +41,7 @@ _MEAN_LIFE_SECONDS, _MEAN_COMMIT_SECONDS = 1.0, 0.01
 def batch_write(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
     """
     Writes with several tasks each. In some histories drivers die: the next write has the same
-    prefix, and takes over what the dead one left.
+    prefix, and ends the transactions that the dead driver left open.
     """
     with History(seed, is_traced=is_traced) as history:
         output_partitions = history.draw.choice((1, 3))

@@ -94,8 +94,8 @@ def changing_log(seed: int, *, is_traced: bool = False) -> tuple[Verdict, Histor
 @dataclass
 class Change:
     """
-    The changes of the log; ``deleted`` has the offset of each partition before which its records
-    were deleted.
+    The changes of the log; ``deleted`` has, by partition, the offset before which records were
+    deleted.
     """
 
     history: History

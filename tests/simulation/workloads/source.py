@@ -251,7 +251,7 @@ class _Stream:
     def check(self, records: Mapping[Any, Sequence[Any]], supervisor: Supervisor) -> None:
         """
         Compare the rows of each micro-batch with the records of its range, and the starts and ends
-        with the logs at the time.
+        with the logs as they were then.
         """
         verdict, checkpoint = self.history.verdict, supervisor.checkpoint
         numbers = sorted(checkpoint.completed)
