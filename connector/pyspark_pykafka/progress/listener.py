@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import logging
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -40,7 +41,7 @@ from pyspark_pykafka.progress.store_session import StoreSession
 from pyspark_pykafka.retry import Backoff, Deadline, retry_until
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql.streaming.listener import (
         QueryIdleEvent,
@@ -112,13 +113,11 @@ class ProgressListener(StreamingQueryListener):
         """
         Record the progress that the query's own process could no longer record.
         """
-        if self._runs.get(str(event.id), str(event.runId)) != str(event.runId):
-            # The process of the next run records the progress; this listener must not expel it.
-            logger.info("Query %s has been restarted", event.id)
-            return
         for completed in self._completed.get(str(event.id), {}).values():
             try:
                 self._record(completed, event)
+            except _RestartedError:
+                logger.info("Query %s has been restarted", event.id)
             except PykafkaError as error:
                 # Spark ignores exceptions of listeners.
                 logger.warning(
@@ -138,6 +137,8 @@ class ProgressListener(StreamingQueryListener):
         topics = {tp.topic for tp in completed.offsets}
 
         def finish() -> None:
+            if self._is_restarted(event):
+                raise _RestartedError
             existing = _without_other_topics(completed, existing_topics(self._options, topics))
             if not existing.offsets:
                 logger.warning(
@@ -152,24 +153,45 @@ class ProgressListener(StreamingQueryListener):
             if exception:
                 session.record_failure(existing, exception.split("\n", 1)[0][:_MAX_CAUSE_LENGTH])
 
-        def finish_or_claim_again() -> None:
-            try:
+        def finish_unless_restarted() -> None:
+            with _detecting_restart(session):
                 finish()
-            except ClaimLostError as loss:
-                # A write without a response, or an expired session. The next claim shows whether
-                # the query is running again.
-                raise BrokerUnavailableError(str(loss)) from loss
 
         backoff = Backoff(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)
+        deadline = Deadline.after(_RETRY_SECONDS, now, sleep)
         try:
-            retry_until(finish_or_claim_again, Deadline.after(_RETRY_SECONDS, now, sleep), backoff)
-        except ProgressError as error:
-            if error.condition != FENCED:
-                raise
-            # The query is running again, and records its progress itself.
-            logger.info("Query %s has been restarted", completed.query)
+            retry_until(finish_unless_restarted, deadline, backoff)
         finally:
             session.close()
+
+    def _is_restarted(self, event: QueryTerminatedEvent) -> bool:
+        return self._runs.get(str(event.id), str(event.runId)) != str(event.runId)
+
+
+class _RestartedError(Exception):
+    """
+    The query is running again: its process records its progress, and must not be expelled.
+    """
+
+
+@contextmanager
+def _detecting_restart(session: StoreSession) -> Iterator[None]:
+    """
+    Raise :class:`_RestartedError` if a later process of the query has claimed the store, and a
+    retriable error if only the next claim shows whether one has.
+    """
+    try:
+        yield
+    except ClaimLostError as loss:
+        if not session.has_claimed:
+            # Only the claim of a later process interrupts a first claim.
+            raise _RestartedError from loss
+        # A write without a response, or an expired session.
+        raise BrokerUnavailableError(str(loss)) from loss
+    except ProgressError as error:
+        if error.condition == FENCED:
+            raise _RestartedError from error
+        raise
 
 
 def _without_other_topics(completed: StreamOffset, existing: Assignment) -> StreamOffset:

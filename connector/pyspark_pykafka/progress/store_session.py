@@ -64,6 +64,14 @@ class StoreSession:
             f"StoreSession({self._store!r}, owner={self._owner}, claimed={self._claim is not None})"
         )
 
+    @property
+    def has_claimed(self) -> bool:
+        """
+        Whether the process has ever claimed the store: then its next claim fails if a later process
+        of the query has claimed it meanwhile. A first claim replaces any process of the query.
+        """
+        return self._owner.epoch > 0
+
     def record(self, completed: StreamOffset) -> None:
         """
         Write the records of ``completed`` that the store lacks; otherwise keep the claim alive.

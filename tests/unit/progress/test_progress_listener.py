@@ -16,12 +16,13 @@ from tests.support.memory_cluster import Cluster
 from tests.support.memory_store import MemoryStore, Server
 from tests.support.progress_events import progress
 
+from pyspark_pykafka.errors import BrokerUnavailableError
 from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.progress import listener
 from pyspark_pykafka.progress.listener import ProgressListener
 from pyspark_pykafka.progress.record import Owner, ProgressRecord
-from pyspark_pykafka.progress.store import UnansweredError
+from pyspark_pykafka.progress.store import ClaimLostError, UnansweredError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -32,8 +33,10 @@ if TYPE_CHECKING:
         QueryTerminatedEvent,
     )
 
+    from pyspark_pykafka.errors import PykafkaError
     from pyspark_pykafka.offsets import Assignment
     from pyspark_pykafka.options import SourceOptions
+    from pyspark_pykafka.progress.store import Claim
 
 OPTIONS = {
     "kafka.bootstrap.servers": "broker:9092",
@@ -186,6 +189,86 @@ def test_a_lost_claim(
     restarts = [message for message in caplog.messages if "has been restarted" in message]
     assert bool(restarts) is is_restarted
     assert all(record.levelno == logging.INFO for record in caplog.records)
+
+
+class _OvertakenStore(MemoryStore):
+    """
+    A store whose first claim fails with an error; ``on_failure`` is called first.
+    """
+
+    def __init__(
+        self, server: Server, error: PykafkaError, on_failure: Callable[[], object]
+    ) -> None:
+        super().__init__(server)
+        self._error: PykafkaError | None = error
+        self._on_failure = on_failure
+
+    def claim(self, owner: Owner, topics: Iterable[str]) -> Claim:
+        error, self._error = self._error, None
+        if error is not None:
+            self._on_failure()
+            raise error
+        return super().claim(owner, topics)
+
+
+@pytest.mark.parametrize(
+    "error", [ClaimLostError("fenced"), BrokerUnavailableError("not now")], ids=type
+)
+def test_a_restart_during_the_first_claim(
+    sites: defaultdict[str, Site],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: PykafkaError,
+) -> None:
+    """
+    If the query is restarted while the listener makes its first claim, the listener does not claim
+    the store again, which would replace the process of the query.
+    """
+    server = sites["broker:9092"].server
+    recording = ProgressListener(OPTIONS)
+
+    def restart() -> None:
+        recording.onQueryStarted(started("q", "run 2"))
+        MemoryStore(server).claim(Owner("query", "next process", 0), ["flights"])
+
+    monkeypatch.setattr(
+        listener, "make_progress_store", lambda _: _OvertakenStore(server, error, restart)
+    )
+    recording.onQueryStarted(started("q", "run 1"))
+    recording.onQueryProgress(progress_event(progress(end_offset(40))))
+    with caplog.at_level(logging.INFO, "pyspark_pykafka"):
+        recording.onQueryTerminated(terminated("q"))
+
+    assert server.holder is not None
+    assert server.holder.run == "next process"
+    assert not server.records
+    assert "has been restarted" in caplog.text
+    assert all(record.levelno == logging.INFO for record in caplog.records)
+
+
+def test_a_first_claim_that_meets_another_process(
+    sites: defaultdict[str, Site], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    A first claim is lost only to a process that has claimed the store since. The listener does not
+    replace that process, even if it was not told of its start.
+    """
+    server = sites["broker:9092"].server
+
+    def restart() -> None:
+        MemoryStore(server).claim(Owner("query", "next process", 0), ["flights"])
+
+    monkeypatch.setattr(
+        listener,
+        "make_progress_store",
+        lambda _: _OvertakenStore(server, ClaimLostError("fenced"), restart),
+    )
+    recording = ProgressListener(OPTIONS)
+    recording.onQueryProgress(progress_event(progress(end_offset(40))))
+    recording.onQueryTerminated(terminated("q"))
+
+    assert server.holder is not None
+    assert server.holder.run == "next process"
 
 
 @pytest.mark.parametrize(
