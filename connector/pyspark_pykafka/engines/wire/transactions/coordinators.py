@@ -150,12 +150,11 @@ class Coordinators:
         Send each coordinator the requests for all of its ids, once; return the responses.
 
         ``request`` makes a request for several ids. Coordinators that fail are left out. Raises the
-        error of an id whose coordinator the user may not look up: no retry can help.
+        errors for which no retry can help: of an id whose coordinator the user may not look up, and
+        of a coordinator that rejects the login.
         """
         by_address, errors = self._group_by_coordinator(transactional_ids, deadline)
-        for error in errors.values():
-            if not error.retriable:
-                raise error
+        _raise_permanent(errors.values())
         requested = {
             address: [
                 ((address, start), request(ids[start : start + MAX_KEYS_PER_REQUEST]))
@@ -165,6 +164,7 @@ class Coordinators:
         }
         done = request_pipelined(self.cluster, requested, deadline, self.config.request_seconds)
         self._on_failed(done.errors)
+        _raise_permanent(done.errors.values())
         return list(done.responses.values())
 
     def send_to_all_brokers(
@@ -241,3 +241,9 @@ class Coordinators:
             self._lookup.invalidate(address)
             if error.retriable:
                 logger.info("%s; looking for the new coordinator of its transactions", error)
+
+
+def _raise_permanent(errors: Iterable[PykafkaError]) -> None:
+    for error in errors:
+        if not error.retriable:
+            raise error

@@ -110,13 +110,18 @@ class TransactionLookups:
         self, transactional_id: str, deadline: Deadline
     ) -> TransactionDescription | None:
         """
-        Request the state of an id once.
+        Request the state of an id once; raise the coordinator's error if that fails.
         """
-        descriptions = self._describe_once([transactional_id], deadline)
-        if transactional_id not in descriptions:
-            msg = f"the transaction {transactional_id} was not described"
-            raise BrokerUnavailableError(msg)
-        return descriptions[transactional_id]
+        requests = {transactional_id: describe_transactions([transactional_id])}
+        responses, errors = self._coordinators.send_once(requests, deadline)
+        for error in errors.values():
+            raise error
+        code = _description_code(responses[transactional_id])
+        if code:
+            self._coordinators.invalidate_if_moved(transactional_id, code)
+            action = f"describing the transaction {transactional_id}"
+            raise transaction_error(code, action, transactional_id)
+        return _to_description(responses[transactional_id].transaction_states[0])
 
     def _describe_once(
         self, transactional_ids: Sequence[str], deadline: Deadline

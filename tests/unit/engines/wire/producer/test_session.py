@@ -8,12 +8,19 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.stub_coordinators import ADD, Coordination, StubCoordinators
+from tests.support.stub_coordinators import ADD, DESCRIBE, Coordination, StubCoordinators
 
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
+from pyspark_pykafka.engines.wire.network.pipeline import PipelineResult
 from pyspark_pykafka.engines.wire.producer.session import TransactionalSession
+from pyspark_pykafka.engines.wire.transactions import coordinators
 from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
-from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError
+from pyspark_pykafka.errors import (
+    AuthenticationError,
+    BrokerUnavailableError,
+    PykafkaError,
+    TimeoutExceededError,
+)
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.settings.wire_config import wire_producer_config
@@ -22,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pyspark_pykafka.retry import Deadline
+    from pyspark_pykafka.settings.wire_config import Address
 
 ID = "w-0-0"
 TIMEOUT_MS = 60_000
@@ -169,3 +177,39 @@ def test_a_transaction_whose_first_request_was_not_handled() -> None:
         entry = stubs.now.names[ID]
     assert entry.state == "Empty"
     assert entry.epoch > session.identity.epoch
+
+
+def test_the_reason_for_a_missing_abort_is_named() -> None:
+    """
+    If the coordinator does not respond, the error of the abort says which broker that is.
+    """
+    with (
+        StubCoordinators(Coordination()) as stubs,
+        connected(stubs, max_block_ms=300, request_timeout_ms=200) as transactions,
+    ):
+        session = begin(transactions)
+        stubs.set(held_apis=frozenset({DESCRIBE}))
+        with pytest.raises(TimeoutExceededError, match=rf"127.0.0.1:{stubs.ports[0]}: .* no resp"):
+            session.abort()
+
+
+def test_a_rejected_login_ends_the_abort(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    An abort is not retried if its coordinator rejects the login: no retry can help.
+    """
+
+    def reject(
+        _: object, requests: Iterable[Address], *__: object, **___: object
+    ) -> PipelineResult[str, object]:
+        return PipelineResult({}, {address: AuthenticationError("who?") for address in requests})
+
+    with (
+        StubCoordinators(Coordination()) as stubs,
+        connected(stubs, max_block_ms=2_000) as transactions,
+    ):
+        session = begin(transactions)
+        monkeypatch.setattr(coordinators, "request_pipelined", reject)
+        with pytest.raises(AuthenticationError, match="who"):
+            session.abort()
+        with pytest.raises(AuthenticationError, match="who"):
+            transactions.describe_all([ID])
