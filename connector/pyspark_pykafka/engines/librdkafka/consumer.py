@@ -88,7 +88,7 @@ def _fetch_any_topic(requested: OffsetRange, settings: FetchSettings) -> Iterato
     if not requested.resolved:
         confirmed = confirm_watermarks(settings.kafka, requested.tp, settings.isolation_level)
     rest = yield from _fetch(requested, settings, confirmed)
-    for _ in range(_MAX_STALE_CLIENTS):
+    for _ in range(_MAX_STALE_CLIENTS - 1):
         if rest is None:
             return
         rest = yield from _fetch(rest.range, settings, rest.confirmed, is_lost=rest.is_lost)
