@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from tests.simulation.kafka.transaction_state import TransactionState
 
 _Added = AddPartitionsToTxnResponse.AddPartitionsToTxnTopicResult
-#: From this version on, EndTxn raises the epoch (KIP-890).
-_RAISES_EPOCH = 5
+#: From this version on, EndTxn bumps the epoch (KIP-890).
+_BUMPS_EPOCH = 5
 _Described = DescribeTransactionsResponse.TransactionState
 
 
@@ -147,7 +147,7 @@ def end_txn(call: Call) -> None:
     except RequestError as error:
         respond(error.code)
         return
-    if call.version >= _RAISES_EPOCH:
+    if call.version >= _BUMPS_EPOCH:
         coordinator.end_and_bump(name, identity, respond, commit=request.committed)
     else:
         coordinator.end(name, identity, respond, commit=request.committed)

@@ -174,7 +174,7 @@ class TransactionCoordinator(Coordinator):
         commit: bool,
     ) -> None:
         """
-        Handle EndTxn of version 5, which also raises the epoch. A repeated request still has the
+        Handle EndTxn of version 5, which also bumps the epoch. A repeated request still has the
         previous epoch.
         """
         state = self.states.get(name)
@@ -187,7 +187,7 @@ class TransactionCoordinator(Coordinator):
         elif is_repeated or state.state in PREPARED:
             respond(*self._repeated_end(state, commit=commit))
         elif state.state == ONGOING or not commit:
-            # Without a transaction, an abort raises the epoch all the same.
+            # Without a transaction, an abort bumps the epoch all the same.
             next_state = state.with_next_epoch()
             self._prepare(
                 next_state.prepared(commit=commit),

@@ -43,7 +43,7 @@ class TransactionState:
     state: str = EMPTY
     partitions: frozenset[Partition] = field(default_factory=frozenset)
     started_ms: int = -1
-    #: The epoch before EndTxn raised it, -1 if it never did (KIP-890).
+    #: The epoch before EndTxn bumped it, -1 if it never did (KIP-890).
     last_epoch: int = -1
 
     def fenced(self) -> TransactionState:

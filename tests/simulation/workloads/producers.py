@@ -115,7 +115,7 @@ class PlainProducer:
         self._name = name
         self._partitions = partitions
         self._transactional = transactional
-        # Transactions of version 2 add partitions by writing, and raise the epoch at each end.
+        # Transactions of version 2 add partitions by writing, and bump the epoch at each end.
         self._is_v2 = transactional and version == _TRANSACTIONS_V2
         self._codec = codec
         self._sequence = Sequence()
