@@ -71,7 +71,7 @@ _PIECES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Described:
+class MessageSpec:
     """
     A message: the descriptors of its files, its full name, and a type for its column.
     """
@@ -89,13 +89,13 @@ class Described:
         return ResolvedSchema(text, self.name)
 
 
-def any_message(choices: Choices) -> Described:
+def any_message(choices: Choices) -> MessageSpec:
     """
     Return a message of any shape, and a type of some of its fields.
     """
     file = new_file("proto2" if choices.number(0, 2) == 0 else "proto3")
     name, kind = _message(file, choices, 0)
-    return Described(with_imports(file), f"shop.{name}", kind)
+    return MessageSpec(with_imports(file), f"shop.{name}", kind)
 
 
 def new_file(syntax: str) -> Any:
@@ -197,9 +197,9 @@ def decode_any(records: list[bytes | None], choices: Choices) -> int:
 
     The decoded rows can be encoded, and the resulting messages are good.
     """
-    described = any_message(choices)
-    good, rows = decode_all(records, _column(described), MAX_BYTES)
-    written = WrittenColumn("value", "protobuf", described.kind).with_message(described.schema)
+    spec = any_message(choices)
+    good, rows = decode_all(records, _column(spec), MAX_BYTES)
+    written = WrittenColumn("value", "protobuf", spec.kind).with_message(spec.schema)
     try:
         encoded = EncodedColumn(written).encode(rows, 0, len(rows), MAX_BYTES)
     except EncodingError as error:
@@ -207,14 +207,14 @@ def decode_any(records: list[bytes | None], choices: Choices) -> int:
         assert error.reason in {_UNKNOWN_SYMBOL, _OUT_OF_RANGE}  # noqa: PT017 (no test)
         return good
     encoded.validate(full=True)
-    good_again, _ = decode_all(encoded.to_pylist(), _column(described), MAX_BYTES)
+    good_again, _ = decode_all(encoded.to_pylist(), _column(spec), MAX_BYTES)
     assert good_again == len(encoded)
     return good
 
 
-def _column(described: Described) -> ProtobufColumn:
+def _column(spec: MessageSpec) -> ProtobufColumn:
     policy = BadRecordPolicy("null")
-    return ProtobufColumn("value", described.kind, described.schema, MAX_BYTES, policy)
+    return ProtobufColumn("value", spec.kind, spec.schema, MAX_BYTES, policy)
 
 
 class _Writers:
@@ -235,10 +235,10 @@ def decode_named(records: list[bytes | None], choices: Choices) -> int:
     """
     Decode records that name any of several messages, all read as another one.
     """
-    described = any_message(choices)
+    spec = any_message(choices)
     id_bytes = (4, 8)[choices.number(0, 1)]
     column = RegisteredProtobufColumn(
-        *("value", described.kind, described.schema, MAX_BYTES, BadRecordPolicy("null")),
+        *("value", spec.kind, spec.schema, MAX_BYTES, BadRecordPolicy("null")),
         id_bytes=id_bytes,
         writers=_Writers(),
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 from fuzz.protobuf_mutations import (
-    Described,
+    MessageSpec,
     any_message,
     decode_any,
     decode_named,
@@ -47,34 +47,34 @@ ROOM = 1 << 20
 TIME = pa.timestamp("us", tz="UTC")
 
 
-def message_class(described: Described) -> type[Message]:
+def message_class(spec: MessageSpec) -> type[Message]:
     """
     Return the class of a message in Protobuf's own library.
     """
     pool = descriptor_pool.DescriptorPool()
-    for file in described.files.file:
+    for file in spec.files.file:
         pool.Add(file)
     message_type: type[Message] = message_factory.GetMessageClass(
-        pool.FindMessageTypeByName(described.name)
+        pool.FindMessageTypeByName(spec.name)
     )
     return message_type
 
 
-def decoded(described: Described, *records: bytes | None) -> tuple[list[Any], list[BadValue]]:
+def decoded(spec: MessageSpec, *records: bytes | None) -> tuple[list[Any], list[BadValue]]:
     """
     Return the decoded values, and the bad ones with their reasons.
     """
-    column = ProtobufColumn("value", described.kind, described.schema, ROOM, LENIENT)
+    column = ProtobufColumn("value", spec.kind, spec.schema, ROOM, LENIENT)
     assert column.decode(pa.array(records, pa.binary()), 0, len(records)) == len(records)
     values = column.take()
     values.validate(full=True)
-    assert values.type == described.kind
+    assert values.type == spec.kind
     return values.to_pylist(), column.take_bad()
 
 
 def message(
     *fields: tuple[str, int, Any], syntax: str = "proto3", kind: pa.DataType | None = None
-) -> Described:
+) -> MessageSpec:
     """
     Return the message ``shop.Order`` with these fields, each (name, number, type or settings).
     """
@@ -84,7 +84,7 @@ def message(
         arguments = settings if isinstance(settings, dict) else {"type": settings}
         label = arguments.pop("label", FIELD.LABEL_OPTIONAL)
         order.field.add(name=name, number=number, label=label, **arguments)
-    return Described(with_imports(file), "shop.Order", kind or pa.struct([]))
+    return MessageSpec(with_imports(file), "shop.Order", kind or pa.struct([]))
 
 
 # --- Equal to Protobuf's own library --------------------------------------------------------------
@@ -238,8 +238,8 @@ def test_equals_protobuf(start: int) -> None:
     """
     for seed in range(start, start + 40):
         generator = random.Random(seed)
-        described = any_message(RandomChoices(generator))
-        kind = message_class(described)
+        spec = any_message(RandomChoices(generator))
+        kind = message_class(spec)
         written = []
         for _ in range(4):
             filled = kind()
@@ -249,11 +249,11 @@ def test_equals_protobuf(start: int) -> None:
         # Concatenated messages are one: later values replace, continue or follow earlier ones.
         records = [*written, written[0] + written[1], b"".join(written), b""]
 
-        actual, bad = decoded(described, *records)
+        actual, bad = decoded(spec, *records)
 
         assert bad == [], seed
-        assert [with_maps(value, described.kind) for value in actual] == [
-            expected(kind.FromString(record), described.kind) for record in records
+        assert [with_maps(value, spec.kind) for value in actual] == [
+            expected(kind.FromString(record), spec.kind) for record in records
         ], seed
 
 
@@ -363,7 +363,7 @@ def test_bad_records_are_named(record: bytes, message: str) -> None:
     assert values == [dict.fromkeys(NOTHING), NOTHING | {"a": 1}]
 
 
-def recursive(levels: int) -> Described:
+def recursive(levels: int) -> MessageSpec:
     """
     Return a message ``M`` that may contain itself, with a type of this number of levels.
     """
@@ -374,7 +374,7 @@ def recursive(levels: int) -> Described:
     kind = pa.struct([("x", pa.int64())])
     for _ in range(levels):
         kind = pa.struct([("x", pa.int64()), ("m", kind)])
-    return Described(with_imports(file), "shop.M", kind)
+    return MessageSpec(with_imports(file), "shop.M", kind)
 
 
 @pytest.mark.parametrize("levels", [0, 1, 50, 98])
@@ -383,20 +383,20 @@ def test_deep_records(levels: int, depth: int) -> None:
     """
     Messages, and unknown groups in them, are read to the same depth as by Protobuf's own library.
     """
-    described = recursive(levels)
+    spec = recursive(levels)
     groups = depth - levels
     record = b"\x1b" * groups + b"\x1c" * groups + b"\x10\x07"
     for _ in range(levels):
         record = b"\x0a" + varint(len(record)) + record
 
-    values, bad = decoded(described, record, b"\x10\x01")
+    values, bad = decoded(spec, record, b"\x10\x01")
 
     if depth > 100:
         with pytest.raises(DecodeError):
-            message_class(described).FromString(record)
+            message_class(spec).FromString(record)
         assert "more than 100 levels of messages and groups" in bad[0].reason
     else:
-        assert expected(message_class(described).FromString(record), described.kind) == values[0]
+        assert expected(message_class(spec).FromString(record), spec.kind) == values[0]
         assert bad == []
     assert values[1]["x"] == 1
 
@@ -413,10 +413,10 @@ def test_times_beyond_the_limits(named: tuple[pa.DataType, str], seconds: int, n
     """
     kind, name = named
     part = {"type": FIELD.TYPE_MESSAGE, "type_name": f".google.protobuf.{name}"}
-    described = message(("f", 1, part), kind=pa.struct([("f", kind)]))
-    record: Any = message_class(described)()
+    spec = message(("f", 1, part), kind=pa.struct([("f", kind)]))
+    record: Any = message_class(spec)()
     record.f.seconds, record.f.nanos = seconds, nanos
-    column = ProtobufColumn("value", described.kind, described.schema, ROOM, LENIENT)
+    column = ProtobufColumn("value", spec.kind, spec.schema, ROOM, LENIENT)
 
     column.decode(pa.array([record.SerializeToString()], pa.binary()), 0, 1)
 
@@ -430,7 +430,7 @@ def test_times_beyond_the_limits(named: tuple[pa.DataType, str], seconds: int, n
         assert bad == []
 
 
-def nested() -> Described:
+def nested() -> MessageSpec:
     """
     Return a message with parts of each kind, in proto2.
     """
@@ -455,7 +455,7 @@ def nested() -> Described:
             *(("f", pa.float64()), ("y", pa.binary())),
         ]
     )
-    return Described(with_imports(file), "shop.Order", kind)
+    return MessageSpec(with_imports(file), "shop.Order", kind)
 
 
 ABSENT: dict[str, Any] = {"part": None, "parts": [], "grp": None}
@@ -514,7 +514,7 @@ def test_members_of_a_oneof_have_no_default(record: bytes, row: dict[str, Any]) 
     order.field.add(name="b", number=2, label=1, type=FIELD.TYPE_STRING, oneof_index=0)
     kind = pa.struct([("a", pa.int32()), ("b", pa.string())])
 
-    assert decoded(Described(with_imports(file), "shop.Order", kind), record) == ([row], [])
+    assert decoded(MessageSpec(with_imports(file), "shop.Order", kind), record) == ([row], [])
 
 
 def test_a_default_may_be_an_alias() -> None:
@@ -530,9 +530,9 @@ def test_a_default_may_be_an_alias() -> None:
     order.field.add(
         name="e", number=1, label=1, type=14, type_name=".shop.Aliased", default_value="C"
     )
-    described = Described(with_imports(file), "shop.Order", pa.struct([("e", pa.string())]))
+    spec = MessageSpec(with_imports(file), "shop.Order", pa.struct([("e", pa.string())]))
 
-    assert decoded(described, b"", b"\x08\x00") == ([{"e": "B"}, {"e": "A"}], [])
+    assert decoded(spec, b"", b"\x08\x00") == ([{"e": "B"}, {"e": "A"}], [])
 
 
 @pytest.mark.parametrize("kind", [pa.string(), pa.int32()])
@@ -566,17 +566,17 @@ def test_map_entries_with_unknown_symbols_of_a_closed_enum(
     entry.field.add(name="key", number=1, label=1, type=FIELD.TYPE_INT32)
     entry.field.add(name="value", number=2, label=1, type=14, type_name=".shop.E")
     column = pa.struct([("m", pa.map_(pa.int32(), kind))])
-    described = Described(with_imports(file), "shop.Order", column)
-    library: Any = message_class(described).FromString(record)
+    spec = MessageSpec(with_imports(file), "shop.Order", column)
+    library: Any = message_class(spec).FromString(record)
 
-    ((value,), bad) = decoded(described, record)
+    ((value,), bad) = decoded(spec, record)
 
     assert dict(library.m) == dict(entries)
     symbols = [(key, f"S{n}" if pa.types.is_string(kind) else n) for key, n in entries]
     assert (value, bad) == ({"m": symbols}, [])
 
 
-def nested_maps(levels: int) -> Described:
+def nested_maps(levels: int) -> MessageSpec:
     """
     Return a message ``M`` with a map of messages ``M``, with a type of this number of levels.
     """
@@ -591,7 +591,7 @@ def nested_maps(levels: int) -> Described:
     kind = pa.struct([("x", pa.int32())])
     for _ in range(levels):
         kind = pa.struct([("x", pa.int32()), ("m", pa.map_(pa.int32(), kind))])
-    return Described(with_imports(file), "shop.M", kind)
+    return MessageSpec(with_imports(file), "shop.M", kind)
 
 
 def test_nested_maps_with_duplicate_keys_are_read_once() -> None:
@@ -642,7 +642,7 @@ def test_ddl_is_that_of_from_protobuf() -> None:
             name=f"f{index}", number=index, label=3, type=11, type_name=f".google.protobuf.{name}"
         )
     order.field.add(name="e", number=20, label=1, type=14, type_name=".shop.E")
-    schema = parsed_schema(Described(with_imports(file), "shop.Order", pa.null()).schema.text)
+    schema = parsed_schema(MessageSpec(with_imports(file), "shop.Order", pa.null()).schema.text)
     assert protobuf_ddl(schema, "shop.Order") == (
         "STRUCT<`f1`: BIGINT, `f2`: DECIMAL(20, 0), `f3`: BOOLEAN, `f4`: BINARY, "
         "`f10`: ARRAY<TIMESTAMP>, `f11`: ARRAY<INTERVAL DAY TO SECOND>, "
@@ -673,8 +673,8 @@ def test_types_that_do_not_match(kind: pa.DataType, message: str) -> None:
     """
     A type that a message cannot be decoded to is a mistake, reported with the field's name.
     """
-    described = nested()
-    _, mistakes = message_plan(parsed_schema(described.schema.text), described.name, kind, "value")
+    spec = nested()
+    _, mistakes = message_plan(parsed_schema(spec.schema.text), spec.name, kind, "value")
     assert any(message in mistake for mistake in mistakes), mistakes
 
 
@@ -684,8 +684,8 @@ def test_memory_is_bounded() -> None:
     """
     record = b"\x12\x00" * 20_000
 
-    described = nested()
-    column = ProtobufColumn("value", described.kind, described.schema, 1 << 14, LENIENT)
+    spec = nested()
+    column = ProtobufColumn("value", spec.kind, spec.schema, 1 << 14, LENIENT)
     records = pa.array([b"", record, b""], pa.binary())
 
     values: list[Any] = []

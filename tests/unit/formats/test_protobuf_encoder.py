@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from fuzz.protobuf_mutations import Described, any_message, with_imports
+from fuzz.protobuf_mutations import MessageSpec, any_message, with_imports
 from google.protobuf import descriptor_pb2, duration_pb2, timestamp_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -56,7 +56,9 @@ def encoder(kind: pa.DataType, schema: ResolvedSchema, prefix: bytes = b"") -> E
     return EncodedColumn(column.with_message(schema))
 
 
-def described(text: str, kind: pa.DataType, *, syntax: str = 'syntax = "proto3";') -> Described:
+def message_spec(
+    text: str, kind: pa.DataType, *, syntax: str = 'syntax = "proto3";'
+) -> MessageSpec:
     """
     Return the message ``M`` that a schema text defines.
     """
@@ -64,10 +66,10 @@ def described(text: str, kind: pa.DataType, *, syntax: str = 'syntax = "proto3";
         f'import "google/protobuf/{name}.proto";' for name in ("timestamp", "duration", "wrappers")
     )
     data = compile_proto(f"{syntax} {imports} {text}", {})
-    return Described(descriptor_pb2.FileDescriptorSet.FromString(data), "M", kind)
+    return MessageSpec(descriptor_pb2.FileDescriptorSet.FromString(data), "M", kind)
 
 
-def mistakes(definition: Described) -> str:
+def mistakes(definition: MessageSpec) -> str:
     schema = parsed_schema(definition.schema.text)
     return "\n".join(protobuf_encoder_plan("value", definition.kind, schema, definition.name)[1])
 
@@ -105,7 +107,7 @@ def test_equal_to_protobuf(seed: int) -> None:
 
 
 TIME_SCHEMAS = {
-    name: described(f"message M {{ google.protobuf.{name} f = 1; }}", pa.struct([])).schema
+    name: message_spec(f"message M {{ google.protobuf.{name} f = 1; }}", pa.struct([])).schema
     for name in ("Timestamp", "Duration")
 }
 SECOND = 10**6
@@ -252,7 +254,7 @@ def test_bytes_are_those_of_protobuf(syntax: str, optional: str, packed: str) ->
     groups, oneofs, and zeros only where a field has presence.
     """
     text = FIELDS.replace("{o}", optional).replace("{packed}", packed)
-    definition = described(text.replace("[packed = ]", ""), ALL, syntax=syntax)
+    definition = message_spec(text.replace("[packed = ]", ""), ALL, syntax=syntax)
     assert mistakes(definition) == ""
     kind = message_class(definition)
 
@@ -268,7 +270,7 @@ def test_groups_of_proto2() -> None:
     text = "message M { optional group G = 1 { optional int32 x = 1; } repeated group R = 200 {} }"
     inner = pa.struct([("x", pa.int32())])
     kind = pa.struct([("g", inner)])
-    definition = described(text, kind, syntax='syntax = "proto2";')
+    definition = message_spec(text, kind, syntax='syntax = "proto2";')
 
     texts = written(pa.array([{"g": {"x": 300}}, {"g": {}}, {}], kind), definition.schema)
 
@@ -306,7 +308,7 @@ def test_values_that_do_not_fit(text: str, kind: pa.DataType, value: Any, reason
     A value that the message cannot hold is an error that names the field and the reason.
     """
     enum = "enum E { A = 0; } message Part { int32 x = 1; }"
-    definition = described(f"{enum} message M {{ {text} }}", pa.struct([("f", kind)]))
+    definition = message_spec(f"{enum} message M {{ {text} }}", pa.struct([("f", kind)]))
     column = encoder(definition.kind, definition.schema)
 
     with pytest.raises(EncodingError) as caught:
@@ -322,7 +324,7 @@ def test_two_fields_of_a_oneof() -> None:
     """
     text = "message M { oneof o { int32 a = 1; string b = 5; int32 c = 3; } int32 d = 4; }"
     kind = pa.struct([("d", pa.int32()), ("b", pa.string()), ("c", pa.int32()), ("a", pa.int32())])
-    definition = described(text, kind)
+    definition = message_spec(text, kind)
     column = encoder(kind, definition.schema)
 
     for row, path in (({"a": 0, "b": ""}, "b"), ({"a": 1, "c": 1}, "c"), ({"b": "", "c": 1}, "b")):
@@ -339,7 +341,7 @@ def test_enums_of_proto2() -> None:
     """
     text = "enum E { A = 1; } message M { required E e = 1; repeated E es = 2; }"
     kind = pa.struct([("e", pa.int32()), ("es", pa.list_(pa.int32()))])
-    definition = described(text, kind, syntax='syntax = "proto2";')
+    definition = message_spec(text, kind, syntax='syntax = "proto2";')
     column = encoder(kind, definition.schema)
 
     assert written(pa.array([{"e": 1, "es": [1]}], kind), definition.schema) == [
@@ -353,7 +355,7 @@ def test_enums_of_proto2() -> None:
             column.encode(pa.array([row], kind), 0, 1, ROOM)
         assert column.describe(caught.value).startswith(reason)
     assert "'value.e' is missing; add it" in mistakes(
-        Described(definition.files, "M", pa.struct([("es", pa.list_(pa.string()))]))
+        MessageSpec(definition.files, "M", pa.struct([("es", pa.list_(pa.string()))]))
     )
 
 
@@ -386,7 +388,7 @@ def test_columns_without_a_place_in_the_message(kind: pa.DataType, text: str) ->
         }
     """
 
-    assert text in mistakes(described(message, kind))
+    assert text in mistakes(message_spec(message, kind))
 
 
 # --- Messages that are derived from columns -------------------------------------------------------
@@ -455,10 +457,10 @@ def test_derived_messages_are_read_back(seed: int) -> None:
     texts = written(pa.array(rows, kind), schema)
 
     files = descriptor_pb2.FileDescriptorSet.FromString(base64.b64decode(schema.text))
-    read = message_class(Described(with_imports(*files.file), schema.message, kind))
+    read = message_class(MessageSpec(with_imports(*files.file), schema.message, kind))
     for text in texts[1:]:
         read.FromString(text)
-    actual, bad = decoded(Described(files, schema.message, kind), *texts)
+    actual, bad = decoded(MessageSpec(files, schema.message, kind), *texts)
     assert (actual, bad) == (pa.array(rows, kind).to_pylist(), [])
 
 
