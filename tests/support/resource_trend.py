@@ -67,7 +67,7 @@ def growth(samples: Sequence[Sample]) -> dict[str, tuple[float, float]]:
     """
     quarter = len(samples) // 4
     if quarter < _SAMPLES_OF_A_QUARTER:
-        msg = f"{len(samples)} samples show no trend"
+        msg = f"{len(samples)} samples are too few to show a trend"
         raise AssertionError(msg)
     second, last = samples[quarter : 2 * quarter], samples[-quarter:]
     names = {name: None for values in samples for name in values}

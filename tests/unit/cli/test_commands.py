@@ -101,7 +101,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         (ServerError("s"), ExitCode.FAILED),
     ],
 )
-def test_exit_codes_tell_errors_apart(error: Exception, code: ExitCode) -> None:
+def test_exit_codes_distinguish_errors(error: Exception, code: ExitCode) -> None:
     """
     Missing topics, unreachable brokers, missing permissions and failures have an exit code each.
     """

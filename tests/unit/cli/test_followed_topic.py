@@ -61,7 +61,7 @@ class Brokers:
 @pytest.mark.parametrize("topic_id", [ID, None])
 @pytest.mark.parametrize("partition", [None, 0])
 @pytest.mark.parametrize("hidden", [{ZERO}, {ZERO, ONE}])
-def test_what_one_answer_lacks_is_followed_where_it_was(
+def test_partitions_missing_in_one_response_keep_their_position(
     topic_id: str | None, partition: int | None, hidden: set[TopicPartition]
 ) -> None:
     """

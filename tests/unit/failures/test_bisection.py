@@ -44,7 +44,7 @@ class Sink:
     def run(self, part: RecordSet) -> None:
         number, self.runs = self.runs, self.runs + 1
         places = [(tp, offset) for tp, offsets in part.offsets for offset in offsets]
-        assert places, "an empty part was run"
+        assert places, "bisection ran a part without records"
         if number in self.down:
             msg = "down"
             raise RuntimeError(msg)

@@ -93,7 +93,7 @@ def test_permanent_errors_are_raised(monkeypatch: pytest.MonkeyPatch, name: str)
         *("_MAX_POLL_EXCEEDED", "_TIMED_OUT"),
     ],
 )
-def test_passing_errors(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+def test_transient_errors_do_not_end_the_join(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """
     Transient errors do not end the join, and neither do errors of topics, since the member reads
     none.

@@ -233,7 +233,7 @@ def warnings_of_new_ledgers(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [text for text in caplog.messages if "is new, but the query" in text]
 
 
-def test_a_query_that_continues_with_a_new_ledger_is_told(
+def test_a_query_that_continues_with_a_new_ledger_is_warned(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """

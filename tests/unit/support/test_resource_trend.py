@@ -78,7 +78,7 @@ def test_too_few_samples_fail() -> None:
     """
     A run that was hardly measured does not pass.
     """
-    with pytest.raises(AssertionError, match="11 samples show no trend"):
+    with pytest.raises(AssertionError, match="11 samples are too few to show a trend"):
         check_flat([FLAT] * 11, LIMITS)
 
 

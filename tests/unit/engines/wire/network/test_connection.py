@@ -363,7 +363,7 @@ def test_a_dns_server_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     over.set()
 
 
-def test_a_broker_that_cannot_tell_its_versions_is_tried_again(
+def test_unknown_server_error_in_api_versions_is_retriable(
     scripted: Callable[..., ScriptedBroker],
 ) -> None:
     """
