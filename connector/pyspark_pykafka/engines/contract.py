@@ -190,9 +190,9 @@ def resolve_range(
     )
     if resolved.size < 0:
         msg = (
-            f"{requested} starts at {resolved.start} and ends at {resolved.end}: the start offset "
-            "must not lie beyond the end; the topic holds fewer records than the options assume, "
-            "or it was deleted and recreated since the read was planned"
+            f"{requested} starts at offset {resolved.start}, beyond its end {resolved.end}: the "
+            "topic holds fewer records than the options assume, or it was deleted and recreated "
+            "since the read was planned. Correct the offsets in the options, or run the query again"
         )
         raise OffsetsError("UNRESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET", msg)
     return resolved

@@ -90,9 +90,9 @@ def _is_compacted(name: str, policy: str | PykafkaError) -> bool:
         return False
     # A warning, since a user's own topic may look like a ledger.
     logger.warning(
-        "subscribePattern does not select the topic %s: it is compacted and has one "
-        "partition, like the ledger of an exactly-once stream, and is named like one. To read "
-        "it anyway, name it in the option subscribe",
-        name,
+        "subscribePattern does not select the topic %s: like the ledger of an exactly-once "
+        "stream, it is compacted, has one partition, and its name ends in %s. To read it anyway, "
+        "name it in the option subscribe",
+        *(name, LEDGER_SUFFIX),
     )
     return True

@@ -106,8 +106,8 @@ def early_timestamp_error() -> RecordError:
     Return the error for a timestamp that brokers would reject.
     """
     msg = (
-        "the column 'timestamp' has a time before 1970-01-01 00:00:00.001 UTC; it must be that "
-        "or later, or null for the time of writing"
+        "the column 'timestamp' has a time before 1970-01-01 00:00:00.001 UTC, the first "
+        "valid time; correct it, or use null for the time of writing"
     )
     return RecordError("INVALID_TIMESTAMP", msg)
 

@@ -67,5 +67,7 @@ def test_a_start_beyond_latest() -> None:
     """
     A start beyond the log's end is an error, which names the two causes.
     """
-    with pytest.raises(OffsetsError, match=r"starts at 900 and ends at 700.*deleted and recreated"):
+    with pytest.raises(
+        OffsetsError, match="at offset 900, beyond its end 700.*deleted and recreated"
+    ):
         resolved(900, LATEST, fail=False)

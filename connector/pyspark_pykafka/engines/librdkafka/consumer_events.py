@@ -239,8 +239,9 @@ class ConsumerEvents:
         Pause before fetching again an offset that the leader rejects, although its log has it.
         """
         self.stall_reason = (
-            "the leader says that the offset is out of range (OFFSET_OUT_OF_RANGE), and also that "
-            f"the log has offsets from {log_start} up to {visible_end}; is the cluster stable?"
+            "the leader returns OFFSET_OUT_OF_RANGE, although it says that the log has offsets "
+            f"from {log_start} up to {visible_end}; is the leader in sync, and is a reassignment "
+            "or an election in progress?"
         )
         self._pause()
 

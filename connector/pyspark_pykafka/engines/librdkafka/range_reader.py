@@ -111,7 +111,7 @@ class RangeReader:
             return
         msg = (
             f"no record of {assigned.range} arrived at offset {assigned.position} within "
-            f"{assigned.settings.poll_timeout_ms} ms, and it is not certain that there is none: "
+            f"{assigned.settings.poll_timeout_ms} ms, and no response shows that there is none: "
             f"{events.stall_reason} Set kafkaConsumer.pollTimeoutMs to wait longer"
         )
         raise StalledReadError(msg)

@@ -265,10 +265,10 @@ class RetryingFetcher:
         if self._throttled_seconds <= self.max_throttle_seconds:
             return
         msg = (
-            f"did not get {goal}: throttled for {error.seconds * 1000:.0f} ms by broker "
-            f"{error.node} (quota), and for {self._throttled_seconds:.0f} s in all since the last "
-            f"record, the limit being {self.max_throttle_seconds:.0f} s; raise the quota of this "
-            "user or client id (consumer_byte_rate, request_percentage)"
+            f"did not get {goal}: broker {error.node} throttles this client for "
+            f"{error.seconds * 1000:.0f} ms (quota), a total of {self._throttled_seconds:.0f} s "
+            f"since the last record, more than the limit of {self.max_throttle_seconds:.0f} s; "
+            "raise the quota of this user or client id (consumer_byte_rate, request_percentage)"
         )
         raise StalledReadError(msg)
 

@@ -252,7 +252,7 @@ class Cluster:
             except PykafkaError as error:
                 if not error.retriable:
                     raise
-                logger.info("%s; the leaders of %s are not known to have changed", error, topic)
+                logger.info("%s; keeping the known leaders of %s", error, topic)
         return [tp for tp in partitions if self._leader_address(tp) not in {None, address}]
 
     def _leader_address(self, tp: TopicPartition) -> Address | None:

@@ -126,7 +126,7 @@ class CoordinatorLookup:
         except PykafkaError as error:
             if not error.retriable:
                 raise
-            logger.info("no other broker was found to look coordinators up at: %s", error)
+            logger.info("no other broker was found for coordinator lookups: %s", error)
 
     def _add(
         self, key: str, coordinator: Coordinator | None, connection: Connection

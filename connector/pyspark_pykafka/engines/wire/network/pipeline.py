@@ -217,10 +217,10 @@ class _BrokerPipeline(Generic[K, R]):
         if silent >= _LOG_AFTER_SECONDS and not self._is_logged:
             self._is_logged = True
             address = self.connection.address
-            logger.info("%s: still waiting for %d responses on transactions", address, count)
+            logger.info("%s: still waiting for %d responses", address, count)
         if silent >= self._request_seconds or self._deadline.expired:
             msg = (
-                f"{self.connection.address}: {count} requests on transactions have no response, "
+                f"{self.connection.address}: {count} requests have no response, "
                 f"the oldest for {silent:.1f} s"
             )
             raise TimeoutExceededError(msg)

@@ -69,8 +69,8 @@ class Throttle:
         seconds = self.until - self._now()
         if seconds > deadline.remaining():
             msg = (
-                f"{self._address}: the broker's quota lets us send again in {seconds:.1f} s, "
-                "which is after the deadline; raise the quota"
+                f"{self._address}: the broker throttles this client for another {seconds:.1f} s, "
+                "until after the deadline; raise the client's quota"
             )
             raise TimeoutExceededError(msg)
         if seconds > _LOG_AFTER_SECONDS:

@@ -750,7 +750,9 @@ cdef class RecordDecoder:
             computed = self.crc32c(self.source[start + ATTRIBUTES_AT:start + size])
         if computed != stored:
             raise MalformedBatch(
-                first, f"a record batch has the checksum {computed:#010x} and says {stored:#010x}"
+                first,
+                f"a record batch has the checksum {computed:#010x}, but its header says "
+                f"{stored:#010x}",
             )
         return 0
 

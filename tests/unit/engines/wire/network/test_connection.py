@@ -401,7 +401,7 @@ def test_a_throttle_time_beyond_the_deadline_is_an_error(
     connection.request(metadata_request(6), soon())
     deadline = soon(30)
 
-    with pytest.raises(TimeoutExceededError, match="the broker's quota"):
+    with pytest.raises(TimeoutExceededError, match="throttles this client for another"):
         connection.request(metadata_request(6), deadline)
     assert deadline.remaining() > 15
     assert connection.is_usable

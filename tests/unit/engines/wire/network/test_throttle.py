@@ -82,7 +82,7 @@ def test_a_throttle_time_beyond_the_deadline_is_not_waited_out(
     """
     A throttle time beyond the deadline is an error at once.
     """
-    with pytest.raises(TimeoutExceededError, match="send again in 60.0 s, which is after"):
+    with pytest.raises(TimeoutExceededError, match="for another 60.0 s, until after the deadline"):
         throttled(6, 60_000).wait(Deadline.after(3, clock.now))
     assert clock.slept == []
 

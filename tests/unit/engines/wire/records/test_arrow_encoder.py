@@ -406,7 +406,7 @@ def test_open_batches_are_bounded() -> None:
             {"topic": "a", "key": b"k", "value": b"x" * 2_000},
             r"key b'k' for topic 'a'.*about 2\d{3} bytes; raise kafka.max.request.size",
         ),
-        ({"topic": "a", "value": b"v", "timestamp": 999}, "timestamp.*must be that or later"),
+        ({"topic": "a", "value": b"v", "timestamp": 999}, "timestamp.*the first valid time"),
         (
             {"topic": "a", "value": b"v", "headers": [{"key": None, "value": b"v"}]},
             "a header without a key",
