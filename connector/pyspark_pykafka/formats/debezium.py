@@ -152,7 +152,7 @@ def _ddl(before: str, after: str, *, rows: bool) -> str:
     if fields is None:
         msg = (
             f"debeziumRows is true, but the rows of the change events have the type "
-            f"{after[:200]}; it must be: a list of fields"
+            f"{after[:200]}; it must be: a STRUCT"
         )
         raise OptionsError((msg,))
     return f"STRUCT<{fields}, _op: STRING, _ts: TIMESTAMP>"

@@ -119,7 +119,7 @@ def _protobuf_type(name: str, schema: str | None, message: str | None) -> str:
 def _flat_fields(ddl: str) -> str:
     fields = struct_fields(ddl)
     if fields is None:
-        msg = f"flatten is true, but the type of value is {ddl[:200]}; it must be: a list of fields"
+        msg = f"flatten is true, but the type of value is {ddl[:200]}; it must be: a STRUCT"
         raise OptionsError((msg,))
     return fields
 
@@ -132,8 +132,8 @@ def _check_flat_names(fields: str, options: FormatOptions) -> None:
     if options.rescues_unknown_fields:
         reserved.add("_rescued")
     mistakes = tuple(
-        f"flatten is true, but the value has the field '{name}', and the record's own column has "
-        "this name; set flatten to false, or name the other fields with .schema(...)"
+        f"flatten is true, but the value has the field '{name}', which is also the name of a "
+        "column of the record; set flatten to false, or name the other fields with .schema(...)"
         for name in field_names(fields)
         if name in reserved
     )

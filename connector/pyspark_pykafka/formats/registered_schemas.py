@@ -255,7 +255,7 @@ class WriterSchemas:
             message_path = ".".join(map(str, path))
             actual = f"'{min(names)}'" if names else "none"
             msg = (
-                f"its message, at {message_path} in the schema with {name}, is {actual}, "
+                f"its message, at index {message_path} in the schema with {name}, is {actual}, "
                 f"not '{message}'"
             )
             raise UnusableSchemaError(msg)

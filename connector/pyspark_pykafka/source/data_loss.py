@@ -73,7 +73,7 @@ class DataLossReporter:
         """
         if plan.unsubscribed:
             logger.warning(
-                "the options no longer subscribe to %s; it is not read any more",
+                "the options no longer subscribe to %s; these partitions are no longer read",
                 format_partitions(plan.unsubscribed),
             )
         self._report(plan.losses)
@@ -114,8 +114,8 @@ class DataLossReporter:
             return
         text = (
             f"the checkpoint has offsets of {format_partitions(tps)}, and the options have "
-            f"{describe(strategy)}: they share no partition, so one topic would be read from the "
-            "start or the end, and the other no further"
+            f"{describe(strategy)}: they share no partition, so the query would start anew "
+            "on the partitions of the options, and stop reading those of the checkpoint"
         )
         if self._options.fail_on_data_loss:
             msg = (

@@ -133,7 +133,9 @@ class BoundedDriverReader:
         except (PykafkaError, _TooMuchError) as error:
             self._pause = Deadline.after(self._policy.pause_seconds, self._now)
             seconds = self._policy.pause_seconds
-            logger.info("%s; tasks read this batch and those of the next %.0f s", error, seconds)
+            logger.info(
+                "%s; tasks read this batch and all batches of the next %.0f s", error, seconds
+            )
             return None
         self._max_seconds = self._policy.max_seconds
         return batches

@@ -140,7 +140,7 @@ class EndOffsets:
             tp = min(new)
             logger.warning(
                 "%s: the position lies beyond the last stable offset; %s waits at offset %d for "
-                "the end of a transaction that is open since offset %d or before",
+                "the end of a transaction that has been open since offset %d or earlier",
                 *(format_partitions(new), tp, positions[tp], new[tp]),
             )
 
@@ -283,8 +283,8 @@ def _stale_epoch_error(
     tp = min(tps)
     msg = (
         f"{format_partitions(tps)}: a broker with stale metadata returned the latest offsets; the "
-        f"leader epoch of {tp} was {start.epochs[tp]}, and is {latest.epochs[tp]} there. Is it cut "
-        "off from the controllers?"
+        f"leader epoch of {tp} was {start.epochs[tp]}, and is {latest.epochs[tp]} there. Is that "
+        "broker cut off from the controllers?"
     )
     return _StaleEpochError(msg)
 

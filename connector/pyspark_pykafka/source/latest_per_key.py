@@ -210,8 +210,9 @@ class _Selection:
             logger.warning(
                 "latestPerKey: %d of the %d latest records of %s were removed from the log in the "
                 "meantime (by compaction or retention), so their keys have no row. Tombstones of "
-                "deleted keys may be among them. Compaction removes any other record only if its "
-                "key has a newer one, which is after the end of the range here",
+                "deleted keys may be among them. Compaction removes any other record only if a "
+                "newer record of its key follows; here that record lies beyond the end of the "
+                "range",
                 missing,
                 len(self._offsets),
                 self._requested,

@@ -235,7 +235,10 @@ def _locked(path: Path) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > deadline:
-                    msg = f"Another process has held {path} for too long; end it, then retry."
+                    msg = (
+                        f"Another process has held {path} for too long; end that process, then "
+                        "retry."
+                    )
                     raise FetchError(msg) from None
                 time.sleep(LOCK_POLL_SECONDS)
         yield

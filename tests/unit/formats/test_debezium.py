@@ -458,7 +458,7 @@ EMPTY_ENVELOPE = json.dumps(
             options(kind="avro", value_schema=EMPTY_ENVELOPE),
             "the rows in the schema of value have no fields with values",
         ),
-        (options(rows=True, value_schema="STRING"), "it must be: a list of fields"),
+        (options(rows=True, value_schema="STRING"), "it must be: a STRUCT"),
         (options(), "valueFormat is 'debezium-json', but its type is missing"),
     ],
 )

@@ -143,7 +143,7 @@ def test_other_messages_are_bad(registry: FakeRegistry) -> None:
     )
     assert good == (VALUE, "")
     expected = [
-        f"its message, at 1 in the schema with id {number}, is 'com.shop.Refund', not 'com.shop.Or",
+        f"its message, at index 1 in the schema with id {number}, is 'com.shop.Refund', not 'com.",
         "is 'com.shop.Order.Line', not 'com.shop.Order'",
         "is none, not 'com.shop.Order'",
         "is 'com.shop.Money', not 'com.shop.Order'",

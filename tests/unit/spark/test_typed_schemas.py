@@ -101,7 +101,7 @@ def test_columns_without_a_user_schema(options: dict[str, str], ddl: str) -> Non
             "keyFormat is 'json', but its type is miss",
         ),
         ({"valueschema": '{"type":"x"}'}, "valueSchema is .* must be: a type as DDL"),
-        ({"valueschema": "ARRAY<INT>", "flatten": "true"}, "must be: a list of fields"),
+        ({"valueschema": "ARRAY<INT>", "flatten": "true"}, "must be: a STRUCT"),
         ({"valueschema": "a INT", "maxbadrecords": "3"}, "must be: null, rescue or deadletter"),
         ({"valueformat": "text", "flatten": "true"}, "is 'text'; set it to json, avro, protobuf"),
         ({"valueformat": "raw", "onbadrecord": "null"}, "nothing is decoded"),
@@ -120,7 +120,7 @@ def test_columns_without_a_user_schema(options: dict[str, str], ddl: str) -> Non
         ),
         (
             {"valueformat": "avro", "valueschema": '"string"', "flatten": "true"},
-            "the type of value is STRING; it must be: a list of fields",
+            "the type of value is STRING; it must be: a STRUCT",
         ),
         ({"valueformat": "xml"}, "must be: one of: raw, text, json, avro, protobuf"),
     ],
