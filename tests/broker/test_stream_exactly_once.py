@@ -408,7 +408,7 @@ def test_a_different_replay_is_refused(
     other = sink.restarted()
     messages = other.write_all(7, *replayed_rows)
     with pytest.raises(
-        ExactlyOnceError, match=f"{reason}.*Visible are 3 rows, those of 1 of 3 tasks"
+        ExactlyOnceError, match=f"{reason}.*Visible so far: 3 rows, those of 1 of 3 tasks"
     ):
         other.commit(7, messages)
     other.delivery.abort(messages, len(messages))

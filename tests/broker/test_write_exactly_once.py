@@ -177,7 +177,7 @@ def test_a_concurrent_write_with_the_same_prefix_fails(
             prepare_one(bootstrap, name)
 
     frame = numbers(spark, tasks=2).mapInArrow(take_over, "value string")
-    with pytest.raises(Exception, match="another one uses the same transactionalIdPrefix"):
+    with pytest.raises(Exception, match="another write uses the same transactionalIdPrefix"):
         write(frame)
 
     assert seen(kafka_cluster, name) == []

@@ -307,7 +307,7 @@ def test_a_killed_driver(history: History) -> None:
     watcher = watch(history)
     history.run_until_killed(fault_at("some committed", 2, 1))
     history.run_to_end(fault_at("worker", 5))
-    assert "of its 3 transactions that were still open are committed now" in history.log()
+    assert "of its 3 transactions, those still open are committed now" in history.log()
 
     verify(history, watcher)
 
@@ -322,7 +322,7 @@ def test_killed_drivers(history: History) -> None:
     history.run_until_killed(fault_at("all prepared", 2))
     history.run_until_killed(fault_at("some committed", 4, 1))
     history.run_until_killed(fault_at("all committed", 5))
-    assert "of its 3 transactions that were still open are committed now" in history.log()
+    assert "of its 3 transactions, those still open are committed now" in history.log()
     history.run_to_end()
     assert "of 3 tasks 3 were not written again" in history.log()
 

@@ -87,7 +87,8 @@ def commit_write(
         # Raising would make the user write committed rows again.
         logger.warning(
             "everything is committed, but the write could not be finished: %s; readers see all "
-            "rows once the brokers have written markers, or after kafka.transaction.timeout.ms",
+            "rows once the brokers have written the transaction markers, or after "
+            "kafka.transaction.timeout.ms",
             error,
         )
     if left_open:
@@ -176,9 +177,9 @@ def check_open(
     if markers > MANY_MARKERS:
         logger.warning(
             "%d tasks of this write have rows in %d partitions on average, and the brokers write "
-            "one marker for each when they end its transaction: %d in all, which takes long and "
-            "delays read_committed readers. Write fewer, larger tasks, or let each write to fewer "
-            "partitions (docs/scaling.md)",
+            "one transaction marker for each partition when they end a task's transaction: %d in "
+            "all, which takes long and delays read_committed readers. Write fewer, larger tasks, "
+            "or let each write to fewer partitions (docs/scaling.md)",
             *(len(prepared), round(markers / len(prepared)), markers),
         )
     return {
@@ -203,7 +204,7 @@ def _check_one_open(
         state += " of another producer"
     msg = (
         f"the transaction {prepared.transactional_id} is {state}: the write took longer than "
-        "kafka.transaction.timeout.ms, or another one uses the same transactionalIdPrefix. "
+        "kafka.transaction.timeout.ms, or another write uses the same transactionalIdPrefix. "
         "Nothing of this write is visible to read_committed readers; run it again"
     )
     raise FencedError(msg)

@@ -52,8 +52,8 @@ def roll_forward(
         decided += prepared
         if commit_open(transactions, prepared):
             logger.warning(
-                "the commit of batch %d of the query %s had been decided before a failure: those "
-                "of its %d transactions that were still open are committed now",
+                "the commit of batch %d of the query %s had been decided before a failure: of "
+                "its %d transactions, those still open are committed now",
                 *(intent.batch, query, len(prepared)),
             )
     return decided

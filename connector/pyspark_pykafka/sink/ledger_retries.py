@@ -83,9 +83,9 @@ def missing_entries_error(
         return BrokerUnavailableError(error.explanation)
     msg = (
         f"the ledger {requested.tp} begins at offset {log_start}, and had entries from "
-        f"{requested.start} on: they were deleted, or its cleanup.policy is not compact; what was "
-        "committed can no longer be known. Set cleanup.policy to compact; if the rows of the last "
-        "micro-batch may be repeated, run: pykafka transactions release"
+        f"{requested.start} on: they were deleted, or its cleanup.policy is not compact; it can no "
+        "longer be known which rows were committed. Set cleanup.policy to compact; if the rows of "
+        "the last micro-batch may be repeated, run: pykafka transactions release"
     )
     return ExactlyOnceError("EXACTLY_ONCE_LEDGER_LOST", msg)
 
@@ -98,9 +98,9 @@ def _deadline_error(
         msg = f"the ledger {tp} could not be read within {seconds}: {last_error}"
         return TimeoutExceededError(msg)
     msg = (
-        f"no broker has known the ledger {tp.topic} for {seconds}: it was deleted; what was "
-        "committed can no longer be known. Restore it; or, if the rows of the last micro-batch may "
-        "be repeated, run: pykafka transactions release"
+        f"no broker has known the ledger {tp.topic} for {seconds}: it was deleted; it can no "
+        "longer be known which rows were committed. Restore it; or, if the rows of the last "
+        "micro-batch may be repeated, run: pykafka transactions release"
     )
     return ExactlyOnceError("EXACTLY_ONCE_LEDGER_LOST", msg)
 

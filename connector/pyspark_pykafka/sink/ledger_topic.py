@@ -200,7 +200,7 @@ def _read_settings(transactions: Transactions, topic: str) -> dict[str, str]:
         if not are_settings_hidden(error):
             raise
         logger.warning(
-            "whether brokers keep the entries of the ledger %s is not known: %s. Allow "
+            "it is not known whether brokers keep the entries of the ledger %s: %s. Allow "
             "DescribeConfigs on it, or check that its cleanup.policy is compact, and its "
             "unclean.leader.election.enable false",
             *(topic, error),

@@ -129,7 +129,7 @@ def abort_micro_batch(
         _abort_lingering_if_alone(transactions, ledger, (prefix, query, write), first)
     except PykafkaError as error:
         logger.warning(
-            "whether another process has continued the query %s is not known: %s; the next "
+            "it is not known whether another process has continued the query %s: %s; the next "
             "micro-batch aborts the open transactions of losing attempts",
             *(query, error),
         )

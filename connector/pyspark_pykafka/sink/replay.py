@@ -58,8 +58,8 @@ def check_owner(batch: CommittableBatch, committed: EntriesWithOffsets) -> None:
         return
     msg = (
         f"transactionalIdPrefix '{batch.prefix}' belongs to the query {owner.query}, which wrote "
-        f"its batch {owner.batch}; this is the query {batch.query}. Give each query another "
-        "prefix; if that query is over (its checkpoint was deleted), run: pykafka transactions "
+        f"its batch {owner.batch}; this is the query {batch.query}. Give each query a prefix "
+        "of its own; if that query is over (its checkpoint was deleted), run: pykafka transactions "
         f"release --prefix {batch.prefix}"
     )
     raise ExactlyOnceError("EXACTLY_ONCE_PREFIX_OWNED", msg)
@@ -300,9 +300,10 @@ def _replay_differs_error(
     msg = (
         f"batch {batch.batch} of the query {batch.query} was committed in part, its other "
         "transactions were aborted before their commit (kafka.transaction.timeout.ms), and it "
-        f"cannot be completed: {reason}. Visible are {state}; nothing of this write is. Run it as "
-        "it ran before (spark.sql.shuffle.partitions, the same input, no randomness); or repeat "
-        f"the visible rows, and let the batch be written whole: {tool} release {arguments}; or "
-        f"give up the others, and count the batch as done: {tool} complete {arguments}"
+        f"cannot be completed: {reason}. Visible so far: {state}; no row of this write is visible. "
+        "Run it as it ran before (spark.sql.shuffle.partitions, the same input, no randomness); or "
+        "repeat the visible rows, and let the batch be written whole: "
+        f"{tool} release {arguments}; or give up the others, and count the batch as done: "
+        f"{tool} complete {arguments}"
     )
     return ExactlyOnceError("EXACTLY_ONCE_REPLAY_DIFFERS", msg)

@@ -718,7 +718,7 @@ def test_many_markers_cause_a_warning(
     with StubCoordinators(coordination) as stubs, connected(stubs) as transactions:
         commit_write(transactions, waiting, write_pattern("w"), MARK)
 
-    warnings = [entry for entry in caplog.messages if "one marker for each" in entry]
+    warnings = [entry for entry in caplog.messages if "one transaction marker for each" in entry]
     assert len(warnings) == warned
     assert all(
         "4 tasks" in entry and "51 partitions" in entry and "204" in entry for entry in warnings

@@ -276,7 +276,7 @@ def test_a_different_replay_is_refused(replay: CommittableBatch, reason: str) ->
     """
     with pytest.raises(ExactlyOnceError, match=f"{reason}.*pykafka transactions release") as raised:
         committed_tasks(replay, with_offsets(marker(1, 20), intent(2)))
-    assert "Visible are 20 rows, those of 1 of 2 tasks with rows (1)" in str(raised.value)
+    assert "Visible so far: 20 rows, those of 1 of 2 tasks with rows (1)" in str(raised.value)
     assert "pykafka transactions complete --prefix orders" in str(raised.value)
 
 
