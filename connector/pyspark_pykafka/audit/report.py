@@ -45,9 +45,9 @@ class Verdict(enum.Enum):
     #: More records left than entered.
     DUPLICATED = "records are duplicated"
     #: One record is missing for each duplicated one.
-    REPLACED = "as many records, but not the same"
+    REPLACED = "as many records left as entered, but not the same ones"
     #: Both sides differ, and retention or compaction has deleted records since.
-    UNKNOWN = "unknown, since the log no longer holds what entered"
+    UNKNOWN = "unknown, since the log no longer holds all records that entered"
 
 
 # All mismatches have the same gravity, so max() returns the first of them.

@@ -187,7 +187,7 @@ _ACTIONS = (
     Action(
         "replay",
         "Send the original records to their topics again. Each is sent once; an interrupted replay "
-        f"may send up to {_CHUNK:,} twice.",
+        f"may send up to {_CHUNK:,} records twice.",
         _replay,
         (_add_to, add_execute),
     ),

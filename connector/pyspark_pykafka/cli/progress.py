@@ -175,8 +175,8 @@ def _check_written_by_queries(stored: Records) -> None:
     if foreign:
         msg = (
             f"the offsets of {format_partitions(foreign)} were not recorded by a query with this "
-            "connector, but by another program, which would start again from its own default; "
-            "correct the name, or delete them all the same with --force"
+            "connector, but by another program. Without them that program would start again from "
+            "its own default. Correct the name, or delete them anyway with --force"
         )
         raise ProgressError("PROGRESS_OWNED", msg)
 

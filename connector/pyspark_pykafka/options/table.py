@@ -222,19 +222,20 @@ MAX_RECORDS_PER_PARTITION = Option(
 PUSH_DOWN_FILTERS = Option(
     "pushDownFilters",
     BOOLEAN,
-    "Your guarantee: this `load()` is used in a single query, once, with a single filter. Filters "
-    "that Spark pushes down (4.1 and newer, with `spark.sql.python.filterPushdown.enabled`) then "
-    "[narrow the ranges to read](migrating.md#filters). Spark keeps the narrowed plan: any other "
-    "use of the DataFrame or view, also in a union or join, lacks rows without an error.",
+    "Set to true only if this `load()` is used in a single query, once, with a single filter. "
+    "Filters that Spark pushes down (4.1 and newer, with "
+    "`spark.sql.python.filterPushdown.enabled`) then [narrow the ranges to "
+    "read](migrating.md#filters). Spark keeps the narrowed plan: any other use of the DataFrame or "
+    "view, also in a union or join, lacks rows without an error.",
     Scope.BATCH_READ,
     default="false",
 )
 MAX_TIMESTAMP_DELAY = Option(
     "maxTimestampDelay",
     DURATION,
-    "Your guarantee: no record's timestamp is earlier, by more than this, than the timestamp of a "
-    "preceding record in its partition. With `pushDownFilters`, a filter on `timestamp` then also "
-    "ends the read early. Records that break the guarantee are missing from the result.",
+    "Set only if no record's timestamp is earlier, by more than this delay, than the timestamp of "
+    "a preceding record in its partition. With `pushDownFilters`, a filter on `timestamp` then "
+    "also ends the read early. Records that break this condition are missing from the result.",
     Scope.BATCH_READ,
 )
 LATEST_PER_KEY = Option(

@@ -191,9 +191,9 @@ class _LegacyStreamReader(_Reader):
         if stream.was_limited and not self._has_warned:
             self._has_warned = True
             logger.warning(
-                "a limit ends this batch before the latest offsets; before 4.2 Spark runs the "
-                "triggers availableNow and once as a single batch for Python sources, which then "
-                "leaves the rest for the next run"
+                "a limit ends this batch before the latest offsets. For Python sources, Spark "
+                "before 4.2 runs the triggers availableNow and once as a single batch; with them, "
+                "the next run reads the rest"
             )
         return end
 

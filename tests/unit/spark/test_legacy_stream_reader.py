@@ -76,7 +76,7 @@ def test_new_query_is_limited_from_its_first_batch(
         assert planned(stream_reader, stream_reader.initialOffset(), first) == [(0, 10)]
         second = stream_reader.latestOffset()
     assert planned(stream_reader, first, second) == [(10, 20)]
-    assert caplog.text.count("leaves the rest for the next run") == 1
+    assert caplog.text.count("the next run reads the rest") == 1
 
 
 def test_restarted_query_is_limited_from_its_first_batch(cluster: Cluster) -> None:
