@@ -222,7 +222,7 @@ TWICE = pa.struct([("a", pa.int64()), ("a", pa.string())])
         (JSON, ("value", NOT_NULL), "'value.a' is NOT NULL"),
         (JSON, ("value", TWICE), "'value' has the field 'a' twice"),
         (JSON, ("value", pa.struct([])), "a STRUCT without fields"),
-        (JSON, ("value", pa.list_(pa.null())), "has a type that no value is"),
+        (JSON, ("value", pa.list_(pa.null())), "has a type that values cannot be decoded into"),
         (JSON, ("value", pa.map_(pa.int64(), pa.string())), "the keys of 'value' must be: STRING"),
         (JSON, ("valeu", TYPED), "did you mean 'value'"),
         (JSON, ("_error", pa.string()), "set onBadRecord to rescue"),
