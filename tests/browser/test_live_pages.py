@@ -74,8 +74,8 @@ def test_page_of_a_cluster(
     checkpoint: str,
 ) -> None:
     """
-    `pykafka ui` shows a query in a consumer group while it runs and after it has ended, the lag
-    that grows then, its partitions, and the dead letters with their error.
+    `pykafka ui` shows a query that records its progress in a consumer group, while it runs and
+    after it has ended: its state, lag and partitions. It also shows dead letters with their error.
     """
     name, letters = topic(2), topic(1)
     brokers = {"kafka.bootstrap.servers": kafka_cluster.bootstrap}

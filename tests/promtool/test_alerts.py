@@ -88,7 +88,7 @@ FIRING = {
 
 class Case(NamedTuple):
     """
-    The values of each series, one per minute, and whether the alert fires at a minute.
+    The values of each series, one per minute, and whether the alert fires at ``minute``.
     """
 
     description: str
@@ -195,7 +195,13 @@ CASES = (
     Case("more dead letters", "PykafkaDeadLetters", {LETTERS: "1x19 4x9"}, 24, fires=True),
     Case("dead letter half an hour ago", "PykafkaDeadLetters", {LETTERS: "1x40"}, 35, fires=False),
     Case("first bad record", "PykafkaBadRecords", {TOPIC_END: "0x19 1x9"}, 24, fires=True),
-    Case("bad records of old", "PykafkaBadRecords", {TOPIC_END: "_x9 7x40"}, 12, fires=False),
+    Case(
+        "bad records before the first scrape",
+        "PykafkaBadRecords",
+        {TOPIC_END: "_x9 7x40"},
+        12,
+        fires=False,
+    ),
     Case("a recreated topic", "PykafkaBadRecords", {TOPIC_END: "7x19 0x9"}, 24, fires=False),
     Case(
         "first mismatch", "PykafkaAuditMismatch", {audited("missing"): "_x16 1x9"}, 20, fires=True
@@ -231,7 +237,7 @@ def check(case: Case, folder: Path) -> None:
 
 def test_configuration_is_valid() -> None:
     """
-    Prometheus accepts the configuration with its alert rules, which name its job.
+    Prometheus accepts the configuration, and the alert rules name the configuration's job.
     """
     check_configuration(CONFIGURATION)
 

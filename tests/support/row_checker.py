@@ -27,7 +27,7 @@ def row_of(values: Mapping[str, Any], ignored: Collection[str] = ()) -> str:
 @dataclass(frozen=True)
 class Verdict:
     """
-    The differences between expected and found rows, with their number.
+    The rows that were not found as often as expected, and how often each differs.
 
     ``lost`` rows were found too rarely, ``duplicated`` rows too often, and ``unexpected`` rows
     should not exist at all.

@@ -24,14 +24,15 @@ if TYPE_CHECKING:
     from pyspark_pykafka.offsets import OffsetRange
     from pyspark_pykafka.options import SourceOptions
 
-# Sources of the JVM connector have such descriptions, and offset documents of the same form.
+# The descriptions of the JVM connector's sources start with this. Their offset documents have the
+# same form as pykafka's.
 _JVM_DESCRIPTION = "KafkaV"
 
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
     """
-    Spark's progress of one source of a query in a micro-batch.
+    What Spark reports for one source of a query in a micro-batch (its SourceProgress).
 
     ``start`` and ``end`` are offset documents, None if Spark reports none; ``rows`` is the number
     of rows that the source delivered.

@@ -50,12 +50,12 @@ _CLASSES: dict[ErrorClass, tuple[type[PykafkaError], str]] = {
     ErrorClass.AUTHORIZATION: (AuthorizationError, "grant the permission (an ACL) on the broker"),
     ErrorClass.TLS: (
         TlsError,
-        "check kafka.ssl.ca.location, the broker's certificate, and that it is a TLS listener",
+        "check kafka.ssl.ca.location, the broker's certificate, and that the listener uses TLS",
     ),
     ErrorClass.UNKNOWN_TOPIC: (UnknownTopicError, "does the topic exist, with that partition?"),
 }
 
-# The broker has no such request, or no version of it that the engine supports.
+# The broker does not support the request, or no version of it that the engine supports.
 _UNSUPPORTED = frozenset({"UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE"})
 
 # librdkafka has no error code for an invalid configuration, only these texts.
@@ -87,7 +87,7 @@ _MAX_SHOWN = 5
 
 def no_answer_error(reasons: Sequence[str]) -> BrokerUnavailableError:
     """
-    Return the error if no broker answers, with the reason for each address.
+    Return the error to raise when no broker answers, with the reason for each address.
     """
     shown = list(reasons[:_MAX_SHOWN])
     if len(reasons) > _MAX_SHOWN:
@@ -233,7 +233,7 @@ def _raise(
 
 class FatalErrors:
     """
-    Keeps the fatal errors of a client's background threads, which no call returns.
+    Keeps the first fatal error of a client's background threads, which no call returns.
 
     librdkafka retries a rejected login forever and reports it only to its error callback, which
     must be :meth:`record`.
@@ -248,7 +248,8 @@ class FatalErrors:
     # Invariant R5 (error callback).
     def record(self, error: KafkaError) -> None:
         """
-        Keep the error if it is fatal; librdkafka calls this while the client is polled.
+        Keep the error if it is fatal and no other one is pending; librdkafka calls this while the
+        client is polled.
         """
         if self._first is not None:
             return

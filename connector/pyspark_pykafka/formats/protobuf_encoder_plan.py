@@ -2,8 +2,8 @@
 Matches a column's type with a Protobuf message, and plans the compiled encoder's work.
 
 In these plans ``text`` is the tag of a field, ``null_branch`` determines which values are omitted,
-and ``branch`` is the index of the previous field of the same oneof, or -1. The symbol of a group is
-the tag that ends it.
+and ``branch`` is the index of the previous field of the same oneof, or -1. For a group,
+``symbols`` holds only the tag that ends it.
 """
 
 from __future__ import annotations

@@ -184,7 +184,7 @@ def _source(reader: OptionReader) -> SourceOptions:
     if isinstance(source.starting_offsets, Committed) and not has_progress:
         reader.mistakes.append(
             "startingOffsets is 'committed', but kafka.group.id is missing; set it to the "
-            "consumer group whose committed offsets to start from"
+            "consumer group from whose committed offsets the query is to start"
         )
     return source
 

@@ -37,7 +37,10 @@ POSITION_FORMS = (
 
 def read_position(text: str) -> Position:
     """
-    Return a position; raise ValueError, or InvalidOptionError if only a part of the text is wrong.
+    Return a position.
+
+    Raises ValueError if the text has none of the forms of a position, and InvalidOptionError with
+    the reason if it has one but is invalid.
     """
     word = text.strip()
     if _TIME.match(word):
@@ -83,7 +86,7 @@ def first_millisecond(time: datetime) -> int:
     """
     Return the first whole millisecond since 1970 at or after a time that has a zone.
 
-    Kafka's timestamps are whole milliseconds. If the time were rounded down, a record before it
-    could be included by a start, and excluded by an end.
+    Kafka's timestamps are whole milliseconds. If the time were rounded down, a read that starts at
+    the time could include a record from before it, and a read that ends there could omit one.
     """
     return -((EPOCH - time) // _MILLISECOND)

@@ -40,7 +40,8 @@ MIN_SECONDS = 0.1
 
 class Request(NamedTuple):
     """
-    A request below a registry's URL; ``path`` is quoted, and ``body`` is JSON or None.
+    A request to a registry: ``path`` is appended to its URL and is already percent-encoded;
+    ``body`` is sent as JSON unless it is None.
 
     With ``expects_json`` a response that is not JSON, such as a proxy's page, is a failure.
     """
@@ -91,7 +92,7 @@ class HttpClient:
 
     def exchange(self, base: str, request: Request, deadline: Deadline) -> Response:
         """
-        Return the server's response to a request below a URL, after up to three redirects.
+        Return the response to a request that is sent to a base URL, after up to three redirects.
 
         Raises :class:`RegistryUnavailableError` if another attempt may succeed.
         """
@@ -154,7 +155,7 @@ def tls_context(options: RegistryOptions) -> ssl.SSLContext:
     """
     Return the TLS context for one connection. Files are read each time, since they may change.
 
-    Raises :class:`TlsError` with the names of the invalid options.
+    Raises :class:`TlsError` if a file cannot be read or is invalid.
     """
     try:
         context = ssl.create_default_context(cafile=options.ca_location)

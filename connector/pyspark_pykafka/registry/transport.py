@@ -50,7 +50,7 @@ class RegistryTransport:
         rebase: Callable[[str], str] = str,
     ) -> Response:
         """
-        Return the registry's response, of any status below 500.
+        Return the registry's response, which may have an error status such as 404.
 
         A response that ``is_accepted`` rejects is returned only if all URLs respond and all of
         their responses are rejected. ``rebase`` maps a URL of the options to the URL of another API
@@ -66,7 +66,7 @@ class RegistryTransport:
         def attempt() -> Response:
             nonlocal last
             if last is not None and deadline.remaining() < MIN_SECONDS:
-                # The deadline has passed: the last failure is more helpful than a timeout.
+                # Too little time is left for a request: the last failure says more than a timeout.
                 deadline.pause(MIN_SECONDS)
                 raise last
             try:

@@ -52,8 +52,8 @@ def no_roll_forward(connector: Connector) -> list[Any]:
 
 def counts_for_rows(connector: Connector) -> list[Any]:
     """
-    Rows count as equal if their counts are equal: their hashes are not compared. Nothing is rolled
-    forward.
+    A replay counts as identical if it has the same number of rows: the rows' hashes are not
+    compared. Nothing is rolled forward.
     """
     module = connector.module("sink.replay")
     original = module._check_same_rows
@@ -214,8 +214,8 @@ def open_is_not_checked(connector: Connector) -> list[Any]:
 
 def former_coordinator_is_believed(connector: Connector) -> list[Any]:
     """
-    A broker that responds that it no longer coordinates a transactional id counts as one that knows
-    no transaction of this id.
+    If a former coordinator responds NOT_COORDINATOR for a transactional id, this counts as the
+    response that the id has no transaction.
     """
     module = connector.module("engines.wire.transactions.lookups")
 

@@ -1,5 +1,5 @@
 """
-The findings of `pykafka doctor` about logins that Spark prints in plans.
+The findings of `pykafka doctor` about credentials that Spark prints in plans.
 """
 
 from __future__ import annotations
@@ -72,14 +72,15 @@ def test_logins_that_spark_prints() -> None:
 @pytest.mark.parametrize("options", [{}, {"kafka.bootstrap.servers": "h:9092", "subscribe": "t"}])
 def test_no_login(options: dict[str, str]) -> None:
     """
-    Options without a login need no check.
+    Options without credentials need no check.
     """
     assert check_redaction({}, options) is None
 
 
 def test_a_changed_pattern_of_spark() -> None:
     """
-    The setting spark.redaction.regex replaces Spark's default; one in Java's syntax is not checked.
+    The setting spark.redaction.regex replaces Spark's default. If its value is valid only in Java's
+    syntax, the check is skipped.
     """
     options = {"kafka.sasl.password": "x"}
 
@@ -96,7 +97,8 @@ def test_the_command_checks_its_own_login(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    `pykafka doctor` checks the login of its configuration against the Spark settings of --conf.
+    `pykafka doctor` checks the credentials of its configuration against the Spark settings
+    of --conf.
     """
     file = tmp_path / "client.properties"
     file.write_text("sasl.username=alice\n")

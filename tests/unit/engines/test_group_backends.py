@@ -54,12 +54,13 @@ class Groups(Behaviour):
     """
 
     def __init__(self, **attributes: Any) -> None:
+        #: The node that is the coordinator.
         self.home = 0
-        #: The node that the brokers name as the coordinator, if it is another one.
+        #: The node that the brokers name as the coordinator, or None if they name ``home``.
         self.named: int | None = None
         #: An error code by API, and how many responses have it.
         self.errors: dict[int, tuple[int, int]] = {}
-        #: Nodes that do not answer these requests.
+        #: The nodes that do not answer the requests of an API, by API.
         self.silent: dict[int, set[int]] = {}
         #: Whether the other broker becomes the coordinator after a request without an answer.
         self.fails_over = False
@@ -106,7 +107,7 @@ def started() -> Iterator[StubCluster]:
 @pytest.fixture
 def stubs(started: StubCluster) -> StubCluster:
     """
-    Return the brokers as they started.
+    Return the brokers, reset to their initial state.
     """
     started.set(**{**vars(Groups()), "ports": started.ports})
     return started
@@ -159,8 +160,8 @@ def test_a_missing_group_has_no_members(stubs: StubCluster, backend: MakeBackend
 @pytest.mark.parametrize("kind", ["classic", "consumer"])
 def test_permissions_are_returned_on_request(stubs: StubCluster, kind: str) -> None:
     """
-    The operations that the user may use are those of the response; without a request for them they
-    are unknown.
+    The authorized operations are those of the response; they are unknown if they were not
+    requested.
     """
     stubs.set(groups={"g": StubGroup(MEMBERS, kind)}, group_operations=frozenset({8, 10}))
     groups = WireGroups(settings_of(stubs))
@@ -234,7 +235,7 @@ def test_a_coordinator_that_loads_its_groups_is_waited_for(
     stubs: StubCluster, backend: MakeBackend, code: int
 ) -> None:
     """
-    Errors of a coordinator that has just started, or failed for once, are retried.
+    Errors of a coordinator that has just started, or that failed temporarily, are retried.
     """
     stubs.set(groups={"g": StubGroup(MEMBERS)}, errors={DESCRIBE_GROUPS: (code, 2)})
 
@@ -309,7 +310,8 @@ def test_a_coordinator_that_never_responds_is_an_error(
 @BACKENDS
 def test_the_groups_of_all_brokers_are_listed(stubs: StubCluster, backend: MakeBackend) -> None:
     """
-    The listing has the consumer groups of all coordinators, in order, and no groups of others.
+    The listing has the consumer groups of all coordinators, in order, and no groups of another
+    protocol type, such as Kafka Connect's.
     """
     groups = {
         "b": StubGroup(MEMBERS),

@@ -96,7 +96,8 @@ def finish(
     ends: Ends = Ends(),  # noqa: B008 (never changed)
 ) -> tuple[Report, float]:
     """
-    Carry out a run whose output topic has the records seen; return the report and its seconds.
+    Carry out a run whose output topic has the records in ``seen``. Return the report, and how many
+    seconds the run took.
     """
     clock = [0.0]
 
@@ -186,8 +187,8 @@ def test_a_partition_that_stalls_is_stuck_at_the_deadline(
     monkeypatch: pytest.MonkeyPatch, query: Query, ends: Ends
 ) -> None:
     """
-    The missing record of a partition that the query has not finished is stuck, not lost, and not
-    before the deadline. That of a finished partition is lost.
+    A missing record counts as lost if the query has finished its partition. Otherwise it counts as
+    stuck, but only after the deadline.
     """
     report, seconds = finish(monkeypatch, query, {(0, 0), (1, 0)}, ends)
 
@@ -208,7 +209,7 @@ def test_a_query_that_failed_loses_what_it_had_finished(monkeypatch: pytest.Monk
 
 def test_the_first_record_is_waited_for_until_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Without any record the run is void, but not before the deadline.
+    If no record has arrived by the deadline, the run is void.
     """
     report, seconds = finish(monkeypatch, Query({}), set())
 

@@ -240,8 +240,8 @@ class ConsumerEvents:
         """
         self.stall_reason = (
             "the leader returns OFFSET_OUT_OF_RANGE, although it says that the log has offsets "
-            f"from {log_start} up to {visible_end}; is the leader in sync, and is a reassignment "
-            "or an election in progress?"
+            f"from {log_start} up to {visible_end}; is a reassignment or a leader election "
+            "in progress?"
         )
         self._pause()
 

@@ -45,8 +45,8 @@ _RESPONSE_BYTES = 1024 * 1024
 # The maximum number of partitions in a request: the response names each of them, even those for
 # which no bytes are left.
 _MAX_PARTITIONS = 500
-# The factor by which ``partition_bytes`` grows if record batches that exceed it leave a response
-# less than half full.
+# The factor by which ``partition_bytes`` grows if a response is less than half full because the
+# remaining record batches are larger than ``partition_bytes``.
 _GROWTH = 4
 
 
@@ -61,9 +61,10 @@ class LeaderFetches:
     first.
 
     ``topic_ids`` are the ids of the planned topics. The first response fixes the id of any other
-    topic: if a topic is recreated under the same name, its partitions are in ``failed``. Brokers
-    before 3.1 fetch by the topic's name; with these, :meth:`recreated_topics` shows after the last
-    response whether all responses were of one topic.
+    topic: if a topic is recreated under the same name, its partitions are in ``failed``. Before
+    Kafka 3.1, Fetch requests have the topic's name instead of its id. With such brokers, call
+    :meth:`recreated_topics` after the last response to find the topics that were recreated since
+    the first one.
     """
 
     settings: FetchSettings
@@ -85,7 +86,7 @@ class LeaderFetches:
         """
         Send one request to each leader, and yield the responses that have records.
 
-        A partition without a response that is not in ``failed`` did not fit into this request or
+        A partition that gets no response and is not in ``failed`` did not fit into this request or
         its response. Raises errors that are not retriable, except for errors of single partitions.
         """
         self.failed = set()

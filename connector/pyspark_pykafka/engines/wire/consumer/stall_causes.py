@@ -23,7 +23,8 @@ def explain_empty_fetch(fetched: FetchResult, position: int) -> str:
         )
     if not fetched.from_leader:
         return f"the replica on broker {fetched.node} has no records there; is it in sync?"
-    # Invariant R9 (last stable offset): the reader waits for these records, and skips none.
+    # Invariant R9 (last stable offset): the reader waits for the end of the transaction, and skips
+    # no records.
     if fetched.visible_end <= position:
         return (
             f"a transaction has been open since offset {fetched.visible_end} (last stable offset; "
@@ -46,6 +47,6 @@ def explain_out_of_range(watermarks: Watermarks) -> str:
     """
     return (
         "the leader returns OFFSET_OUT_OF_RANGE, although it says that the log has offsets from "
-        f"{watermarks.log_start} up to its high watermark {watermarks.visible_end}; is the leader "
-        "in sync, and is a reassignment or an election in progress? See the broker's own log"
+        f"{watermarks.log_start} up to its high watermark {watermarks.visible_end}; is a "
+        "reassignment or a leader election in progress? See the broker's own log"
     )

@@ -88,7 +88,7 @@ class ConcurrentAttempts(Generic[T]):
 
     def stop(self) -> None:
         """
-        Return no more results; all remaining values go to ``on_late_result``.
+        End the collection of results: all remaining values go to ``on_late_result``.
         """
         with self._lock:
             self._stopped = True

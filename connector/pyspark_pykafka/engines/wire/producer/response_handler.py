@@ -112,7 +112,7 @@ class ResponseHandler:
         if batch.count == 1:
             where = row_errors.describe_row(queue.tp.topic, self._key(batch, 0), queue.tp.partition)
             raise row_errors.too_large_error(
-                where, f"the broker takes no batch of {batch.size_bytes} bytes"
+                where, f"the broker rejects a batch of {batch.size_bytes} bytes"
             )
         halves = batch.split(self._config.level, self._max_decompressed_bytes(batch))
         self._accumulator.replace(queue, batch, halves)

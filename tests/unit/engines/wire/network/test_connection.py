@@ -138,7 +138,7 @@ def test_highest_common_version_is_chosen(scripted: Callable[..., ScriptedBroker
 
 def test_api_that_a_broker_lacks_is_named(scripted: Callable[..., ScriptedBroker]) -> None:
     """
-    A broker that lacks an API does not list it.
+    If ApiVersions does not list an API, the error names the API and is not retriable.
     """
     from kafka.protocol.producer import ProduceRequest
 
