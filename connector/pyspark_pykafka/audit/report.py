@@ -118,8 +118,8 @@ class AuditReport:
     @property
     def verdict(self) -> Verdict:
         """
-        The gravest verdict of all comparisons: a mismatch, else ``UNKNOWN``, else ``COMPLETE``. Of
-        several mismatches it is the first; the whole batch comes before its partitions.
+        The most severe verdict of all comparisons: a mismatch, else ``UNKNOWN``, else ``COMPLETE``.
+        Of several mismatches it is the first; the whole batch comes before its partitions.
         """
         verdicts = (finding.verdict for finding in self.findings)
         return max(verdicts, key=lambda verdict: _GRAVITY.get(verdict, _MISMATCH))

@@ -130,7 +130,7 @@ class MetricsListener(StreamingQueryListener):
 
     def record_audit(self, report: AuditReport) -> None:
         """
-        Count a micro-batch by the gravest verdict of its report, on the whole or on a partition.
+        Count a micro-batch by the most severe verdict, on the whole batch or on a partition.
 
         ::
 

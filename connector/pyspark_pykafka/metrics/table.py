@@ -266,7 +266,8 @@ METRICS = (
         Kind.GAUGE,
         PARTITION,
         "1",
-        "The latest offset: when the last micro-batch was planned, or as the brokers returned it.",
+        "The latest offset of the partition: that of the last micro-batch's plan, or the one "
+        "that the brokers have returned since.",
         _of_partitions(lambda partition: partition.end),
     ),
     Metric(
@@ -333,8 +334,8 @@ METRICS = (
         Kind.COUNTER,
         ("auditor", "verdict"),
         "{batch}",
-        "Micro-batches that an `Auditor` has compared, by the gravest verdict of the report, on "
-        "the whole batch or on a partition: a mismatch, else `unknown`, else `complete`.",
+        "Micro-batches that an `Auditor` has compared, by the most severe verdict of the report, "
+        "on the whole batch or on a partition: a mismatch, else `unknown`, else `complete`.",
         _audits,
     ),
 )
