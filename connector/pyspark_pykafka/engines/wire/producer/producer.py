@@ -310,8 +310,8 @@ def _abort(session: TransactionalSession) -> None:
         session.abort()
     except PykafkaError as error:
         logger.warning(
-            "the transaction %s of a failed write could not be aborted: %s; the coordinator "
-            "aborts it after kafka.transaction.timeout.ms",
+            "the transaction %s of a failed write could not be aborted: %s; if it is open, the "
+            "coordinator aborts it after kafka.transaction.timeout.ms",
             *(session.transactional_id, error),
         )
 
