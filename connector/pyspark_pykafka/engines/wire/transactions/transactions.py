@@ -230,9 +230,9 @@ class Transactions(TransactionLookups):
             # Looked up again before each retry: the last request may have aborted the transaction,
             # and another producer may have begun the next one.
             description = self._describe_one(name, deadline)
-            is_own = description is not None and description.prepared == prepared
             if description is None or description.state in DECIDED_STATES:
                 return
+            is_own = description.prepared == prepared
             if not is_own and not (was_open and _is_being_aborted(prepared, description)):
                 return
             was_open = was_open or description.state is TransactionState.ONGOING
