@@ -169,8 +169,8 @@ class SchemaRegistry:
         /subjects/{subject}/versions``).
 
         If it is registered already, its existing id is returned. Older registries return no GUID
-        and no version. Raises :class:`IncompatibleSchemaError` if the registry rejects it as
-        invalid or incompatible.
+        and no version. Raises :class:`IncompatibleSchemaError` if the registry rejects the schema
+        as invalid or incompatible.
         """
         request = Request("POST", f"/subjects/{path_part(subject)}/versions", schema_body(schema))
         document = self._request_object(request, f"the schema in subject '{subject}'")

@@ -1,5 +1,5 @@
 """
-An HTTP connection for one request. All its steps end by a deadline.
+An HTTP connection for one request. All its steps except the DNS lookup end by a deadline.
 """
 
 from __future__ import annotations

@@ -11,7 +11,9 @@ from pyspark_pykafka.errors import PykafkaError
 
 class SchemaRegistryError(PykafkaError):
     """
-    The registry rejects a request. ``code`` is its error code, such as 42201, or the HTTP status.
+    The registry rejects a request, or its response cannot be used.
+
+    ``code`` is the registry's error code, such as 42201, the HTTP status, or 0.
     """
 
     condition = "SCHEMA_REGISTRY_ERROR"
@@ -35,7 +37,7 @@ class SchemaNotFoundError(SchemaRegistryError):
 
 class InvalidSchemaError(SchemaRegistryError):
     """
-    A registered schema cannot be used: its type is unknown, or its references form a cycle.
+    A registered schema cannot be used: its type is unknown, or its references cannot be resolved.
     """
 
     condition = "INVALID_SCHEMA"

@@ -94,7 +94,7 @@ def with_query(path: str, **parameters: str) -> str:
 
 def in_context_of(parent: str, subject: str) -> str:
     """
-    Return a subject, qualified with the context of another one unless it has its own context.
+    Return a subject with the context of ``parent``, unless the subject has a context of its own.
 
     As in Confluent's clients: a schema of ``:.prod:orders-value`` that refers to the subject
     ``customer`` refers to ``:.prod:customer``.

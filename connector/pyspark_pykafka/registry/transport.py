@@ -22,9 +22,9 @@ _PAUSE_SECONDS, _MAX_PAUSE_SECONDS = 0.1, 2.0
 
 class RegistryTransport:
     """
-    Sends requests to the first URL that responds, beginning with the last one that responded.
+    Sends each request to one URL after the other until a response is accepted.
 
-    Threads may share an instance.
+    The first URL is the one whose response was accepted last. Threads may share an instance.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class RegistryTransport:
         their responses are rejected. ``rebase`` maps a URL of the options to the URL of another API
         of the same registry.
 
-        Raises :class:`RegistryUnavailableError` if there is no such response before the deadline,
+        Raises :class:`RegistryUnavailableError` if no response can be returned before the deadline,
         and :class:`AuthenticationError`, :class:`AuthorizationError` or :class:`TlsError` at once.
         """
         deadline = self._new_deadline(self._options.timeout_ms / 1000)
@@ -106,8 +106,8 @@ class RegistryTransport:
 
 def _unavailable(failures: list[str], second_best: Response | None) -> str:
     """
-    Return the error text for URLs that did not respond; ``second_best`` is a response of another
-    URL that was not accepted, if there is one.
+    Return the error text for URLs that did not respond; ``second_best`` is the rejected response of
+    another URL, if there is one.
     """
     advice = (
         "Check schema.registry.url, and that the registry runs and can be reached from the driver "
