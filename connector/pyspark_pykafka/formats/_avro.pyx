@@ -430,7 +430,7 @@ cdef int decode_enum(Parser* parser, Writer* writer) noexcept nogil:
         return status
     symbol_start = writer.symbol_ends[index]
     if writer.symbol_ends[index + 1] == symbol_start:
-        # No symbol is empty: this one stands for a symbol that the reader's schema lacks.
+        # An empty symbol in the plan stands for a symbol that the reader's schema lacks.
         return unfit(parser, writer.target, start, UNRESOLVED)
     return add_bytes(
         parser,
@@ -565,7 +565,7 @@ cdef struct Known:
 @cython.final
 cdef class AvroDecoder(ColumnDecoder):
     """
-    Decodes values that were written with one schema, or with the schemas whose ids they have.
+    Decodes values that were all written with one schema, or that have the ids of their schemas.
 
     ``writer`` is the plan of that one schema, as avro_decoder_plan.py makes it for the type of
     ``plan``; or None if values have ids of ``id_bytes`` bytes. In the latter case :meth:`decode`

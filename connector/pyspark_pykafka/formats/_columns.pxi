@@ -35,8 +35,8 @@ cdef enum:
     # The schema of this record has not been added yet.
     NEEDS_SCHEMA = 5
 
-# The reasons why a record is bad; the subclasses of DecodedColumn have their texts. Those from
-# MISMATCH to BAD_TEXT concern one field.
+# The reasons why a record is bad; the subclasses of DecodedColumn have their texts. The reasons
+# from MISMATCH to BAD_TEXT concern one field.
 cdef enum:
     UNEXPECTED = 1
     ENDED = 2
@@ -685,7 +685,8 @@ cdef class ColumnDecoder:
                     return row
                 if status[0] == NO_MEMORY or rows:
                     return row
-                # The record does not even fit into empty columns: free their memory, and report it.
+                # The record does not even fit into empty columns: free their memory, and report the
+                # record as bad.
                 free_columns(parser, &self.root)
                 free_block(parser, &parser.scratch)
                 parser.reason = TOO_LARGE

@@ -4,8 +4,8 @@
 Decodes JSON texts into Arrow buffers of a given type, without a Python object per record.
 
 The texts are strict JSON (RFC 8259). Only the fields of the type are decoded; the rest is checked
-and skipped. For any input, nothing outside the given buffers is read, and the columns never exceed
-``max_bytes`` by more than one growth step.
+and skipped. For any input, nothing outside the given buffers is read, and the columns never
+exceed ``max_bytes``, except for a row of nulls in place of a record that does not fit.
 """
 
 cimport cython
@@ -119,7 +119,7 @@ cdef struct Lookup:
     Slot[SLOTS] slots
     uint32_t mask
     int32_t* table
-    # The STRING at the top that gets the unknown fields, or NULL.
+    # The top-level STRING that gets the unknown fields, or NULL.
     Node* rescued
 
 
@@ -268,9 +268,9 @@ cdef inline uint32_t four_hex(const uint8_t* at) noexcept nogil:
 
 cdef int64_t unescape(const Text* text, uint8_t* to) noexcept nogil:
     """
-    Write a checked string with its escapes resolved, which makes it no longer; return its size.
+    Write a checked string with its escapes resolved, and return the new size.
 
-    Returns -1 if half of a surrogate pair is missing.
+    The new size is never larger than the old size. Returns -1 if half of a surrogate pair is missing.
     """
     cdef const uint8_t* at = text.start
     cdef const uint8_t* end = at + text.size
@@ -618,7 +618,7 @@ cdef double nearest(uint64_t digits, int64_t exponent) noexcept nogil:
     digits <<= zeros
     wide_product(digits, FIVES_HIGH[exponent - MIN_POWER], &high, &low)
     if high & 0x1FF == 0x1FF:
-        # Only in this case can the lower half of the power matter.
+        # The lower half of the power can matter only in this case.
         wide_product(digits, FIVES_LOW[exponent - MIN_POWER], &more_high, &more_low)
         low += more_high
         if low < more_high:
@@ -633,7 +633,8 @@ cdef double nearest(uint64_t digits, int64_t exponent) noexcept nogil:
             return 0.0
         mantissa >>= 1 - power
         mantissa = (mantissa + (mantissa & 1)) >> 1
-        # A mantissa that was rounded up to the smallest normal number has its bit in the exponent.
+        # If the mantissa was rounded up to the smallest normal number, its top bit becomes the lowest
+        # bit of the exponent.
         result.bits = mantissa
         return result.value
     if low <= 1 and -4 <= exponent <= 23 and mantissa & 3 == 1 and mantissa << shift == high:
@@ -825,7 +826,7 @@ cdef bint to_date(const uint8_t* at, const uint8_t* end, int32_t* value) noexcep
     start = at
     if not read_date(&at, end, 7, &days):
         return False
-    # After a date with a day, and a space or a T, anything may follow.
+    # Anything may follow a date with a day and then a space or a T.
     if at < end and not (is_whole_date(start, at) and (at[0] == 32 or at[0] == 84)):
         return False
     if not -(<int64_t>1 << 31) <= days < <int64_t>1 << 31:
@@ -1274,7 +1275,7 @@ cdef inline int decode_item(
 
 
 # Unknown fields are rescued as a JSON object, in which they have the same paths as in the record.
-# An object, array or map on a path is written before its content, and removed if there is none.
+# An object or array on a path is begun before its content, and removed if it has no unknown field.
 
 
 cdef inline Node* rescued_by(Node* node) noexcept nogil:

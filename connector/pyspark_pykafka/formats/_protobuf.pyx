@@ -266,8 +266,8 @@ cdef int decode_message(
     Parser* parser, Message* message, Py_ssize_t row, uint32_t group
 ) noexcept nogil:
     """
-    Decode a message, or a part of it, into an unfinished row. ``group`` is the field number at the
-    end of a group, or 0.
+    Decode a message, or a part of it, into an unfinished row. ``group`` is the field number if
+    the message is a group, or 0.
 
     A map's entry or a wrapper is UNFIT if one of its fields is.
     """
@@ -341,7 +341,7 @@ cdef int decode_single(
     Parser* parser, Field* field, int wire_type, Node* node, Py_ssize_t row
 ) noexcept nogil:
     """
-    Decode one value into a row, in place of an earlier one or as its continuation.
+    Decode one value into a row: a scalar replaces the row's earlier value, a message continues it.
     """
     cdef const uint8_t* start = parser.at
     cdef bint is_message = field.kind == T_MESSAGE or field.kind >= T_TIME
@@ -788,7 +788,7 @@ cdef void move_rows(
     Node* node, Py_ssize_t to, Py_ssize_t start, Py_ssize_t count
 ) noexcept nogil:
     """
-    Move rows forward, over rows that are removed or have been moved before.
+    Move rows towards the start, over rows that are removed or have been moved before.
     """
     cdef int32_t* ends
     cdef int32_t inner, inner_to

@@ -4,7 +4,7 @@
 # OMITS_NULL and OMITS_ZERO. ``branch`` is the index of the previous field of the same oneof, or -1.
 # A message with a symbol is a group; the symbol is its end tag.
 
-# The limits of Timestamp, the years 1 to 9999, and of Duration in both directions.
+# The limits of Timestamp (the years 1 to 9999), and of Duration (positive or negative).
 cdef int64_t FIRST_TIMESTAMP = -<int64_t>62135596800000000
 cdef int64_t LAST_TIMESTAMP = <int64_t>253402300799999999
 cdef int64_t LONGEST_DURATION = <int64_t>315576000000999999
@@ -239,7 +239,7 @@ cdef int pb_value(State* state, const Node* node, Py_ssize_t row) noexcept nogil
         return status if status else end_sized(state, body)
     body = state.used
     status = pb_scalar(state, node, row)
-    # In every encoding, zero and the empty string consist of zero bytes; -0.0 does not.
+    # In every encoding, each byte of zero and of the empty string is 0; this is not true of -0.0.
     if node.null_branch == OMITS_ZERO and all_zero(state.out + body, state.used - body):
         state.used = start
     return status

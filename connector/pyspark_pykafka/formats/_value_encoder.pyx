@@ -60,7 +60,7 @@ cdef enum:
     A_RECORD = 13
     A_ARRAY = 14
     A_MAP = 15
-    # A union from a struct: its first field that is not null is the branch.
+    # A union from a struct: the only field that is not null is the branch.
     A_MEMBERS = 16
     # The same bytes in every record.
     A_CONSTANT = 17
@@ -289,7 +289,7 @@ cdef Py_ssize_t utf8_size(const uint8_t* at, const uint8_t* end) noexcept nogil:
     Return the size of a character, or minus the number of invalid bytes that U+FFFD replaces.
 
     As in Java, half of a surrogate pair is replaced as a whole; otherwise, the longest prefix of a
-    character is.
+    character is replaced.
     """
     cdef uint8_t first = at[0]
     cdef Py_ssize_t left = end - at
@@ -503,7 +503,8 @@ cdef uint64_t shortest_decimal(
     """
     Return the shortest decimal that parses to the same number, and its power of ten (Schubfach).
 
-    Of several, the closest one is chosen. ``exponent`` is the biased exponent of IEEE 754.
+    Of several shortest decimals, the closest one is chosen. ``exponent`` is the biased exponent of
+    IEEE 754.
     """
     cdef uint64_t significand = fraction
     cdef int q = 1 - bias
@@ -1070,7 +1071,7 @@ cdef class ValueEncoder:
 
     def encode(self, list columns, Py_ssize_t start, Py_ssize_t end, size_t max_bytes):
         """
-        Encode rows from ``start`` on, until ``end`` or until they have ``max_bytes``.
+        Encode rows from ``start`` on, until ``end`` or until the encoded rows have ``max_bytes``.
 
         ``columns`` has (validity, ends, data, offset, wide) for each column: three addresses, the
         offset of the first row, and whether the ends have 64 bits. Returns the next row, and the

@@ -34,7 +34,7 @@ _NO_COLUMN = -1
 _WITHOUT_LENGTH = -1
 _INTEGERS = (pa.int8(), pa.int16(), pa.int32())
 
-# The output for each column type. Avro's logical types are checked first.
+# For each Avro type: the output, and the column types. Avro's logical types are checked first.
 _OUTPUTS: dict[str, tuple[int, tuple[pa.DataType, ...]]] = {
     "boolean": (_BOOLEAN, (pa.bool_(),)),
     "int": (_INTEGER, _INTEGERS),
@@ -54,7 +54,7 @@ def avro_encoder_plan(
     path: str, kind: pa.DataType, schema: AvroType
 ) -> tuple[EncoderPlan, list[str]]:
     """
-    Return the plan that encodes a column by an Avro schema, and the mistakes that prevent it.
+    Return the plan that encodes a column with an Avro schema, and the mistakes that prevent it.
     """
     matching = _Matching([])
     plan = matching.plan(path, kind, 0, schema)

@@ -104,9 +104,9 @@ def _extent(avro_type: AvroType, extents: dict[int, tuple[int, int]]) -> tuple[i
 
 def writer_schema(name: str, text: str | None) -> AvroType:
     """
-    Return the schema in the option of a column, ``key`` or ``value``.
+    Return the parsed schema of a column; ``name`` is ``key`` or ``value``, and ``text`` the option.
 
-    Raises :class:`OptionsError` if there is none.
+    Raises :class:`OptionsError` if the option is missing or not a usable schema.
     """
     if text is None:
         msg = (

@@ -30,7 +30,7 @@ def avro_ddl(avro_type: AvroType) -> str | None:
     Return the DDL of the type that Spark's ``from_avro`` derives from a schema.
 
     Records without fields and the type null are left out, like Protobuf messages without fields:
-    they have no column type. Returns None if nothing else is left.
+    they have no column type. Returns None if nothing is left.
     """
     if avro_type.kind == "record":
         return _struct_ddl(avro_type.fields)

@@ -26,8 +26,8 @@ class BadRecordTopic:
     """
     Buffers the bad records of a task and writes them with additional headers.
 
-    Everything else in a record is unchanged, except that a timestamp below the first valid one
-    becomes the time of writing.
+    Everything else in a record is unchanged, except that a timestamp below
+    :data:`MIN_TIMESTAMP_US` becomes the time of writing.
 
     ``batch`` is the micro-batch's id, or -1. ``settings`` are the fetch settings of the read.
     """

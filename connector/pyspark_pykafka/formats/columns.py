@@ -28,7 +28,7 @@ class ValueColumn(Protocol):
     @property
     def nbytes(self) -> int:
         """
-        The approximate size of those rows in bytes.
+        The approximate size in bytes of the rows decoded since the last :meth:`take`.
         """
 
     def decode(
@@ -125,7 +125,9 @@ class TextColumn(ArrayColumn):
         headers: pa.Array | None = None,  # noqa: ARG002 (required by the protocol)
     ) -> int:
         """
-        Append the rows unchanged if they are UTF-8.
+        Append the rows ``[start, end)`` as strings; return the next row.
+
+        A row that is not UTF-8 is a bad value: it becomes null, or ends the decoding.
         """
         texts = encoded.slice(start, end - start).view(pa.string())
         try:

@@ -114,7 +114,7 @@ def json_envelope_ddl(row: str, *, rows: bool) -> str:
     """
     Return the DDL of the columns made from JSON change events; ``row`` is the DDL of the rows.
 
-    Raises :class:`OptionsError` if ``rows`` is set and ``row`` has no fields.
+    Raises :class:`OptionsError` if ``rows`` is set and ``row`` is not a STRUCT.
     """
     return _ddl(row, row, rows=rows)
 
@@ -123,8 +123,8 @@ def avro_envelope_ddl(name: str, envelope: AvroType, *, rows: bool) -> str:
     """
     Return the DDL of the columns made from change events; ``envelope`` is their Avro schema.
 
-    Raises :class:`OptionsError` if it is not an envelope's schema, or if ``rows`` is set and the
-    rows have no fields.
+    Raises :class:`OptionsError` if it is not an envelope's schema, if its rows have no fields with
+    values, or if ``rows`` is set and its rows are not a STRUCT.
     """
     fields = dict(envelope.fields) if envelope.kind == "record" else {}
     missing = [part for part in (BEFORE, AFTER, OPERATION, MILLIS) if part not in fields]

@@ -17,7 +17,7 @@ from pyspark_pykafka.formats.protobuf_descriptors import descriptor_set, varint
 from pyspark_pykafka.formats.protobuf_schemas import ResolvedSchema
 from pyspark_pykafka.formats.protobuf_types import TIMES
 
-#: The message of a whole value, if it has no other name.
+#: The name of the message of a whole value, unless the user sets another name.
 MESSAGE_NAME = "TopLevelRecord"
 
 # The name of a map's entry is made from its field's name without underscores, and must begin with a
@@ -43,7 +43,8 @@ def protobuf_schema(kind: pa.DataType, record_name: str | None = None) -> Resolv
     """
     Return the proto3 message of a type without mistakes; ``record_name`` may have a package.
 
-    Fields are numbered in their order, and all are optional, so that NULL and zero differ.
+    Fields are numbered in their order. All except lists and maps are optional, so that NULL and
+    zero differ.
     """
     full_name = record_name or MESSAGE_NAME
     package, _, name = full_name.rpartition(".")

@@ -85,7 +85,9 @@ def json_plan(
     path: str, kind: pa.DataType, column: int = 0, name: str | None = None
 ) -> EncoderPlan:
     """
-    Return the plan that encodes a checked type as JSON; ``name`` is a field's name, otherwise None.
+    Return the plan that encodes a checked type as JSON.
+
+    ``name`` is the name of a struct's field, or None for a type that is not the type of a field.
     """
     number = column + 1
     children: list[EncoderPlan] = []
