@@ -270,7 +270,8 @@ cdef int64_t unescape(const Text* text, uint8_t* to) noexcept nogil:
     """
     Write a checked string with its escapes resolved, and return the new size.
 
-    The new size is never larger than the old size. Returns -1 if half of a surrogate pair is missing.
+    The new size is never larger than the old size. Returns -1 if half of a surrogate pair is
+    missing.
     """
     cdef const uint8_t* at = text.start
     cdef const uint8_t* end = at + text.size
@@ -633,8 +634,8 @@ cdef double nearest(uint64_t digits, int64_t exponent) noexcept nogil:
             return 0.0
         mantissa >>= 1 - power
         mantissa = (mantissa + (mantissa & 1)) >> 1
-        # If the mantissa was rounded up to the smallest normal number, its top bit becomes the lowest
-        # bit of the exponent.
+        # If the mantissa was rounded up to the smallest normal number, its top bit is the
+        # exponent's lowest bit.
         result.bits = mantissa
         return result.value
     if low <= 1 and -4 <= exponent <= 23 and mantissa & 3 == 1 and mantissa << shift == high:

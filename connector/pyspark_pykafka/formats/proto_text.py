@@ -56,7 +56,7 @@ def _add_package(messages: list[MessageNames], prefix: str) -> None:
 
 def at_path(messages: list[MessageNames], path: tuple[int, ...]) -> set[str]:
     """
-    Return the names of the message at a path of indexes, counted with and without map entries.
+    Return the possible names of the message at a path of indexes; map entries may have none.
     """
     names: set[str] = set()
     for counts_entries in (True, False):
@@ -73,7 +73,7 @@ def at_path(messages: list[MessageNames], path: tuple[int, ...]) -> set[str]:
 
 def all_names(messages: list[MessageNames]) -> set[str]:
     """
-    Return the names of messages and of all that are nested in them.
+    Return the names of the messages, and of all messages that are nested in them.
     """
     names = {message.name for message in messages}
     return names.union(*(all_names(message.nested) for message in messages))

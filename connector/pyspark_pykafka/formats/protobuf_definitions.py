@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-#: The numbers in descriptors of the field types that other modules name.
+#: The numbers in descriptors for the field types that other modules use.
 DOUBLE, FLOAT, BOOL, STRING, BYTES = 1, 2, 8, 9, 12
 MESSAGE, ENUM = 11, 14
 
@@ -47,9 +47,9 @@ class ProtobufField:
     ``oneof`` is the index of the field's oneof, or -1. ``default`` is the text of an explicit
     default, or None.
 
-    The other attributes only matter for writing. With ``has_presence``, zero differs from no value;
-    with ``is_packed``, all elements of a list follow one tag; with ``is_group``, a message ends
-    with a tag.
+    The attributes from ``has_presence`` on matter only for writing. With ``has_presence``, zero
+    differs from no value; with ``is_packed``, all elements of a list follow one tag; with
+    ``is_group``, a message ends with a tag.
     """
 
     name: str
@@ -80,7 +80,7 @@ class ProtobufMessage:
 @dataclass(frozen=True, slots=True)
 class ProtobufEnum:
     """
-    An enum with its (number, symbol) pairs. A closed enum allows no number without a symbol.
+    An enum with its (number, symbol) pairs. A closed enum allows only numbers that have a symbol.
 
     ``aliases`` are further symbols of these numbers.
     """

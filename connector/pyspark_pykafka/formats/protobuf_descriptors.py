@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 _GROUP = 10
 
 _REQUIRED, _REPEATED, _CLOSED_ENUM = 2, 3, 2
-# The features of editions that affect the encoding, and the values that differ from the defaults.
+# The features of editions that affect the encoding, and the values that differ from the defaults
+# of _Features.
 _FIELD_PRESENCE, _REPEATED_FIELD_ENCODING, _MESSAGE_ENCODING = 1, 3, 5
 _IMPLICIT, _LEGACY_REQUIRED, _PACKED, _DELIMITED = 2, 3, 1, 2
 _PROTO3, _FIRST_EDITION = "proto3", 1000
@@ -52,7 +53,9 @@ class DescribedFile(NamedTuple):
 
 def described_files(data: bytes) -> list[DescribedFile]:
     """
-    Return the files of a FileDescriptorSet, in order. Raises :class:`ProtobufSchemaError`.
+    Return the files of a FileDescriptorSet, in order.
+
+    Raises :class:`ProtobufSchemaError` if ``data`` is not a FileDescriptorSet.
     """
     files = [_bytes(value) for number, value in _fields(data) if number == 1]
     return [_parse_file(file) for file in files]
@@ -66,7 +69,9 @@ def _parse_file(data: bytes) -> DescribedFile:
 
 def parse_files(files: Sequence[bytes]) -> ProtobufSchema:
     """
-    Parse FileDescriptorProtos, each after its imports. Raises :class:`ProtobufSchemaError`.
+    Parse FileDescriptorProtos, each after its imports.
+
+    Raises :class:`ProtobufSchemaError` if a file is not a FileDescriptorProto.
     """
     schema = ProtobufSchema()
     for data in files:
@@ -90,7 +95,9 @@ def varint(number: int) -> bytes:
 
 def read_varint(data: bytes, position: int) -> tuple[int, int]:
     """
-    Return a number and the position after it. Raises :class:`ProtobufSchemaError` if there is none.
+    Return the varint at a position, and the position after it.
+
+    Raises :class:`ProtobufSchemaError` if the varint is incomplete.
     """
     number = 0
     for shift in range(0, _MAX_VARINT_BITS, 7):

@@ -2,7 +2,7 @@
 The ``.proto`` files of Google and Confluent that schema registries provide themselves, so that
 schemas may import them without a reference.
 
-They are those that Confluent's registry knows: ``google/protobuf``, ``google/type`` and
+These are the files that Confluent's registry knows: ``google/protobuf``, ``google/type`` and
 ``confluent``. Their descriptors are a part of the package, because Protobuf's own library, which
 has some of them, is not used.
 """
@@ -58,7 +58,7 @@ def parse_descriptor_set(data: bytes) -> ProtobufSchema:
     Parse a FileDescriptorSet, whose last file is the requested one; its imports precede it, except
     for known files, which may be missing.
 
-    Raises :class:`ProtobufSchemaError`.
+    Raises :class:`ProtobufSchemaError` if ``data`` is not a FileDescriptorSet.
     """
     described = described_files(data)
     # The set's own definitions come last, and so replace those of the known files.
@@ -67,7 +67,7 @@ def parse_descriptor_set(data: bytes) -> ProtobufSchema:
 
 def _missing(described: Sequence[DescribedFile]) -> list[DescribedFile]:
     """
-    Return the known files that the files import, directly or not, and that are not among them.
+    Return the known files that ``described`` lacks, but imports directly or indirectly.
     """
     needed: set[str] = set()
     present = {file.name for file in described}

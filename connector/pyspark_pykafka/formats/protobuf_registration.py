@@ -31,7 +31,8 @@ def register_files(
     text: str, subject: str, request: SchemaRequest, look_up: SchemaRequest
 ) -> RegisteredSchema:
     """
-    Register or look up the last file of descriptors, after its imports; ``text`` is base64.
+    Register or look up the last file of a descriptor set, after its imports; ``text`` is the set in
+    base64.
 
     As in Confluent's serializers, the subject of an import is its path, in the context of
     ``subject``. Raises the errors of the registry's client.
@@ -83,7 +84,7 @@ def _schema(data: bytes, references: tuple[SchemaReference, ...]) -> Schema:
 def message_index(column: str, text: str, message: str) -> bytes:
     """
     Return a message's index, which follows the schema id: the number of levels, and the position
-    at each level.
+    at each level. A single 0 stands for the first message.
 
     Raises :class:`OptionsError` if the last file of the descriptors does not define the message.
     """

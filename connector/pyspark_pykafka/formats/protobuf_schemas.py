@@ -2,9 +2,9 @@
 Resolves the Protobuf schemas of columns to one form: the descriptors of all files, and the name of
 a message.
 
-Users give a schema as the path of a descriptor file that ``protoc`` writes, as its bytes in base64,
-or as the text of a ``.proto`` file. Registries return such texts, or one file's descriptor in
-base64.
+Users give a schema as the text of a ``.proto`` file, as the descriptors that ``protoc`` writes (in
+base64), or as the path of a file of either kind. Registries return such texts, or one file's
+descriptor in base64.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def missing_protobuf(column: str) -> str:
 @lru_cache(maxsize=16)
 def parsed_schema(text: str) -> ProtobufSchema:
     """
-    Parse a resolved schema's text. Raises :class:`ProtobufSchemaError`.
+    Parse a resolved schema's text. Raises :class:`ProtobufSchemaError` if it is invalid.
     """
     return parse_descriptor_set(_from_base64(text))
 
@@ -89,7 +89,7 @@ def registered_schema(
     Resolve a registry's schema and its imports. If ``message`` is None, the schema's first message
     is used.
 
-    Raises :class:`ProtobufSchemaError`.
+    Raises :class:`ProtobufSchemaError` if the schema cannot be read, or lacks the message.
     """
     texts = [*imports, ("", text)]
     if all(not is_proto_text(content) for _, content in texts):
@@ -102,7 +102,9 @@ def registered_schema(
 
 def registered_names(text: str) -> list[MessageNames]:
     """
-    Return the messages that a registry's schema defines. Raises :class:`ProtobufSchemaError`.
+    Return the messages that a registry's schema defines.
+
+    Raises :class:`ProtobufSchemaError` if the schema cannot be read.
     """
     if is_proto_text(text):
         return message_names(text)

@@ -73,7 +73,8 @@ def protobuf_ddl(schema: ProtobufSchema, name: str) -> str:
     Return the DDL of the type of a message.
 
     As in Spark, messages without fields are left out. Raises :class:`ProtobufSchemaError` if the
-    message is missing or contains itself; in the latter case the user must give a schema.
+    message is missing, has no fields, is too large or contains itself. For a message that contains
+    itself, the user must give a schema.
     """
     writer = _Ddl(schema)
     ddl = writer.message(schema.message(name), (), "")
@@ -157,7 +158,7 @@ def entry_of(message: ProtobufMessage) -> tuple[ProtobufField, ProtobufField]:
     """
     Return the key and the value of a map's entry.
 
-    Raises :class:`ProtobufSchemaError` if it has other fields.
+    Raises :class:`ProtobufSchemaError` unless it has exactly these two fields.
     """
     members = {member.number: member for member in message.fields}
     if set(members) != {1, 2}:

@@ -27,7 +27,7 @@ def compile_proto(text: str, imports: Mapping[str, str]) -> bytes:
     need not contain known files.
 
     Raises :class:`ProtobufSchemaError` if the package grpcio-tools is missing, or if ``protoc``
-    reports an error.
+    reports an error or takes too long.
     """
     if find_spec("grpc_tools") is None:
         msg = (

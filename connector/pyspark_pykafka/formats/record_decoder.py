@@ -44,7 +44,7 @@ def decode_records(
     Yield rows for the records of one partition; the schema of ``batches`` is ``record_schema``.
 
     ``micro_batch`` is the id for dead letters, or -1. Raises :class:`RecordError` for a bad record
-    if the policy is to fail, and :class:`DeadLetterError` if a dead letter cannot be written.
+    that the policy does not allow, and :class:`DeadLetterError` if a dead letter cannot be written.
     """
     if record_format.schema.names == record_format.record_schema.names and not record_format.typed:
         return iter(batches)

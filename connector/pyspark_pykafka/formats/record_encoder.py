@@ -35,7 +35,7 @@ class RecordEncoder:
         self._max_bytes = max_chunk_bytes
         self._columns = {column.name: EncodedColumn(column) for column in format_.columns}
         # Headers that name the former schema of an encoded column are removed, so that no reader
-        # decodes the new bytes by it, even if the column has no id now.
+        # decodes the new bytes with that schema, even if the column has no id now.
         ids = {column.name: column.schema_id for column in format_.columns}
         has_headers = "headers" in format_.record_schema.names or any(ids.values())
         self._ids = _schema_id_headers(ids) if ids and has_headers else None

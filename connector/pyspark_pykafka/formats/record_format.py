@@ -49,9 +49,10 @@ class TypedColumn(NamedTuple):
     For Avro, ``schema`` is the text of the writer's schema; with a ``registry`` it is the text of
     the reader's schema. ``subject`` is the schema's subject in the registry, or empty if unknown.
     For Protobuf, ``schema`` is the descriptors in base64, and ``message`` the name of the message.
-    The values of a column with an ``envelope`` are change events of that type. If the column
-    ``rescues``, the last field of its type gets the unknown fields of the JSON. If it
-    ``compares_names``, an Avro record is bad if its name is not that of the reader's schema.
+    The values of a column with an ``envelope`` are change events of that type. With ``rescues``,
+    the last field of the column's type gets the unknown fields of the JSON. With
+    ``compares_names``, an Avro record is bad unless its name is the name or an alias of the
+    reader's schema.
     """
 
     name: str

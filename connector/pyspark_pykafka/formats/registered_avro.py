@@ -81,7 +81,7 @@ class RegisteredAvroColumn(DecodedColumn):
         self, encoded: pa.Array, start: int, end: int, headers: pa.Array | None = None
     ) -> int:
         """
-        Decode the rows ``[start, end)``, and fetch their schemas if they are new.
+        Decode the rows ``[start, end)``, and fetch new schemas; return the next row.
         """
         keys = self._names.keys(headers)
         while True:
@@ -115,7 +115,8 @@ class RegisteredAvroColumn(DecodedColumn):
 
 def _check_name(writer: AvroType, reader: AvroType) -> None:
     """
-    Raise :class:`UnusableSchemaError` for a record of another full name than the reader's.
+    Raise :class:`UnusableSchemaError` for a record whose full name is neither the reader's nor one
+    of its aliases.
     """
     both_are_records = writer.kind == reader.kind == "record"
     if both_are_records and writer.name not in {reader.name, *reader.aliases}:

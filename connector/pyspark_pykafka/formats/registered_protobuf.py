@@ -2,7 +2,7 @@
 Decodes Protobuf records that carry the ids of their schemas, and the indexes or names of their
 messages.
 
-Fields are numbered, so every record is decoded by the reader's message. The id, and the index or
+Fields are numbered, so every record is decoded with the reader's message. The id, and the index or
 the name, only serve to check that a record has this message.
 """
 
@@ -48,7 +48,7 @@ class MessageSource(Protocol):
 
 class RegisteredProtobufColumn(ProtobufColumn):
     """
-    A column of Protobuf messages that carry the ids of their schemas; ``writers`` checks them.
+    A column of Protobuf messages that carry the ids of their schemas; ``writers`` checks the ids.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class RegisteredProtobufColumn(ProtobufColumn):
         self, encoded: pa.Array, start: int, end: int, headers: pa.Array | None = None
     ) -> int:
         """
-        Decode the rows ``[start, end)``, and check their schema ids and indexes if they are new.
+        Decode the rows ``[start, end)``, and check new schema ids and indexes; return the next row.
         """
         keys = self._names.keys(headers)
         while True:

@@ -46,7 +46,8 @@ def with_registered_schemas(
     Return options in which missing schemas are filled in from the registry.
 
     With ``gives_columns``, the columns are derived from the schemas, so JSON Schemas are looked up
-    too. Raises :class:`OptionsError` if the registry lacks a schema, and the errors of its client.
+    too. Raises :class:`OptionsError` if the registry lacks a schema or its schema cannot be used,
+    and the errors of the registry's client.
     """
     options = with_given_schemas(options)
     if options.registry is None:
@@ -104,7 +105,7 @@ def subject_name(column: str, subject: SubjectOptions, strategy: Strategy) -> st
     Return the subject of ``key`` or ``value``.
 
     Raises :class:`OptionsError` if it depends on the topic, but the query does not name exactly
-    one.
+    one topic.
     """
     name = _known_subject(column, subject, strategy)
     if name is None:

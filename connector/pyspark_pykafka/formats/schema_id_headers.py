@@ -17,9 +17,10 @@ if TYPE_CHECKING:
 
 class SchemaIdHeaders:
     """
-    Replaces the headers with schema ids. ``ids`` has an entry for ``key`` and ``value`` if they are
-    encoded: the content of the header to add, or ``b""`` to add none, because the id precedes the
-    encoded bytes or there is no id.
+    Replaces the headers that hold schema ids.
+
+    ``ids`` has an entry for ``key`` and ``value`` if they are encoded: the content of the header to
+    add, or ``b""`` to add none, because the id precedes the encoded bytes or there is no id.
     """
 
     def __init__(self, ids: Mapping[str, bytes]) -> None:

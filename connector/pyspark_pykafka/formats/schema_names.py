@@ -39,7 +39,7 @@ def header_names(column: str) -> tuple[str, str, str]:
 
 def without_nulls(lists: pa.Array) -> pa.ListArray:
     """
-    Return the lists with empty ones in place of null, and without content that no list contains.
+    Return the lists with empty lists in place of nulls, and without values that are in no list.
 
     In Arrow, a list that is null may have content. :meth:`pyarrow.ListArray.flatten` leaves it out,
     but :func:`pyarrow.compute.list_parent_indices` counts it.
@@ -102,7 +102,7 @@ class SchemaNames:
 
     def keys(self, headers: pa.Array | None) -> tuple[pa.Buffer, pa.Buffer] | None:
         """
-        Return ascending rows and their 64-bit keys; None if no row has such a header.
+        Return ascending rows and their 64-bit keys; None if no row has a header with a schema id.
 
         The result for the last array is cached.
         """
@@ -147,7 +147,7 @@ class SchemaNames:
         self, rows: pa.Array, keys: pa.Array, named_rows: pa.Array, names: pa.Array
     ) -> pa.Array:
         """
-        Return the keys of rows whose messages are named in another header.
+        Return the keys of ``rows``, changed where another header names the row's message.
         """
         import pyarrow.compute as pc
 

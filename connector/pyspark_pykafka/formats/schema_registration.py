@@ -77,7 +77,9 @@ def _advice(error: PykafkaError, name: str, options: EncodingOptions) -> str:
 
 def _subject(column: WrittenColumn, options: EncodedColumnOptions, topic: str | None) -> str:
     """
-    Return the subject of a column. Raises :class:`OptionsError` if it is ambiguous.
+    Return the subject of a column.
+
+    Raises :class:`OptionsError` if it depends on the topic, but rows have their own topics.
     """
     subject = options.subject
     if subject.name is not None:

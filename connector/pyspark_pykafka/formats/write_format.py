@@ -1,5 +1,5 @@
 """
-The mapping from rows to records: which columns are encoded, and by which schemas.
+The mapping from rows to records: which columns are encoded, and with which schemas.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ class WrittenColumn(NamedTuple):
 
     ``schema`` is the text of its Avro schema or JSON Schema, or the descriptors of its Protobuf
     ``message``; it is empty if the schema has not been looked up yet, or if none is needed.
-    ``prefix`` precedes each value, and ``schema_id`` is in a header of its record; an empty one is
-    not written.
+    ``prefix`` precedes each value, and ``schema_id`` is in a header of its record; either is
+    written only if it is not empty.
     """
 
     name: str
@@ -170,7 +170,7 @@ def _with_schema(column: WrittenColumn, options: EncodingOptions) -> WrittenColu
 
 def schema_mistakes(column: WrittenColumn) -> list[str]:
     """
-    Return the reasons why a column cannot be encoded by its schema.
+    Return the reasons why a column cannot be encoded with its schema.
     """
     if column.format == "protobuf":
         return _protobuf_mistakes(column)
