@@ -71,7 +71,7 @@ def has_fewest_bytes(value: Decimal) -> bool:
     return -unscaled not in {1 << (8 * count - 1) for count in range(1, 17)}
 
 
-# Schemas with their Arrow types, and values with their decoded forms.
+# Schemas with their Arrow types and their values.
 SIMPLE: list[tuple[Any, pa.DataType, st.SearchStrategy[Any]]] = [
     ("boolean", pa.bool_(), st.booleans()),
     ("int", pa.int32(), st.integers(-(2**31), 2**31 - 1)),
@@ -374,7 +374,7 @@ def test_an_empty_symbol_is_a_bad_value() -> None:
 
 def test_numbers_that_do_not_fit() -> None:
     """
-    A decimal of too many digits, or a timestamp beyond Spark's, is out of range.
+    A decimal of too many digits, or a timestamp beyond Spark's range, is out of range.
     """
     schema = record(
         ("d", {"type": "bytes", "logicalType": "decimal", "precision": 3, "scale": 1}),
@@ -420,7 +420,7 @@ def test_hostile_arrays_end(*, requested: bool) -> None:
 
 def test_blocks_with_sizes() -> None:
     """
-    An array may be written in blocks, with their sizes, which are used to skip them.
+    An array may be written in blocks with sizes; the decoder uses the sizes to skip blocks.
     """
     schema = record(("a", {"type": "array", "items": "int"}), ("x", "int"))
     text = b"\x03\x04\x02\x04" + b"\x02\x06" + b"\x00" + b"\x0e"
@@ -471,7 +471,7 @@ def test_named_types() -> None:
 def test_a_namespace_that_is_null_is_absent() -> None:
     """
     A type whose namespace is null is in the namespace of the enclosing type, as with Avro's Java
-    library; a type whose namespace is empty is in none.
+    library; a type whose namespace is empty is in no namespace.
     """
     schema = {
         **record(

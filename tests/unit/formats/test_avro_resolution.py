@@ -68,7 +68,8 @@ def resolved(
     writer: Any, reader: Any, payloads: list[bytes], kind: pa.DataType | None = None
 ) -> tuple[list[Any], list[str]]:
     """
-    Return values written with one schema as read with another, and the errors of bad ones.
+    Return the values that the reader's schema gives for payloads of the writer's schema, and the
+    errors of bad values.
     """
     written, read = parse_avro(json.dumps(writer)), parse_avro(json.dumps(reader))
     arrow = kind or arrow_type(read)
@@ -268,7 +269,7 @@ def named(kind: str, name: str, **attributes: Any) -> dict[str, Any]:
 )
 def test_values_that_do_not_match(writer: Any, reader: Any, value: Any) -> None:
     """
-    A value that the reader's schema cannot hold is NULL, its field is named, and others stay.
+    A value that the reader's schema cannot hold is NULL, its field is named, and other fields stay.
     """
     schemas = [
         record({"name": "a", "type": kind}, {"name": "b", "type": "int"})
@@ -385,7 +386,7 @@ def some_record(name: str, aliases: list[str] | None = None) -> dict[str, Any]:
 
 def read_by_fastavro_as_members(writer: Any, reader: Any, text: bytes) -> Any:
     """
-    Return the record that fastavro reads, as a member of the reader's union if it has several.
+    Return the record that fastavro reads, as a member if the reader's union has several branches.
     """
     written, read = (
         fastavro.parse_schema(json.loads(json.dumps(schema))) for schema in (writer, reader)
@@ -421,8 +422,8 @@ def test_times_of_different_units() -> None:
 
 def test_decimals() -> None:
     """
-    Decimals of the same scale match, and those of another do not; a number with too many digits
-    does not fit.
+    Decimals of the same scale match, and decimals of different scales do not; a number with too
+    many digits does not fit.
     """
     wide, narrow, other = (
         {"type": "bytes", "logicalType": "decimal", "precision": p, "scale": s}
@@ -437,7 +438,7 @@ def test_decimals() -> None:
 
 def test_some_columns() -> None:
     """
-    Only the requested columns are decoded, also as a wider type than the reader's.
+    Only the requested columns are decoded; a column may be wider than the reader's type.
     """
     writer = record(
         {"name": "a", "type": "int"}, {"name": "b", "type": "string"}, {"name": "c", "type": "int"}

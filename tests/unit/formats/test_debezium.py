@@ -133,7 +133,7 @@ def test_an_event_is_its_parts(wrap: Any) -> None:
 @pytest.mark.parametrize("wrap", [bytes, wrapped], ids=["bare", "with schemas"])
 def test_an_event_is_the_row(wrap: Any) -> None:
     """
-    With debeziumRows the row is the one after the change, or the one before it if it was deleted.
+    With debeziumRows, the columns are those of the row after the change, or before a delete.
     """
     assert flat_rows([wrap(value) for value in CHANGES]) == [
         (1, "ann", "r", 100),
@@ -351,7 +351,8 @@ def test_registered_events(kind: str) -> None:
 
 def test_json_schema_of_no_event() -> None:
     """
-    A JSON Schema without the row of a change event is rejected, and the error names the gap.
+    A JSON Schema without the row of a change event is rejected, and the error names the missing
+    property.
     """
     with pytest.raises(ValueError, match="it has no property 'after'"):
         json_schema_ddl('{"type": "object", "properties": {}}', "after")
@@ -360,7 +361,7 @@ def test_json_schema_of_no_event() -> None:
 @pytest.mark.parametrize("rows", [True, False])
 def test_avro_events(rows: bool) -> None:
     """
-    Events of Avro are decoded by the schema of their envelope.
+    Avro events are decoded with the schema of their envelope.
     """
     values = [avro(value) for value in CHANGES]
     kind = "avro"

@@ -90,7 +90,7 @@ def test_fields_with_the_name_of_a_records_column(name: str) -> None:
 
 def test_other_fields_may_begin_like_a_records_column() -> None:
     """
-    Nested fields, fields of other names, and ``_rescued`` without ``onUnknownField`` are columns.
+    Nested fields, fields with other names, and ``_rescued`` without ``onUnknownField`` are allowed.
     """
     assert "`_rescued`: STRING" in str(flat("avro", avro_record("_rescued", "_id", "_value")))
     assert "a STRUCT<_key: INT>" in str(flat("json", "a STRUCT<_key: INT>, b INT COMMENT ', _key'"))

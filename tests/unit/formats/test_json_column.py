@@ -39,7 +39,7 @@ def decoded(kind: pa.DataType, *texts: bytes | None) -> tuple[list[Any], list[Ba
 
 def field(kind: pa.DataType, text: str | bytes) -> Any:
     """
-    Return the value of a field ``a`` of a type, which must fit.
+    Return the decoded value of a field ``a`` of a type; the text must fit the type.
     """
     (value,), bad = decoded(pa.struct([("a", kind)]), b'{"a":%s}' % _bytes(text))
     assert bad == []
@@ -114,7 +114,7 @@ def mutated(draw: st.DrawFn) -> bytes:
 def test_accepts_the_texts_that_python_accepts(text: bytes) -> None:
     """
     A text is bad if and only if Python's parser rejects it, or it has half of a surrogate pair;
-    blanks are not a record.
+    a blank text is NULL and not bad.
     """
     (value,), bad = decoded(pa.string(), text)
 

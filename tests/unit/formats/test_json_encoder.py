@@ -171,8 +171,8 @@ def test_any_type_is_read_back(generator: random.Random, data: st.DataObject) ->
 @given(st.randoms(use_true_random=False), st.data())
 def test_any_form_in_memory(generator: random.Random, data: st.DataObject) -> None:
     """
-    Equal arrays become equal texts, whatever their offsets, the content under their nulls, and the
-    width of their lengths.
+    Equal arrays become equal texts, whatever their layout in memory: slices, values under nulls,
+    64-bit offsets and dictionaries.
     """
     kind, values = random_type(generator)
     array = pa.array(data.draw(st.lists(st.none() | values, max_size=5)), kind)
@@ -276,7 +276,8 @@ def test_characters_that_need_an_escape() -> None:
 
 def test_nulls() -> None:
     """
-    A null row has no text. Null fields are left out, or kept on request; elements are kept.
+    A null row has no text. Null fields are left out, or kept on request; null elements are always
+    kept.
     """
     kind = pa.struct(
         [("a", pa.int32()), ("l", pa.list_(pa.int32())), ("m", pa.map_(pa.string(), pa.int32()))]
@@ -301,7 +302,7 @@ def test_empty_structs_and_arrays() -> None:
 
 def test_large_types_and_dictionaries() -> None:
     """
-    The large types of Spark's useLargeVarTypes, and dictionaries, are encoded as plain ones.
+    The large types of Spark's useLargeVarTypes, and dictionaries, are encoded like plain types.
     """
     kind = pa.struct([("s", pa.string()), ("b", pa.binary())])
     wide = pa.struct([("s", pa.large_string()), ("b", pa.large_binary())])

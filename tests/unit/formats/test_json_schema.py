@@ -38,8 +38,8 @@ ADDRESS: dict[str, Any] = {"type": "object", "properties": {"city": {"type": "st
 )
 def test_type_of_a_property(schema: dict[str, Any], ddl: str | dict[str, Any]) -> None:
     """
-    A property has the type that its schema or the schema that it refers to allows; one that allows
-    several types is a STRING.
+    A property has the type of its schema, or of the schema to which its schema refers. A schema
+    that allows several types gives a STRING.
     """
     definitions = {
         "Address": ADDRESS,

@@ -125,7 +125,7 @@ def fill_map(entries: Any, field: Any, generator: random.Random, depth: int) -> 
 
 def unknown_symbols(descriptor: Any, generator: random.Random) -> bytes:
     """
-    Return entries for a message's maps of closed enums whose values are no symbols.
+    Return an entry with an unknown symbol for each map of closed enums in a message.
     """
     entries = b""
     for field in descriptor.fields:
@@ -292,7 +292,7 @@ NOTHING: dict[str, Any] = {"a": None, "b": None, "c": [], "d": None, "e": None, 
         (b"\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01", {"a": -1}),
         # A number of more bytes than it needs.
         (b"\x08\x81\x80\x00", {"a": 1}),
-        # Unknown fields of each wire type, and a group with one in it.
+        # Unknown fields of each wire type, and a group with an unknown field in it.
         (b"\x78\x01\x79abcdefgh\x7a\x01x\x7dabcd\x7b\x0b\x0c\x08\x01\x7c\x08\x03", {"a": 3}),
         (b"\x28\x07", {"e": 7}),
     ],
@@ -354,7 +354,8 @@ def test_fields_that_do_not_fit(record: bytes, changes: dict[str, Any], message:
 )
 def test_bad_records_are_named(record: bytes, message: str) -> None:
     """
-    A record that is not Protobuf is bad, with the field and the byte; the next one is decoded.
+    A record that is not Protobuf is bad, and the reason names the field and the byte; the next
+    record is decoded.
     """
     values, (bad,) = decoded(NUMBERS, record, b"\x08\x01")
 
@@ -408,7 +409,7 @@ def test_deep_records(levels: int, depth: int) -> None:
 )
 def test_times_beyond_the_limits(named: tuple[pa.DataType, str], seconds: int, nanos: int) -> None:
     """
-    A time beyond the limits that Protobuf defines is read if its microseconds have 64 bits, as
+    A time beyond the limits that Protobuf defines is read if its microseconds fit in 64 bits, as
     Protobuf's own library reads any time. Otherwise the field does not fit.
     """
     kind, name = named
@@ -519,7 +520,7 @@ def test_members_of_a_oneof_have_no_default(record: bytes, row: dict[str, Any]) 
 
 def test_a_default_may_be_an_alias() -> None:
     """
-    A default names any symbol of its enum; its number's first symbol is the value.
+    A default may name any symbol of its enum; the decoded value is the first symbol of its number.
     """
     file = new_file("proto2")
     enum = file.enum_type.add(name="Aliased")
@@ -542,7 +543,7 @@ def test_a_default_may_be_an_alias() -> None:
         # Key 1 with the unknown number 9, alone and beside other entries.
         (b"\x0a\x04\x08\x01\x10\x09", []),
         (b"\x0a\x04\x08\x01\x10\x09\x0a\x04\x08\x02\x10\x05", [(2, 5)]),
-        # It neither replaces an entry of the same key, nor is it replaced by one.
+        # Such an entry has no effect on an entry of the same key before or after it.
         (b"\x0a\x04\x08\x01\x10\x05\x0a\x04\x08\x01\x10\x09", [(1, 5)]),
         (b"\x0a\x04\x08\x01\x10\x09\x0a\x04\x08\x01\x10\x05", [(1, 5)]),
         # Two numbers in an entry, one of them unknown.
@@ -597,7 +598,7 @@ def nested_maps(levels: int) -> MessageSpec:
 def test_nested_maps_with_duplicate_keys_are_read_once() -> None:
     """
     The entries of a map with duplicate keys are decoded once. A decoder that decodes them again
-    takes twice the time for each level of nested maps: with 28 levels more than a test may take.
+    takes twice the time for each level of nested maps: 28 levels take more time than a test may.
     """
     levels = 28
     record = b"\x10\x01"

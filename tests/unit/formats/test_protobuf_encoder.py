@@ -320,7 +320,7 @@ def test_values_that_do_not_fit(text: str, kind: pa.DataType, value: Any, reason
 
 def test_two_fields_of_a_oneof() -> None:
     """
-    Protobuf would keep only one of two fields of a oneof, so they are an error.
+    Protobuf would keep only one of two fields of a oneof, so setting two is an error.
     """
     text = "message M { oneof o { int32 a = 1; string b = 5; int32 c = 3; } int32 d = 4; }"
     kind = pa.struct([("d", pa.int32()), ("b", pa.string()), ("c", pa.int32()), ("a", pa.int32())])

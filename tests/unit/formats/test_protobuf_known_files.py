@@ -142,7 +142,7 @@ def test_known_files_define_what_their_owners_define(path: str) -> None:
     """
     known = descriptor_pb2.FileDescriptorProto.FromString(known_files()[path].data)
 
-    # A newer release may have more, as each edition adds to descriptor.proto.
+    # A newer release may have more, because each edition adds to descriptor.proto.
     assert definitions(known) <= definitions(described(path))
     if path != "google/protobuf/descriptor.proto":
         assert definitions(known) == definitions(described(path))
@@ -153,8 +153,8 @@ def test_schemas_import_known_files_without_references(
     registry: FakeRegistry, serializes: bool
 ) -> None:
     """
-    A registered schema may import known files that it does not list as references, as descriptors
-    and as text.
+    A registered schema may import known files that it does not list as references, whether the
+    registry returns descriptors or texts.
     """
     number = registry.add("orders-value", DELIVERY, "PROTOBUF")
     registry.serializes = serializes
@@ -245,8 +245,8 @@ def test_known_files_are_not_registered(registry: FakeRegistry) -> None:
 
 def test_recursive_known_messages_name_the_field() -> None:
     """
-    A message with a Struct has no type of its own; the error names the field, and shows a type
-    without it.
+    A message that contains a Struct has no column type; the error names the recursive field, and
+    shows a type without it.
     """
     text = """syntax = "proto3"; import "google/protobuf/struct.proto";
     message Event { int64 id = 1; google.protobuf.Struct attributes = 2; }"""

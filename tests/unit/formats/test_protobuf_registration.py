@@ -178,7 +178,7 @@ def test_schema_of_the_registry(
     registry: FakeRegistry, version: dict[str, str], serializes: bool
 ) -> None:
     """
-    Values can be encoded with a version of the subject; nothing is registered then.
+    Values can be encoded with a schema that the subject has already; then nothing is registered.
     """
     number = add_shop(registry)
     registry.serializes = serializes

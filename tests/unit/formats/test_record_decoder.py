@@ -70,7 +70,7 @@ def rows(
 
 def test_nothing_is_decoded_by_default() -> None:
     """
-    Without a format the engine's batches pass as they are.
+    Without a format, the engine's batches are returned unchanged.
     """
     raw = format_of(FormatOptions(), ("value", pa.binary()), ("offset", pa.int64()))
     batches = batches_of(raw, [b"x"], [])
@@ -180,7 +180,8 @@ def test_text_that_is_not_utf8(*, lenient: bool) -> None:
 
 def test_flat_fields_are_columns() -> None:
     """
-    The columns of the record itself begin with an underscore, so a field may have their names.
+    The record's own columns begin with an underscore, so a field of the value may have the name
+    ``offset``.
     """
     options = FormatOptions(value_format="json", flatten=True)
     form = format_of(
@@ -313,7 +314,8 @@ def test_without_the_compiled_module(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_avro() -> None:
     """
-    Avro values are decoded by the schema in the options; a bad one fails with its place.
+    Avro values are decoded with the schema in the options; the error for a bad value has its
+    offset.
     """
     fields = '[{"name":"x","type":"string"},{"name":"a","type":"long"}]'
     schema = f'{{"type":"record","name":"R","fields":{fields}}}'
@@ -481,8 +483,8 @@ def test_timestamps_that_cannot_be_written(
     sent: list[Any], millis: int | None, *, is_kept: bool
 ) -> None:
     """
-    A dead letter has no timestamp if its record's is too early to be written; a header has the
-    original.
+    A dead letter has no timestamp if the record's timestamp is too early to be written; a header
+    has the original.
     """
     form = format_of(DEAD, ("value", TYPED))
     batch = records((None, b"{")).select(form.record_schema.names)
@@ -530,7 +532,7 @@ def test_too_many_dead_letters(sent: list[Any]) -> None:
 
 def test_dead_letters_that_cannot_be_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The task fails with an error that names the topic and the reason, and no row of it appears.
+    The task fails with an error that names the topic and the reason, and returns no row.
     """
 
     def produce(*_: object) -> int:

@@ -139,7 +139,7 @@ def test_version_and_subject(registry: FakeRegistry) -> None:
 def test_ids_of_a_context(registry: FakeRegistry, reader_schema: str | None) -> None:
     """
     Ids are looked up in the context of the column's subject, where another schema may have the same
-    id as in the default context; also if the reader's schema is an option.
+    id as in the default context. This also applies if the reader's schema is an option.
     """
     prod = registry.contexts[".prod"] = FakeRegistry()
     registry.add("orders-value", order(("note", "string")))
@@ -587,7 +587,8 @@ def test_references(registry: FakeRegistry) -> None:
 
 def test_references_with_a_namespace_that_is_null(registry: FakeRegistry) -> None:
     """
-    A definition whose namespace is null, in the schema or in a reference, has the enclosing one.
+    A definition whose namespace is null, in the schema or in a reference, has the enclosing
+    namespace.
     """
     kind = {"type": "enum", "name": "Kind", "namespace": None, "symbols": ["A", "B"]}
     item = {**order(("kind", kind)), "name": "shop.Item"}
@@ -640,7 +641,8 @@ def test_no_schema_for_columns(
     registry: FakeRegistry, strategy: Strategy, changes: dict[str, Any], message: str
 ) -> None:
     """
-    If the registry has no schema for the columns, the error names the options that say which.
+    If the registry has no schema for the columns, the error names the options that determine
+    the schema.
     """
     registry.add("orders-value", OLD)
     with pytest.raises(OptionsError, match=message):
@@ -649,7 +651,7 @@ def test_no_schema_for_columns(
 
 def test_json_schema_becomes_columns(registry: FakeRegistry) -> None:
     """
-    The columns of JSON come from its schema, where the user gives none.
+    The columns of JSON come from the registered JSON Schema, if the user gives no schema.
     """
     schema = {
         "type": "object",

@@ -271,8 +271,8 @@ def test_confluent_serializer(registry: FakeRegistry) -> None:
 
 def test_schemas_of_the_user(tmp_path: Path) -> None:
     """
-    A schema is a file written by protoc, its bytes in base64, or a text; one of several messages
-    must be chosen.
+    A schema is the text of a .proto file, the descriptors that protoc writes (in base64), or the
+    path of a file of either kind; one of several messages must be chosen.
     """
     text = SHOP.replace("  Money price = 4;", "").replace('import "money.proto";', "")
     described = compile_proto(text, {})

@@ -282,7 +282,7 @@ def expected(row: list[tuple[str, bytes]]) -> SchemaName | None:
 
 def test_long_message_names_are_not_kept() -> None:
     """
-    A name of a message that is too long makes the record bad, and is not kept in memory.
+    A message name that is too long makes the record bad, and is not kept in memory.
     """
     rows = [
         [("apicurio.value.globalId", bytes(8)), (MESSAGE, b"%d" % number + b"x" * 10**5)]
@@ -301,7 +301,7 @@ def test_long_message_names_are_not_kept() -> None:
 @pytest.mark.parametrize("index", [b"\x80", b"\xfe\xff\x7f" + b"\x02"])
 def test_long_indexes_are_not_read(index: bytes) -> None:
     """
-    Indexes of a message that are too long make the record bad at once, and are not kept in memory.
+    Message indexes that are too long make the record bad at once, and are not kept in memory.
     """
     value = b"\1" + bytes(16) + index + index[-1:] * 10**6
     names = SchemaNames("value", has_paths=True)

@@ -273,7 +273,7 @@ def test_memory_is_bounded() -> None:
 )
 def test_schemas_without_a_place(fields: Any, text: str) -> None:
     """
-    The schema must have the column as a STRING, and the value as a STRUCT.
+    The schema must have the column ``_rescued`` as a STRING, and the value as a STRUCT.
     """
     with pytest.raises(OptionsError, match=text):
         format_of(RESCUE, *fields)

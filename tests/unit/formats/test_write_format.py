@@ -224,7 +224,7 @@ def test_bytes_as_a_whole_value(
 ) -> None:
     """
     With a registry, a value of the type bytes is written without a length, as Confluent's Java
-    serializer does; without one, and in a union, it has the length of Avro's encoding.
+    serializer does; without a registry, and in a union, it has the length of Avro's encoding.
     """
     options = {"valueFormat": "avro", **({} if schema is None else {"valueSchema": schema})}
     columns = pa.schema([("value", kind)])
@@ -358,7 +358,7 @@ def test_confluent_reads_json(registry: FakeRegistry, keeps_nulls: bool) -> None
 @pytest.mark.parametrize("version", [{"useLatestVersion": "true"}, {"valueSubjectVersion": "1"}])
 def test_schema_of_the_registry(registry: FakeRegistry, version: dict[str, str]) -> None:
     """
-    Values can be encoded with a version of the subject; nothing is registered then.
+    Values can be encoded with a schema that the subject has already; then nothing is registered.
     """
     number = registry.add("orders-value", AVRO, schema_id=300)
 

@@ -87,7 +87,7 @@ def test_id_in_the_context_of_a_subject(registry: FakeRegistry) -> None:
 
 def test_references_in_a_context(registry: FakeRegistry) -> None:
     """
-    A reference without a context is to a subject in the context of the schema that has it.
+    A reference without a context refers to a subject in the context of the referring schema.
     """
     prod = registry.contexts[".prod"] = FakeRegistry()
     registry.add("a", LONG)
@@ -161,7 +161,8 @@ def test_references_are_resolved_in_order(registry: FakeRegistry) -> None:
 
 def test_references_to_deleted_subjects(registry: FakeRegistry) -> None:
     """
-    A schema is usable after the subject that it refers to was soft-deleted, as its records are.
+    A schema stays usable after the subject that it refers to is soft-deleted, so that its records
+    stay readable.
     """
     registry.add("a", {"type": "record", "name": "A", "fields": []})
     to_a = {"name": "A", "subject": "a", "version": 1}
@@ -200,7 +201,8 @@ def test_unknown_subject_or_version(
 
 def test_unknown_id_is_remembered_for_a_while(registry: FakeRegistry) -> None:
     """
-    Thousands of records with an unknown id cost one request, and a schema that comes later is seen.
+    Thousands of records with an unknown id cost one request; a schema that is registered later is
+    found after a while.
     """
     seconds = [100.0]
     schema_client = SchemaRegistry(RegistryTransport(options(registry.url)), now=lambda: seconds[0])
@@ -231,7 +233,7 @@ def test_cache_is_bounded(registry: FakeRegistry, monkeypatch: pytest.MonkeyPatc
 
 def test_register_and_look_up(registry: FakeRegistry) -> None:
     """
-    A schema gets one id, however often it is registered, and can be looked up only then.
+    A schema gets one id, however often it is registered. It cannot be looked up before.
     """
     schema_client = client(registry.url)
     with pytest.raises(SchemaNotFoundError):
@@ -260,7 +262,7 @@ def test_rejected_schemas(registry: FakeRegistry) -> None:
 
 def test_next_url_answers(registry: FakeRegistry) -> None:
     """
-    A URL that does not answer is passed over, and then the one that answered comes first.
+    A URL that does not respond is skipped, and the next request begins with the URL that responded.
     """
     number = registry.add("t-value", INT)
     with running_registry() as failing:
@@ -478,7 +480,7 @@ def test_responses_of_another_form(
     registry: FakeRegistry, document: dict[str, Any], text: str
 ) -> None:
     """
-    A response with values of other types is an error of the registry, or the values are missing.
+    If a response has values of other types, it is an error, or the values count as missing.
     """
     registry.always = Fault(body=json.dumps({"schema": INT, **document}).encode())
     if text:
@@ -520,7 +522,8 @@ def test_redirects_without_end(registry: FakeRegistry) -> None:
 )
 def test_authentication(expected: dict[str, str], credentials: dict[str, object]) -> None:
     """
-    Basic and bearer credentials are sent; without them one request fails with AuthenticationError.
+    Basic and bearer credentials are sent; without them, the first request fails with
+    AuthenticationError and is not retried.
     """
     with running_registry(FakeRegistry(**expected)) as guarded:  # type: ignore[arg-type]
         number = guarded.add("t-value", INT)
@@ -532,7 +535,7 @@ def test_authentication(expected: dict[str, str], credentials: dict[str, object]
 
 def test_secrets_are_not_shown() -> None:
     """
-    No representation of the options has a password or a token.
+    The options' ``repr`` shows no password and no token.
     """
     guarded = options(
         "https://h",
