@@ -23,8 +23,8 @@ The errors that users of the connector can catch.
     ├── BrokerUnavailableError  no reachable broker                      (retriable)
     └── KafkaClientError        any other error that Kafka reported
 
-Every error keeps its data in attributes and pickles completely, since Spark sends errors from
-executors to the driver. ``retriable`` means that the same work can succeed later.
+Every error keeps its data in attributes, and can be pickled without a loss. ``retriable`` means
+that the same work can succeed later.
 
 Errors that reach the driver from an executor or from the planning process are text inside Spark's
 exception, in one line that begins with the condition; those raised on the driver can be caught::
@@ -62,8 +62,8 @@ class PykafkaError(Exception):
     condition: str = "PYKAFKA_ERROR"
     #: Whether the text begins with the condition, as it does in a report to Spark.
     shows_condition: bool = False
-    #: The end of the text, which says what to do. An error that joins those of several brokers has
-    #: this end only once.
+    #: The end of the text, which says what to do. An error that joins the errors of several brokers
+    #: has this end only once.
     advice: str = ""
 
     def __str__(self) -> str:
@@ -278,9 +278,9 @@ class BrokerUnavailableError(PykafkaError):
 
 class KafkaClientError(PykafkaError):
     """
-    An error reported by Kafka that has no class here.
+    An error that Kafka reported, and that has no class of its own in this module.
 
-    ``code`` and ``name`` are the Kafka protocol's, or librdkafka's own (with negative codes).
+    ``code`` and ``name`` are the Kafka protocol's, or librdkafka's (with negative codes).
     """
 
     def __init__(self, message: str, code: int, name: str, *, retriable: bool) -> None:

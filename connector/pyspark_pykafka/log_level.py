@@ -1,9 +1,9 @@
 """
-Shows the connector's log on stderr from a level on: the environment variable ``PYKAFKA_LOG``.
+Shows the connector's log on stderr, from the level in the environment variable ``PYKAFKA_LOG`` on.
 
-Spark plans a query, and runs its tasks, in Python processes of its own. Nothing configures logging
-there, so Python shows warnings only, and the driver program cannot change that. The processes do
-inherit the environment of the driver or the executor.
+Spark plans a query, and runs its tasks, in separate Python processes. Nothing configures logging
+there, so Python shows only warnings and errors, and the driver program cannot change that. But the
+processes inherit the environment of the driver or the executor.
 """
 
 from __future__ import annotations

@@ -207,7 +207,7 @@ class QueryIdentity:
     of the query's progress store.
 
     Id and number are the connector's own: Spark passes its ids to tasks, not to the planning
-    process. Batches are counted from 0, and only those that Spark plans for new offsets.
+    process. Batches are counted from 0; only those that Spark plans for new offsets count.
     """
 
     id: str

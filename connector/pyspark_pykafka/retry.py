@@ -116,7 +116,7 @@ class Backoff:
     """
     Pauses that grow from ``initial`` to ``maximum`` seconds, plus jitter of up to a fifth.
 
-    The jitter keeps the tasks of a failed broker from reconnecting all at once.
+    The jitter keeps tasks that have lost the same broker from reconnecting all at once.
     """
 
     initial: float
@@ -174,8 +174,8 @@ def retry_until(
     """
     Return the result of ``work``, retrying it after ``retriable`` errors until the deadline.
 
-    Raises the last error of ``work``. It is also logged once, when the retries have taken more than
-    5 seconds.
+    Raises the last error of ``work``. If the retries take more than 5 seconds, one of the errors is
+    also logged.
     """
     log_at = Deadline(deadline.now() + LONG_WAIT_SECONDS, deadline.now)
     while True:

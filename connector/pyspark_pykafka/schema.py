@@ -30,7 +30,7 @@ SOURCE_TYPES: dict[str, pa.DataType] = {
     "headers": HEADERS,
 }
 
-#: The columns that each record has a value for.
+#: The columns in which each record has a value.
 _NEVER_NULL = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})
 
 #: The key of the field metadata that may hold the caller's name of the type, for messages.
@@ -91,8 +91,8 @@ def null_mistakes(field: pa.Field, path: str | None = None) -> list[str]:
     """
     Return a mistake if a field that can be NULL is not nullable.
 
-    Spark trusts the schema: without this mistake it would take ``IS NULL`` for false, and read a
-    NULL as a value, which ends with a ``NullPointerException``.
+    Spark trusts the schema: without this check it would take ``IS NULL`` for false, and read a NULL
+    as a value, which ends with a ``NullPointerException``.
     """
     if field.nullable:
         return []
@@ -139,7 +139,7 @@ def _sink_field_mistakes(field: pa.Field) -> list[str]:
 
 def types_match(actual: pa.DataType, expected: pa.DataType) -> bool:
     """
-    Whether two types are equal except for nullability and for lengths of 32 or 64 bits.
+    Whether two types are equal except for nullability and for the size of Arrow's offsets.
 
     Spark passes large_string and large_binary if ``useLargeVarTypes`` is set.
     """

@@ -15,7 +15,7 @@ def replaceable_handlers(*names: str) -> dict[int, Any]:
     """
     Return the handlers of the named signals, by number.
 
-    Left out are signals that this platform lacks, such as SIGHUP on Windows, and those whose
+    Signals that this platform lacks, such as SIGHUP on Windows, are left out. So are signals whose
     handler was not installed from Python, as in an embedded interpreter: it could not be restored.
     """
     numbers = [getattr(signal, name) for name in names if hasattr(signal, name)]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 def unsigned_varint(number: int) -> bytes:
     """
-    Return a number that is not negative as a varint.
+    Return a non-negative number as a varint.
     """
     if number < 0x80:
         return bytes((number,))
