@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     parsed = make_parser().parse_args(arguments)
     command: Command = parsed.command
-    # Keeps kazoo's warnings about each attempt to connect off the screen; the error says enough.
+    # Hides kazoo's warning about each attempt to connect; the error at the end says enough.
     logging.getLogger("kazoo").addHandler(logging.NullHandler())
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A terminal that cannot show a character shows its code.
@@ -120,7 +120,7 @@ def make_parser() -> argparse.ArgumentParser:
 
 
 def _flush_output() -> None:
-    # Python sets it to None if the shell has closed standard output.
+    # Python sets sys.stdout to None if the shell has closed standard output.
     if sys.stdout is not None:
         sys.stdout.flush()
 

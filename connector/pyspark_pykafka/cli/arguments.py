@@ -23,7 +23,7 @@ _TIMEOUTS = ("kafka.default.api.timeout.ms", "kafka.max.block.ms", "kafka.delive
 #: without records takes half a second, and librdkafka adds a second.
 _REQUEST_TIMEOUT = "kafka.request.timeout.ms"
 _MIN_REQUEST_MS, _MAX_REQUEST_MS = 2_000, 30_000
-#: How long a command waits for records without --timeout; a task's default is longer.
+#: How long a command waits for records if --timeout is not given; a task's default is longer.
 _RECORDS_MS = 60_000
 
 

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 _MAX_ERROR_LENGTH = 120
 _MAX_NAMES = 5
-#: A replay records its position after this number of offsets. An interruption repeats at most the
-#: letters since then, and memory holds no more of them.
+#: A replay records its position each time it has sent the letters of this number of offsets. After
+#: an interruption at most this many letters are sent again, and memory never holds more letters.
 _CHUNK = 1000
 
 
@@ -70,7 +70,7 @@ class _DeadLetterTopic:
         """
         Return the number of letters to send to each topic.
 
-        Raises an error if any target is missing, so that no letter is sent before one is found.
+        Raises an error if any target is missing; no letter has been sent by then.
         """
         counts: Counter[str] = Counter()
         sources: set[TopicPartition] = set()

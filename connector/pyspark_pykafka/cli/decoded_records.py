@@ -26,7 +26,8 @@ DECODED_FORMATS = ("avro", "protobuf", "debezium-avro")
 
 #: The length of a day in each unit of Arrow's times.
 _DAY = {"s": 86_400, "ms": 86_400_000, "us": 86_400_000_000, "ns": 86_400_000_000_000}
-#: A value in JSON is shown as its document: only Spark can parse the types that a user names.
+#: The format whose values are shown as JSON documents, without a schema: only Spark can parse the
+#: DDL in which users write the types of JSON.
 JSON = "json"
 
 # Serializers with a registry write a zero byte and the schema's id before the JSON; the ids of
@@ -66,8 +67,8 @@ def json_document(data: bytes) -> Any:
     """
     Return the JSON document in a key or value, without the id of a registered schema before it.
 
-    Raises :class:`ValueError` with the reason if it is not JSON, or if it has a number that only
-    JavaScript's NaN or Infinity could show.
+    Raises :class:`ValueError` with the reason if the data is not JSON, or contains NaN, Infinity or
+    a number that is too large for a float.
     """
     if data[:1] != b"\0":
         return _parse_json(data)

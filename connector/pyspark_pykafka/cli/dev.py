@@ -69,7 +69,7 @@ def _until_interrupted(
     """
     Check the brokers until Ctrl-C or SIGTERM.
 
-    A broker that has ended is restarted while another one runs; otherwise an error is raised.
+    A broker that has ended is restarted if another broker still runs; otherwise an error is raised.
     """
     while True:
         sleep(CHECK_SECONDS)

@@ -54,7 +54,7 @@ def escaped(text: str, keep: str = "") -> str:
     """
     Return text with control characters escaped, except those to keep.
 
-    Texts of records and brokers may have them, and they could change the terminal.
+    Texts from records and brokers may contain control characters, which could change the terminal.
     """
     return "".join(
         char if char.isprintable() or char in keep else ascii(char)[1:-1] for char in text

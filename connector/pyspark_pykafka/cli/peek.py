@@ -68,7 +68,7 @@ class _Topic(NamedTuple):
     """
     The selected partitions of a topic, and the settings and the format to read them with.
 
-    ``json_columns`` are those of key and value whose JSON documents are shown.
+    ``json_columns`` names the columns, key or value, that are shown as JSON documents.
     """
 
     client: MetadataClient
@@ -339,7 +339,7 @@ def _cell(data: Any, convert: Callable[[bytes], str]) -> str:
     if isinstance(data, bytes):
         return convert(data)
     text = json.dumps(data, default=convert, ensure_ascii=False)
-    # JSON may name half of a surrogate pair, which UTF-8 cannot encode.
+    # JSON may contain half of a surrogate pair, which UTF-8 cannot encode.
     return printable(text.encode(errors="backslashreplace"))
 
 

@@ -69,10 +69,10 @@ def existing_records(options: SourceOptions) -> Records:
 
 def no_store_error(options: SourceOptions, topics: str = "") -> ProgressError:
     """
-    Return the error for a store that does not exist, or has no records of any topic, or none of
-    ``topics`` (a text such as ``" of 't'"``).
+    Return the error for a store that does not exist or has no records.
 
-    Brokers do not report whether a consumer group does not exist, or has no offsets.
+    ``topics`` is a text such as ``" of 't'"`` if the store only lacks the records of some topics.
+    Brokers do not distinguish a consumer group that does not exist from one without offsets.
     """
     store = options.progress_store
     name, argument = (

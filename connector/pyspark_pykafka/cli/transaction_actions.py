@@ -131,7 +131,8 @@ def _partly_committed(
 
 def release(arguments: argparse.Namespace) -> int:
     """
-    Free the prefix for another query, and let the same query write its last batch whole again.
+    Free the prefix for another query, and let the same query write the whole of its last batch
+    again.
     """
     with transaction_client(_settings(arguments)) as transactions:
         exists = ledger_exists(transactions, ledger_topic(arguments.prefix))
@@ -240,7 +241,9 @@ def _state_as_json(state: BatchState) -> dict[str, Any]:
 
 def _renew(transactions: Transactions, arguments: argparse.Namespace, *, is_truncated: bool) -> int:
     """
-    Start a new ledger if the old one is truncated, or does not record what is committed.
+    Start a new ledger if the old one is truncated, or lacks a transaction that is committed.
+
+    Raises :class:`ExactlyOnceError` if neither is true: then no query has the prefix.
     """
     committed_ids = transactions.list_committed_ids(any_query_pattern(arguments.prefix))
     topic = LedgerTopic(ledger_topic(arguments.prefix))

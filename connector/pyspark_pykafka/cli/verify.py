@@ -62,8 +62,8 @@ def _print(text: str, code: int) -> int:
     """
     Print the report and return the exit code.
 
-    If the report cannot be written, as on a full disk, an anomaly still has its code, but a clean
-    run is void.
+    If the report cannot be written, as on a full disk, the exit code of an anomaly stays, but a
+    clean run counts as void.
     """
     try:
         print(text, flush=True)

@@ -107,10 +107,10 @@ def check_spark(spark: str | None) -> Finding:
 
 def check_worker_python(environment: Mapping[str, str], settings: Mapping[str, str]) -> Finding:
     """
-    Check that the Python of Spark's workers has the same version of the connector.
+    Check that Spark's workers use the same version of Python and of the connector as this process.
 
     spark-submit prefers the setting spark.pyspark.python to PYSPARK_PYTHON, for driver and workers.
-    A program that Python itself runs ignores the setting.
+    A program that is started with Python, without spark-submit, ignores the setting.
     """
     name, source, remedy = _worker_python(environment, settings)
     advice = f"{remedy}, or install pyspark-pykafka there"
@@ -130,7 +130,8 @@ def check_worker_python(environment: Mapping[str, str], settings: Mapping[str, s
 
 def _worker_mistake(python: str, environment: Mapping[str, str]) -> str | None:
     """
-    Return what is wrong with a Python, as a predicate: ``is Python 3.9, this one is 3.11.7``.
+    Return the mistake of a Python as a predicate, such as ``is Python 3.9, this one is 3.11.7``, or
+    None if workers can use it.
     """
     try:
         result = subprocess.run(
@@ -159,7 +160,8 @@ def _worker_python(
     environment: Mapping[str, str], settings: Mapping[str, str]
 ) -> tuple[str, str, str]:
     """
-    Return the Python of the workers, the setting that names it, and how to use this one instead.
+    Return the Python of the workers, the setting that names it, and how to use the Python of this
+    process instead.
     """
     if setting := settings.get(_WORKER_SETTING):
         remedy = f"set {_WORKER_SETTING} to {sys.executable}"
@@ -228,7 +230,7 @@ def check_settings(settings: Mapping[str, str], spark: tuple[int, ...]) -> Itera
 
 def check_connect(settings: Mapping[str, str], environment: Mapping[str, str]) -> Iterator[Finding]:
     """
-    Yield a finding about the errors of Spark Connect, if the settings are of a server or a client.
+    Yield a finding about error messages of Spark Connect, if this is a Connect server or client.
     """
     uses_connect = (
         "SPARK_REMOTE" in environment
