@@ -35,7 +35,7 @@ _MAX_SCHEMA_LENGTH = 200
 
 def read_encoding(reader: OptionReader) -> EncodingOptions:
     """
-    Return how keys and values are encoded; adds contradictions to ``reader.mistakes``.
+    Return how keys and values are encoded, and add contradictions to ``reader.mistakes``.
     """
     registry = read_registry(reader)
     encoding = EncodingOptions(

@@ -1,5 +1,5 @@
 """
-Reads how keys and values are decoded, and what happens to bad records.
+Parses the options for decoding keys and values, and for bad records.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _schema(reader: OptionReader, option: Option[str], kind: ValueFormat) -> str
 
 def read_message(reader: OptionReader, option: Option[str], kind: ValueFormat) -> str | None:
     """
-    Return the name of a Protobuf message, and report one that the format does not have.
+    Return the name of a Protobuf message, or None; report a name if the format is not Protobuf.
     """
     if kind != "protobuf" and reader.has(option):
         name = option.name.replace("MessageName", "Format")

@@ -1,5 +1,5 @@
 """
-Reads where a query starts and ends.
+Parses the options for the start and the end of a read.
 """
 
 from __future__ import annotations

@@ -39,7 +39,8 @@ class AtTime:
 @dataclass(frozen=True, slots=True)
 class TimeAgo:
     """
-    The first record not older than ``milliseconds`` when offsets are resolved, or the end.
+    The first record that is at most ``milliseconds`` old when offsets are resolved, or the end if
+    there is none.
     """
 
     milliseconds: int

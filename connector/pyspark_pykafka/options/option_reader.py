@@ -65,6 +65,8 @@ class OptionReader:
     def find(self, option: Option[T]) -> T | None:
         """
         Return the option's value or its default, or None if it has neither.
+
+        If the value is invalid, add a text to ``mistakes`` and return the default.
         """
         default = option.default_in(self._scope)
         if self.has(option):

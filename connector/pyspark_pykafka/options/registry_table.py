@@ -1,7 +1,8 @@
 """
 The options of a schema registry, declared.
 
-Their names are Confluent's, with its prefix ``schema.registry.`` for those of the client.
+The options of the registry's client have the prefix ``schema.registry.`` and, if Confluent's client
+has the setting, Confluent's name.
 """
 
 from __future__ import annotations
@@ -211,7 +212,7 @@ def _subject(column: str) -> tuple[Option[Any], Option[Any], Option[Any], Option
 VALUE_SUBJECT_OPTIONS = _subject("value")
 KEY_SUBJECT_OPTIONS = _subject("key")
 
-#: How to reach the registry.
+#: The options for the registry's client, and for the ids and the registration of schemas.
 CLIENT_OPTIONS: tuple[Option[Any], ...] = (
     REGISTRY_URL,
     CREDENTIALS_SOURCE,

@@ -37,9 +37,11 @@ _BEGINS_WITH_FIELD = re.compile(rf"\s*(\w+|`([^`]|``)+`)(\s*:\s*|\s+)({_NAMES})\
 
 def read_schema(text: str) -> str:
     """
-    Return the DDL of a type for the text of an option; raise ValueError if it is not a type.
+    Return the DDL of a type for the text of an option.
 
-    A list of fields, as in ``id BIGINT, name STRING``, is a STRUCT.
+    A list of fields, as in ``id BIGINT, name STRING``, is a STRUCT. DDL is not checked. Raises
+    ValueError, KeyError, TypeError or RecursionError if the text is empty, or is JSON that does not
+    describe a type.
     """
     stripped = text.strip()
     if not stripped:
@@ -51,8 +53,8 @@ def read_schema(text: str) -> str:
 
 def begins_with_type(ddl: str) -> bool:
     """
-    Return whether DDL of :func:`read_schema` begins with one of Spark's types, or with a field of
-    one; the rest is not checked.
+    Return whether DDL from :func:`read_schema` begins with one of Spark's types or, in a STRUCT,
+    with a field of such a type; the rest is not checked.
     """
     fields = struct_fields(ddl)
     if fields is None:

@@ -56,7 +56,7 @@ Strategy = Assign | Subscribe | SubscribePattern
 @dataclass(frozen=True, slots=True)
 class RackVariable:
     """
-    An environment variable of the process that reads, whose value is its rack.
+    An environment variable whose value is the rack of the process that reads.
     """
 
     name: str
@@ -78,7 +78,7 @@ RackSource = RackVariable | RackProvider
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
     """
-    The validated options of a read. Fields have the names of the options, in snake case.
+    The validated options of a read. Most fields have the names of the options, in snake case.
 
     ``starting_offsets_fallback`` is EARLIEST, LATEST or None (an error) for partitions that
     ``starting_offsets`` does not cover; ``new_partition_offsets`` is EARLIEST or LATEST.
@@ -126,8 +126,8 @@ class SourceOptions:
         """
         The isolation level; the default is the Java client's, not librdkafka's.
 
-        With ``latest_per_key`` it is ``read_committed``: an aborted record would hide the committed
-        one of its key.
+        With ``latest_per_key`` it is ``read_committed``: an aborted record would hide a committed
+        record with the same key.
         """
         default = "read_committed" if self.latest_per_key else "read_uncommitted"
         level = self.kafka.get("isolation.level", default).strip().lower()
