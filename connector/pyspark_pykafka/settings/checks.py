@@ -1,5 +1,5 @@
 """
-Checks the values of settings, and combinations of them, that no client accepts.
+Reports values of settings, and combinations of settings, that no client accepts.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def _endpoint_algorithm(value: str) -> str:
 
 
 def _delivery_timeout(value: str) -> str:
-    # For librdkafka 0 means no limit, and every wait must have one.
+    # For librdkafka 0 means no limit, but every wait must have a limit.
     if not re.fullmatch(r"[0-9]{1,10}", value.strip()) or not 0 < int(value) <= _MAX_INT:
         msg = "a number of milliseconds, at least 1"
         raise ValueError(msg)

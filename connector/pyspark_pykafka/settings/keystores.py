@@ -33,7 +33,8 @@ def translate_stores(settings: Mapping[str, str]) -> tuple[dict[str, str], list[
     """
     Return (librdkafka's settings, the mistakes).
 
-    A PEM key store has the key and the certificates, so its file is used for both settings.
+    A PEM key store has the key and the certificates, so its file is used for both
+    ``ssl.key.location`` and ``ssl.certificate.location``.
     """
     keys, key_mistakes = _keystore(settings)
     trust, trust_mistakes = _truststore(settings)

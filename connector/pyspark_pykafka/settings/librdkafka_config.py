@@ -135,7 +135,8 @@ def delivery_timeout_ms(kafka: KafkaSettings) -> int:
 
 def transaction_timeout_ms(kafka: KafkaSettings) -> int:
     """
-    Return the transaction timeout: from a task's first record until all tasks have committed.
+    Return the transaction timeout, in ms. It must cover the time from a task's first record until
+    the driver has committed, after all tasks have finished.
 
     The default equals the default of the brokers' limit, ``transaction.max.timeout.ms``. Java's
     default of one minute suits a process that commits its own transactions.

@@ -1,8 +1,8 @@
 """
 librdkafka's properties, so that unknown names and invalid values are reported early.
 
-From librdkafka 2.16, as its ``rd_kafka_conf_properties_show`` prints them, without callbacks,
-settings of consumer group membership, and the settings in :mod:`.rules`.
+They are the properties that ``rd_kafka_conf_properties_show`` of librdkafka 2.16 prints, except for
+callbacks, settings of consumer group membership, and the settings in :mod:`.rules`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Role(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class Property:
     """
-    One property; ``kind`` is int, number, bool, one (of a list), or shown or masked (texts).
+    One property. ``kind`` is int, number, bool, one (one of several words), shown (text) or masked
+    (text that may be secret). ``limits`` are the bounds of a number, or the words.
     """
 
     name: str

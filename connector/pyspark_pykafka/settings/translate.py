@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 _JAAS = "sasl.jaas.config"
 
-#: Every known name, including those of ignored and rejected settings; misspelt names are compared
-#: with them.
+#: Every known name, including those of ignored and rejected settings; messages about misspelt names
+#: suggest one of them.
 KNOWN_NAMES: frozenset[str] = (
     frozenset(PROPERTIES)
     | frozenset(ALIASES)
@@ -91,7 +91,7 @@ class _Draft:
 
     def add(self, name: str, value: str) -> None:
         """
-        Add one setting; most are librdkafka's own, or only named differently.
+        Add one setting; most settings are librdkafka's, or differ from librdkafka's only in name.
         """
         special = self._special().get(name)
         if name in REJECTED:

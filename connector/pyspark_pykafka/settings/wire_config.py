@@ -172,10 +172,10 @@ class ProducerConfig:
     """
     The configuration of the wire engine's producer.
 
-    ``batch_bytes`` is the size at which a record batch is closed, ``request_bytes`` the maximum of
-    a request and of a record, ``buffer_bytes`` that of all unacknowledged records.
-    ``request_seconds`` is the timeout of one response, ``delivery_seconds`` that of a batch with
-    all its retries (KIP-91), ``block_seconds`` is max.block.ms.
+    ``batch_bytes`` is the size at which a record batch is closed. ``request_bytes`` is the maximum
+    size of a request and of a record, and ``buffer_bytes`` the maximum size of all unacknowledged
+    records together. ``request_seconds`` is the timeout of one response, ``delivery_seconds`` the
+    timeout of a batch with all its retries (KIP-91), and ``block_seconds`` is max.block.ms.
     """
 
     wire: WireConfig

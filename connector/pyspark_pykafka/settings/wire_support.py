@@ -45,9 +45,9 @@ _REFRESH = """
     metadata.recovery.strategy metadata.recovery.rebootstrap.trigger.ms broker.address.ttl
     """
 
-# Without effect: a read joins no group, each range has its isolation level, a fetch request is
-# small and the only one in flight, brokers since 2.4 report their API versions, and a range's topic
-# and records exist when the range is read.
+# Without effect: a read joins no group and gets its isolation level from FetchSettings, a fetch
+# request is small and the only one in flight, brokers since 2.4 report their API versions, and a
+# range's topic and records exist when the range is read.
 _WITHOUT_EFFECT = """
     group.id session.timeout.ms isolation.level message.max.bytes fetch.min.bytes
     max.in.flight.requests.per.connection broker.version.fallback api.version.fallback.ms
@@ -93,8 +93,9 @@ _KNOWN = frozenset(
 # The contexts of ``kafka.debug`` that wire logs; the others concern librdkafka's internals.
 _DEBUG_CONTEXTS = frozenset({"all", "broker", "protocol", "security"})
 
-# Supported by the producer. The settings from linger.ms on tune the queues and waits of
-# librdkafka's producer; wire sends a batch when it is full or the task has no more rows.
+# Supported by the producer. The settings from linger.ms to sticky.partitioning.linger.ms concern
+# queues and waits of librdkafka's producer. Wire has no such waits: it sends a batch when the batch
+# is full, when batches that are not full take too much memory, or when the task has no more rows.
 _SUPPORTED_FOR_WRITES = """
     acks compression.type compression.level batch.size message.max.bytes retries
     queue.buffering.max.kbytes delivery.timeout.ms request.timeout.ms
