@@ -130,8 +130,8 @@ class KafkaBatchReader(DataSourceReader):
 @reports_errors
 class FilteringBatchReader(KafkaBatchReader):
     """
-    The batch reader that narrows its plan by filters: with ``pushDownFilters``, if Spark pushes
-    filters down (Spark 4.1+).
+    The batch reader that narrows its plan by filters. It is used if ``pushDownFilters`` is true and
+    Spark pushes filters down (Spark 4.1+).
 
     Spark keeps the reader and its plan for the other scans of the same DataFrame or view, which may
     have other filters, or no filters. Only the user knows that there are no other scans.
@@ -147,7 +147,7 @@ class FilteringBatchReader(KafkaBatchReader):
             if (column := self._format.record_column(comparison.column)) is not None
         )
         if self._options.latest_per_key:
-            # Which record is a key's latest depends on all records of its partition.
+            # The latest record of a key depends on all records of its partition.
             comparisons = tuple(c for c in comparisons if c.column in TopicPartition._fields)
         self._filters = FilterPushdown(comparisons, self._options.max_timestamp_delay_ms)
         return filters

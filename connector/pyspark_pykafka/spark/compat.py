@@ -141,8 +141,8 @@ class PrefetchedReader:
 
     Spark stores them as a block, which the task reads instead of calling ``read``; if the block is
     lost, the task calls ``read``. Spark takes records only from an instance of its own
-    ``_SimpleStreamReaderWrapper``, and read limits and latest offsets only from any other reader.
-    So a reader claims that class only while records are attached.
+    ``_SimpleStreamReaderWrapper``, but takes neither read limits nor latest offsets from such an
+    instance. So a reader claims to be of that class only while records are attached.
     """
 
     _attached: list[pa.RecordBatch] | None = None
@@ -224,8 +224,8 @@ def arrow_schema(schema: StructType) -> pa.Schema:
     """
     Return the Arrow schema that Spark expects of record batches for this schema.
 
-    From 4.2 on Spark rejects a batch whose schema differs at all, nullability included. Types that
-    no column can have become ``null``, which the check of the columns rejects.
+    From 4.2 on Spark rejects a batch whose schema differs at all, nullability included. A type that
+    is invalid for every column becomes ``null``, which the check of the columns rejects.
     """
     arrow = pa.schema([_arrow_field(field) for field in schema.fields])
     # Before 4.2 the default was to convert timestamps without a zone to TIMESTAMP.
@@ -237,8 +237,8 @@ def supports_prefetched_records(schema: pa.Schema) -> bool:
     """
     Whether Spark accepts records of this schema together with the plan of a micro-batch.
 
-    It rejects them if the schema converted from Arrow's is not the query's, for example because a
-    column has a comment or a collation.
+    Spark rejects them if the Arrow schema, converted back, is not the query's schema, for example
+    because a column has a comment or a collation.
     """
     return hasattr(_SimpleReader, "getCache") and _ROUND_TRIPS in (schema.metadata or {})
 

@@ -1,5 +1,5 @@
 """
-The compiled modules of the package: what needs each, and why one cannot be imported.
+The compiled modules of the package: the effect if one is missing, and why it cannot be imported.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = logging.getLogger("pyspark_pykafka")
 _RECORDS = "pyspark_pykafka.engines.wire.records"
 _FORMATS = "pyspark_pykafka.formats"
 
-#: What does not work without each module; the modules are those of pyproject.toml, in its order.
+#: The effect if a module is missing; the modules are those of pyproject.toml, in its order.
 COMPILED = {
     f"{_RECORDS}._decoder": "the slower engine librdkafka reads",
     f"{_RECORDS}._encoder": "the slower engine librdkafka writes, and cannot write exactly-once",
@@ -37,13 +37,13 @@ REMEDY = (
     "and then: pip install --force-reinstall --no-deps --no-cache-dir pyspark-pykafka"
 )
 
-#: The modules that the wire engine consists of.
+#: The compiled modules of the wire engine.
 WIRE = tuple(name for name in COMPILED if name.startswith(_RECORDS))
 
 
 def missing_compiled_modules(modules: Iterable[str] = COMPILED) -> dict[str, str]:
     """
-    Return why compiled modules cannot be used, by the full name of the module.
+    Return the modules that cannot be imported, by full name, with the reason for each.
     """
     reasons = {module: _import_failure(module) for module in modules}
     return {module: reason for module, reason in reasons.items() if reason}

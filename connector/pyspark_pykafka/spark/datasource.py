@@ -2,8 +2,8 @@
 The entry point for Spark: the data source ``pykafka``, with its readers and writers.
 
 Spark creates these objects in several short-lived processes, and calls the factory methods more
-than once. So nothing here does I/O, and modules that only some of the processes need are imported
-in the methods.
+than once. So the methods do I/O only for registered schemas, schema files and the check of a
+write's destination, and they import the modules that only some of the processes need.
 """
 
 from __future__ import annotations

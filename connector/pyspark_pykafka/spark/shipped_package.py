@@ -28,7 +28,7 @@ def find_archive() -> Path | None:
 
 def ship_archive(context: SparkContext, archive: Path) -> None:
     """
-    Make the archive that this package was imported from importable in all Python workers.
+    Let all Python workers import this package from the archive that it was imported from here.
 
     The workers in which the driver plans a stream do not get the added files, only the environment
     of the session's functions. Workers on executors import only from added files with certain

@@ -93,7 +93,8 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
             ranges = self._stream.plan(start, end).ranges
         log_plan(ranges)
         # A replayed batch must have the same tasks, since a sink may have committed some of them
-        # (sink/replay.py). So the number of tasks depends on the ranges only, not on the reader.
+        # (sink/replay.py). So the number of tasks depends on the ranges, but not on whether the
+        # driver can read them.
         if not self._driver_reader.admits(ranges):
             return [InputPartition(r) for r in ranges]
         records = self._driver_reader.read(ranges)
@@ -103,7 +104,7 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
 
     def _one_timeout(self) -> AbstractContextManager[None]:
         """
-        Limit all requests of one call of Spark together.
+        Limit the total time of all requests that one call by Spark makes.
         """
         return first_contact.one_api_timeout(self._settings.kafka)
 
@@ -162,8 +163,8 @@ class _LegacyStreamReader(_Reader):
     spark.sql.streaming.triggerAvailableNowWrapper.enabled it calls ``latestOffset`` first for both.
 
     While the start offset is unknown, a query reads up to the latest offsets, which do not depend
-    on the start. But it counts as new if it has limits or an end of its own, or if the start of a
-    new query would move with the log's end.
+    on the start. But the query is treated as new if it has limits or an end (``endingOffsets`` and
+    the like), or if the start of a new query would move with the log's end.
     """
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:

@@ -58,7 +58,7 @@ def mount(
     Each query on a view reads the records and partitions that the topic has then. From Spark 4.1 on
     a start or end other than ``earliest`` and ``latest`` stays where the first query on a temporary
     view found it; a view in a database has no such memory. New topics have no view. Call ``mount``
-    again for both::
+    again to resolve such a start or end anew, and to create the views of new topics::
 
         from pyspark_pykafka import mount
 

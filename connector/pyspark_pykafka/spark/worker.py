@@ -108,8 +108,8 @@ def freeze_loaded_modules() -> None:
     """
     Exclude all objects that exist now from later garbage collections of this process.
 
-    Spark's daemon collects after each task (``pyspark/daemon.py``), which walks the objects of all
-    loaded modules: 30 to 60 ms of CPU after records have evicted them from the CPU caches. At the
-    start of a worker's first task there is no garbage yet (measured), so nothing leaks.
+    Spark's daemon collects garbage after each task (``pyspark/daemon.py``), which walks the objects
+    of all loaded modules: 30 to 60 ms of CPU after records have evicted them from the CPU caches.
+    At the start of a worker's first task there is no garbage yet (measured), so nothing leaks.
     """
     gc.freeze()

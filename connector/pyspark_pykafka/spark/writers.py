@@ -144,7 +144,8 @@ class KafkaBatchWriter(_Writer, spark.DataSourceArrowWriter):
 @reports_errors
 class _StreamWriter(_Writer):
     """
-    Writes each micro-batch at least or exactly once; a failed one is written again completely.
+    Writes each micro-batch at least once or exactly once; after a failure Spark runs all tasks of
+    the micro-batch again.
     """
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
