@@ -105,7 +105,7 @@ class KafkaCluster(Startable, KafkaAccess):
 
     def kill(self, node: int | None = None) -> None:
         """
-        Kill one node, or all, like a power failure; the data is kept for `restart()`.
+        Kill one node, or all, with SIGKILL; the data is kept for `restart()`.
         """
         for member in self._chosen(node):
             self._end(member, signal.SIGKILL)

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 # Below the ephemeral ports of Linux (from 32768) and macOS (from 49152): a client that connects to
-# a stopped broker could otherwise get the broker's port as its own and connect to itself.
+# a stopped broker could otherwise get the broker's port as its local port and connect to itself.
 MIN_PORT, MAX_PORT = 15_000, 32_000
 ATTEMPTS = 500
 

@@ -78,7 +78,9 @@ class Processes:
 
     def exit_code(self, name: str) -> int | None:
         """
-        Return the exit code (negative: the signal that ended it), or None while it runs.
+        Return a process's exit code, or None while the process runs.
+
+        A negative code is the number of the signal that ended the process.
         """
         code: int | None = self._request({"do": "poll", "name": name})["code"]
         return code

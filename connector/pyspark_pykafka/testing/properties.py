@@ -54,7 +54,7 @@ def tiered_settings(brokers: int, store: Path) -> dict[str, Setting]:
     """
     Return the settings of a cluster that moves old segments into a folder (KIP-405).
 
-    Each topic enables it (`remote.storage.enable`) and sets how much stays local.
+    Each topic must enable tiered storage (`remote.storage.enable`) and set how much stays local.
     """
     return {
         "remote.log.storage.system.enable": True,

@@ -37,7 +37,8 @@ class Record:
     One record; `timestamp` is in milliseconds.
 
     In a record to produce, `partition` and `timestamp` may be None: the client then chooses them.
-    `offset` is assigned by the broker. A consumed record has all three.
+    `offset` is assigned by the broker. A consumed record has all three, unless it was written
+    without a timestamp.
     """
 
     value: bytes | None = None

@@ -67,7 +67,7 @@ class ZooKeeper(Startable):
 
     def kill(self) -> None:
         """
-        Kill the server, like a power failure; the data is kept for `restart()`.
+        Kill the server with SIGKILL; the data is kept for `restart()`.
         """
         self._is_running = False
         self._group.end(NAME, signal.SIGKILL, STOP_SECONDS)
@@ -130,7 +130,7 @@ class ZooKeeper(Startable):
 
     def _unready_reason(self) -> str | None:
         """
-        Return why the server is not ready, or None if it answers the four-letter word `conf`.
+        Return why the server is not ready, or None if it answers the command `conf`.
         """
         try:
             with socket.create_connection(("127.0.0.1", self._port), REQUEST_SECONDS) as connection:
