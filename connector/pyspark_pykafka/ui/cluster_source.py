@@ -64,7 +64,7 @@ class _Store:
     @property
     def id(self) -> str:
         """
-        The id of the query on the page: a consumer group and a ZooKeeper id can have one name.
+        The id of the query on the page: a consumer group and a ZooKeeper id can have the same name.
         """
         return self.options.progress_store.name
 
@@ -101,7 +101,7 @@ class ClusterSource:
             self._source.kafka, self._source.isolation_level, self._source.engine
         )
         self._metadata = MetadataClient(self._backend, self._source.fetch_offset_retry)
-        # As `pykafka deadletter`: a letter of an open transaction does not count.
+        # As in `pykafka deadletter`, a letter of an open transaction does not count.
         self._letter_lookup = MetadataClient(
             metadata_backend(self._source.kafka, "read_committed", self._source.engine),
             self._source.fetch_offset_retry,
@@ -201,7 +201,8 @@ class ClusterSource:
 
     def _dead_letters_of(self, topic: str) -> Iterable[PageDeadLetters]:
         """
-        Yield, for each partition, the number of dead letters not yet replayed and the last of them.
+        Yield, for each partition with records that were not replayed, their number in offsets, and
+        the last dead letter among them.
         """
         replayed = self._replay_positions(topic)
         for unread in unreplayed_ranges(self._letter_lookup, topic, replayed):

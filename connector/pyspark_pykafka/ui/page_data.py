@@ -51,14 +51,14 @@ class PageQuery:
     @property
     def lag(self) -> int | None:
         """
-        The sum of the known lags of the partitions.
+        The sum of the partitions' known lags, in offsets.
         """
         return total_lag(partition.lag for partition in self.partitions)
 
     @property
     def lag_seconds(self) -> float | None:
         """
-        The longest lag of a partition.
+        The longest of the partitions' known lags, in seconds.
         """
         return longest_lag(partition.lag_seconds for partition in self.partitions)
 
@@ -77,9 +77,9 @@ class PageError:
 @dataclass(frozen=True, slots=True)
 class PageDeadLetters:
     """
-    How many records of a partition were set aside. On a driver's page the partition is one of the
-    source, and ``text`` names the query. On a cluster's page it is one of the dead-letter topic,
-    and ``text`` is the last error.
+    How many records of a partition were set aside. On a driver's page the partition belongs to the
+    source, and ``text`` names the query. On a cluster's page the partition belongs to the
+    dead-letter topic, and ``text`` is the last error.
     """
 
     topic: str

@@ -49,7 +49,7 @@ class Content(NamedTuple):
 
 class PageServer:
     """
-    Serves until it is closed, and reads the data from ``source`` every ``seconds``.
+    Serves until it is closed, and reads the data from ``source`` every ``seconds`` seconds.
 
     ``metrics`` returns the content of ``/metrics``. If the source raises an error, the page shows
     the last data and the error: the text of a :class:`~pyspark_pykafka.errors.PykafkaError`, or
@@ -181,7 +181,7 @@ _PAGE = _Page()
 
 class _Handler(BaseHTTPRequestHandler):
     """
-    Handles GET and HEAD requests; the server's subclass provides the contents.
+    Handles GET and HEAD requests; each server makes a subclass that provides the contents.
     """
 
     server_version = "pykafka"

@@ -96,7 +96,7 @@ class Verdict:
     anomalies: dict[str, list[Any]] = field(default_factory=dict)
     records: int = 0
     faults: int = 0
-    #: Rows that repeat an earlier row, whether or not that is an anomaly.
+    #: The number of rows that repeat an earlier row, whether or not that is an anomaly.
     repeats: int = 0
 
     @property
@@ -191,7 +191,7 @@ def check_rows(
 
 def _anomaly(row: Row, record: TrueRecord | None, *, committed_only: bool) -> str | None:
     """
-    Return the anomaly of a row, given the record at its position.
+    Return the anomaly of a row, given the record at its position; None if there is no anomaly.
     """
     if record is None or record.state == MARKER:
         return "phantom"

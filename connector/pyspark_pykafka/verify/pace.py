@@ -59,15 +59,15 @@ class Pace:
     Samples of the records that have arrived and of those that have not arrived yet.
 
     ``max_lag`` is in records of all partitions, ``longest_pause`` in seconds. A pause is a period
-    in which no record of a partition arrives although some are outstanding. The time before the
-    first record of any partition is not counted: Spark is starting then.
+    in which no record of a partition arrives although some are outstanding. The time until the very
+    first record arrives is not counted: Spark is starting then.
     """
 
     now: Callable[[], float] = field(default=time.monotonic, repr=False)
     max_lag: int = 0
     longest_pause: float = 0.0
     _arrived: dict[int, int] = field(default_factory=dict)
-    #: When each partition last had a new record, or no record was outstanding.
+    #: When each partition last had a new record, or had no outstanding record.
     _since: dict[int, float] = field(default_factory=dict)
 
     def sample(self, arrivals: Arrivals) -> None:

@@ -66,7 +66,7 @@ def local_session() -> tuple[SparkSession, bool]:
 
 def start_session(builder: SparkSession.Builder) -> SparkSession:
     """
-    Return the builder's session; a signal meanwhile is handled when Spark has started.
+    Return the builder's session; a signal that arrives meanwhile is handled when Spark has started.
 
     Spark starts in another thread. In the main thread it would install a handler of SIGINT that
     calls Java to cancel jobs, in the middle of the call that the signal has interrupted.

@@ -104,7 +104,7 @@ def read_all(
 
 class _AssignedConsumer:
     """
-    A consumer of all partitions from their start; it never joins its group.
+    A consumer of all partitions from their start; it joins no consumer group.
     """
 
     def __init__(

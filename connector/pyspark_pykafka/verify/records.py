@@ -50,8 +50,8 @@ def encode(run: str, partition: int, number: int) -> bytes:
 
 def decode(topic: str, value: bytes | None, offset: int) -> ReadRow:
     """
-    Return the row of a value that was read at an offset of the output topic. A value that the run
-    did not write gets a position that no record has.
+    Return the row of a value that was read at an offset of the output topic. A value that does not
+    begin like those of :func:`encode` gets a position that no record has.
     """
     match = _VALUE.match(value or b"")
     if match is None:
@@ -62,7 +62,7 @@ def decode(topic: str, value: bytes | None, offset: int) -> ReadRow:
 @dataclass
 class WrittenRecords:
     """
-    All records that were passed to the producer, by partition; one thread adds to it.
+    All records that were passed to the producer, by partition; only one thread adds records.
     """
 
     topic: str
@@ -72,7 +72,7 @@ class WrittenRecords:
 
     def __post_init__(self) -> None:
         """
-        Make the empty partitions.
+        Give each partition an empty list of records.
         """
         self.records = {(self.topic, number): [] for number in range(self.partitions)}
 
