@@ -218,7 +218,8 @@ def _list_unfinished(
     transactions: Transactions, own_ids: Iterable[str], pattern: TransactionalIdPattern
 ) -> list[str]:
     """
-    Return all other ids of a pattern whose transactions hide later rows from readers.
+    Return the ids of a pattern, other than ``own_ids``, whose transactions hide later rows from
+    readers.
     """
     # The number of tasks of earlier writes is not known, so each broker lists its transactions.
     listed = _list_in_states(transactions, pattern, _UNFINISHED_STATES)

@@ -43,7 +43,7 @@ def _is_overtaken(offset: int, entry: Entry, last_intent: int) -> bool:
 
 def is_decidable(entries: EntriesWithOffsets, start: int) -> bool:
     """
-    Return whether entries from ``start`` on suffice to know which of their commands count.
+    Return whether the entries from ``start`` on suffice to know which commands among them count.
     """
     return all(
         not isinstance(entry, Release | Completion) or not 0 <= entry.ledger_end < start

@@ -11,7 +11,7 @@ from pyspark_pykafka.errors import error_text
 if TYPE_CHECKING:
     from pyspark_pykafka.offsets import TopicPartition
 
-#: Prefix of the connector's headers, which follow the record's own.
+#: Prefix of the connector's headers, which follow those of the record.
 HEADER_PREFIX = "pykafka.deadletter."
 
 _MAX_MESSAGE_LENGTH = 2_000
@@ -44,7 +44,7 @@ def provenance_headers(
         "error.message": error_text(error)[:_MAX_MESSAGE_LENGTH],
         "attempts": attempts,
     }
-    # An error that quotes a record may have surrogates, as from the JSON text "\ud800".
+    # An error that quotes a record may contain surrogates, for example from the JSON text "\ud800".
     return [
         {"key": HEADER_PREFIX + name, "value": str(text).encode(errors="backslashreplace")}
         for name, text in provenance.items()

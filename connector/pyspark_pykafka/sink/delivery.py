@@ -63,9 +63,9 @@ class TaskCommitMessage:
     """
     A task's message to the driver; ``committable`` is its open transaction, or None without one.
 
-    ``prefix``, ``query`` and ``write`` identify a streaming write, which is committed by another
-    writer object than that of its tasks. In a batch write it is the same object, and they are
-    empty.
+    ``prefix``, ``query`` and ``write`` identify a streaming write for the writer object that
+    commits it, because Spark creates another object for the tasks. A batch write has one object,
+    and leaves these fields empty.
     """
 
     committable: Committable | None = None
@@ -91,7 +91,7 @@ class Delivery(Protocol):
 
     def abort(self, messages: Sequence[TaskCommitMessage], tasks: int) -> None:
         """
-        Leave no row visible, after a task or the commit has failed.
+        Abort the write's transactions, if it has any, after a task or the commit has failed.
 
         ``messages`` are those of the tasks that have succeeded, out of ``tasks``.
         """
@@ -268,7 +268,8 @@ class ExactlyOnceStream:
             return
         from pyspark_pykafka.sink.micro_batch_committer import commit_micro_batch
 
-        # Even without rows: an earlier execution may have had some, and committed a part of them.
+        # A batch without rows is committed, too: an earlier execution of it may have had rows, and
+        # committed a part of them.
         committables, first = _committables(messages), messages[0]
         committable_batch = CommittableBatch(
             first.prefix, first.query, batch, first.write, tasks, committables

@@ -119,10 +119,10 @@ def find_conflict(query: str, batch: int, write: str, entries: EntriesWithOffset
 
     That is a marker or a claim of another write of the same or a later batch (a marker of an
     earlier batch belongs to a losing attempt), a withdrawal of the write, a release, or a
-    completion of the batch. Entries after the intent do not count. If there is no intent yet, all
-    entries count.
+    completion of the same or a later batch. Entries after the intent do not count. If there is no
+    intent yet, all entries count.
     """
-    # Invariant I1 (determinism): what follows the intent does not matter.
+    # Invariant I1 (determinism): entries after the intent do not matter.
     for _, entry in entries:
         if isinstance(entry, Intent) and entry.write == write:
             return None
@@ -150,7 +150,7 @@ def check_binding(batch: CommittableBatch, entries: EntriesWithOffsets) -> None:
 
 def outdated_intents(query: str, batch: int, entries: EntriesWithOffsets) -> list[Intent]:
     """
-    Return the intents that are no longer needed once a query writes a batch.
+    Return the intents that are no longer needed when a query writes a batch.
     """
     intents = {entry.write: entry for _, entry in entries if isinstance(entry, Intent)}
     return [entry for entry in intents.values() if entry.query == query and entry.batch < batch]

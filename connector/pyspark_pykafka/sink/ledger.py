@@ -69,7 +69,7 @@ _NO_PRODUCER_ID = ProducerIdAndEpoch(-1, -1)
 @dataclass(frozen=True, slots=True)
 class Ledger:
     """
-    A ledger, read and appended to.
+    Reads the ledger in a topic, and appends to it.
 
     A read takes at most ``config.block_seconds``, and an append the producer's delivery timeout.
 
@@ -193,8 +193,8 @@ class Ledger:
 
     def append_once(self, entry: Entry) -> int:
         """
-        Append an entry as :meth:`append` does, with a producer id: brokers drop a late copy, which
-        compaction would keep instead of the first one.
+        Append an entry as :meth:`append` does, but with a producer id. So brokers drop a late copy,
+        which compaction would keep instead of the first one.
         """
         producer_id = request_producer_id(self.cluster, self.config)
         return self._append([to_record(entry)], producer_id)

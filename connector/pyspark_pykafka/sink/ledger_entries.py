@@ -114,7 +114,7 @@ class ReadBarrier:
     """
     Declares nothing: whoever has appended it, and reads up to it, has missed no earlier entry.
 
-    It is stored as the withdrawal of no write, which earlier versions ignore, too.
+    It is stored as a withdrawal with an empty ``write``, which earlier versions ignore, too.
     """
 
     query = ""
@@ -132,8 +132,9 @@ class Completion:
     """
     Declares that a batch is done: rows that are not committed are abandoned.
 
-    ``ledger_end`` is the high watermark of the ledger when the command began. The entry counts only
-    if no intent lies after it (see :mod:`command_entries`). Older versions do not write it.
+    ``ledger_end`` is the end of the ledger when the command began. The entry counts only if no
+    intent lies between that offset and the entry (see :mod:`command_entries`). Older versions do
+    not write ``ledger_end``.
     """
 
     query: str
@@ -175,7 +176,7 @@ EntriesWithOffsets: TypeAlias = "Sequence[tuple[int, Entry]]"
 #: The prefix of the keys of intents; once a later batch is written, a tombstone removes them.
 INTENT_KEY = "intent-"
 
-# The task of the marker as which a claim is stored.
+# The task number in the marker that represents a claim.
 _CLAIMING_TASK = -1
 
 _KINDS: dict[str, type[Marker | Intent | Release | Withdrawal | Completion]] = {

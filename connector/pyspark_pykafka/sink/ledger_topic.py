@@ -184,7 +184,7 @@ def _retry(transactions: Transactions, request: Callable[[Cluster, Deadline], T]
 def _read_settings(transactions: Transactions, topic: str) -> dict[str, str]:
     """
     Return the settings of the topic that are checked, or log a warning and return an empty
-    dictionary if the brokers do not report them: a write does not need the permission for that.
+    dictionary if the brokers do not report them: a write does not need the permission to read them.
     """
     names = (_POLICY, _UNCLEAN_ELECTION, _MIN_IN_SYNC)
 
@@ -316,7 +316,7 @@ def _create(
     # Imported here because few tasks need it: a query creates its ledger once.
     from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin
 
-    # A broker has responded, since the number of brokers is known.
+    # The number of brokers is known, so a broker has responded.
     first_contact.record_contact(kafka)
     factor, in_sync = topic.durability(brokers)
     action = f"creating the topic {topic.name}, the ledger of an exactly-once stream"

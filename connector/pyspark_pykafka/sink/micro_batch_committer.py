@@ -91,7 +91,7 @@ def commit_micro_batch(transactions: Transactions, batch: CommittableBatch) -> N
         )
         repeated = [task for task in batch.committables if task.task in done]
         transactions.end_all(_prepared(repeated), commit=False)
-    # Even without rows: the batch may have had some when it was committed.
+    # Checked for a write without rows, too: the committed write of the batch may have had rows.
     _warn_of_other_rows(batch, before)
 
 
@@ -109,7 +109,8 @@ def abort_micro_batch(
 
     Transactions that the driver has decided to commit stay open, and the next run commits them;
     ``maybe_committing`` is False if a task has failed, so that no commit was decided. If another
-    process has continued the query, or may have, other open transactions belong to that process.
+    process has continued the query, or may have continued it, only the tasks of this micro-batch
+    are aborted: the other open transactions may belong to that process.
     """
     if not committables:
         # Without a marker another process cannot be detected; the next micro-batch cleans up.
@@ -199,7 +200,7 @@ def _committed_before(
     transactions: Transactions, ledger: Ledger, batch: CommittableBatch
 ) -> EntriesWithOffsets:
     """
-    Return the entries that earlier writes have committed, once every earlier write has ended.
+    Wait until every earlier write has ended, and return the entries that those writes committed.
     """
     # Without rows a write has no marker: it begins at the current end, or after its claim.
     first = (
@@ -327,7 +328,8 @@ def _abort_foreign(
     transactions: Transactions, ledger: Ledger, batch: CommittableBatch, offsets: tuple[int, int]
 ) -> None:
     """
-    Abort the open transactions of queries that do not own the prefix, but precede our first marker.
+    Abort the open transactions of queries that do not own the prefix, but have markers in a part of
+    the ledger.
 
     ``offsets`` are the ledger's ``[start, end)`` to search.
     """

@@ -147,8 +147,8 @@ def complete_batch(transactions: Transactions, owner: Marker, prefix: str) -> Ba
 
     Open transactions that a driver had decided to commit are committed; the others are aborted.
     Raises :class:`ConcurrentWriteError` as :func:`release_prefix` does, and
-    :class:`TimeoutExceededError` if decided transactions stay open, as when a former coordinator
-    reports them as ended.
+    :class:`TimeoutExceededError` if decided transactions stay open, for example because a former
+    coordinator reports them as ended.
     """
     ledger = open_ledger(transactions, prefix)
     end = ledger.append(ReadBarrier())

@@ -104,7 +104,7 @@ def concurrent_writer(
 
 def check_single_writer(batch: CommittableBatch, later: Iterable[Entry]) -> None:
     """
-    Raise :class:`ConcurrentWriteError` if another write has added markers or a claim in between.
+    Raise :class:`ConcurrentWriteError` if another write of this or a later batch has begun.
 
     ``later`` is as for :func:`concurrent_writer`.
     """

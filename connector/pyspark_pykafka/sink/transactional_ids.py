@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _TASK = r"-\d+-\d+(-again\d+)?"
 _BATCH_PARITY = r"-[01]"
 _QUERY = r"-[0-9a-f]{8}"
-# No transaction has these ids: the information is that the brokers know them.
+# No transaction has these ids: all that matters is whether the brokers know them.
 _NOTICES = rf"-ended-[0-9a-f]+|({_QUERY}{_BATCH_PARITY})?-\d+-\d+-again"
 _ID_LENGTH = 8
 _ATTEMPT = re.compile(r"(?P<task>.*-\d+)-(?P<attempt>\d+)(?P<again>-again\d+)?")
@@ -28,7 +28,9 @@ _MAX_EARLIER_ATTEMPTS = 8
 
 class OtherAttempts(NamedTuple):
     """
-    The ids that other attempts of tasks would have; ``were_retried``: some of these attempts exist.
+    The ids that other attempts of tasks would have.
+
+    ``were_retried`` is true if some of these attempts are known to exist.
 
     If the brokers know one of ``notice_ids``, there are also attempts with fallback ids, which
     cannot be derived.
@@ -67,7 +69,8 @@ def task_id(prefix: str, task: int, attempt: int) -> str:
 
 def fallback_id(transactional_id: str, task_attempt: int) -> FallbackId:
     """
-    Return the id for an attempt whose own id is in use; it ends with Spark's task attempt id.
+    Return the ids for an attempt that finds ``transactional_id`` in use; the fallback id ends with
+    Spark's task attempt id.
 
     Spark restarts the numbering of attempts when a stage is retried (SPARK-24552), and may keep
     attempts of the first run running: then two attempts have the same number.

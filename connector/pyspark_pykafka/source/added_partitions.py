@@ -4,8 +4,8 @@ Reads the partitions that were added after a batch read was planned.
 Spark 4.1 and later plan a DataFrame or view once, for all queries on it; Spark 4.0 keeps the plan
 of a DataFrame that is collected again. Tasks resolve EARLIEST and LATEST, so each query sees new
 records. So that each query also sees added partitions, the task of a plan's last range looks for
-partitions that the plan does not have. If the options fix the end or name the partitions, it does
-not.
+partitions that the plan does not have. It does not look for any if the options fix the end, name
+the partitions or push down filters.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def with_last_range(
     Return the values of a plan's input partitions, one for each range.
 
     If partitions that are added later belong to the read, the last value is a :class:`LastRange`.
-    It contains the plan's partitions, which are those of ``assigned``, so that its task can detect
+    It contains the number of partitions of each topic in ``assigned``, so that its task can detect
     the added ones.
     """
     partition_counts = Counter(tp.topic for tp in assigned.partitions)
@@ -145,8 +145,7 @@ def _existing(strategy: Strategy, lookup: TopicLookup) -> Assignment:
 
 def _starts_of_added(options: SourceOptions, topics: Iterable[str]) -> dict[str, int | Position]:
     """
-    Return the start of the added partitions of each topic whose added partitions belong to the
-    read.
+    Return the start of added partitions, for each topic whose added partitions the read includes.
     """
     open_topics = topics_ending_at_latest(options.ending_offsets, topics)
     fallback = options.starting_offsets_fallback

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-#: Returns the estimated bytes per offset at each position, without entries for empty positions.
+#: Returns the estimated bytes per offset at each position, except at positions without records.
 BytesPerOffset = Callable[["Offsets"], Mapping["TopicPartition", float]]
 
 # The partitions with the largest backlogs are sampled for their record sizes, several times each.

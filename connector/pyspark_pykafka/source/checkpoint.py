@@ -47,8 +47,9 @@ class Checkpoint:
         """
         Remove everything that the JVM connector cannot read; return the ids of the changed batches.
 
-        The query must be stopped. Raises :class:`OffsetsError` if its first batch has not finished:
-        the start of that batch is in the data that would be removed.
+        With ``dry_run`` no file is changed. The query must be stopped. Raises
+        :class:`OffsetsError` as :meth:`batches` does, and if the first batch has not finished: its
+        start is in the data that would be removed.
         """
         batches = self.batches()
         if batches[-1] not in _numbers(self.folder / "commits") and batches[-1] == 0:

@@ -136,8 +136,7 @@ class DataLossReporter:
 
     def check_truncation(self, start: StreamOffset, latest: StreamOffset) -> None:
         """
-        Log and count offsets before the query's start offsets that were truncated, whether or not
-        there is new data.
+        Log and count truncated offsets before the start offsets, whether or not there is new data.
 
         Raises :class:`DataLossError` if ``failOnDataLoss`` is true. Requests are sent only for
         partitions whose leader epoch has changed, once for each change.
@@ -161,7 +160,7 @@ class DataLossReporter:
         """
         Return the last leader epoch for which truncation before the start offset was checked.
 
-        The start offset keeps its own epoch for as long as there is no new data.
+        The start offset keeps its leader epoch as long as there is no new data.
         """
         offset, checked = self._checked.get(tp, (None, epoch))
         return max(epoch, checked) if offset == start.offsets[tp] else epoch

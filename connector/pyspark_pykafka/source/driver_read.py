@@ -144,7 +144,7 @@ class BoundedDriverReader:
         deadline = Deadline.after(self._max_seconds, self._now)
         all_batches: list[pa.RecordBatch] = []
         size = 0
-        # Closed as soon as it is abandoned: a range that is read in part holds a connection.
+        # Closed as soon as the read is abandoned: a range that is read in part holds a connection.
         with closing(self._batches(ranges, deadline)) as batches:
             for batch in batches:
                 all_batches.append(batch)
@@ -175,7 +175,7 @@ class BoundedDriverReader:
 
 class NeedsTaskError(Exception):
     """
-    The batch has a record that only a task handles, since that may take long.
+    The batch has a record that is left to a task, because handling the record may take long.
     """
 
 

@@ -43,11 +43,12 @@ def task_metadata_client(options: SourceOptions) -> MetadataClient:
 
 def fetch_settings(options: SourceOptions, schema: pa.Schema) -> FetchSettings:
     """
-    Return the settings with which a task reads the columns of a schema, besides its offset range.
+    Return everything that a task needs to read the columns of a schema, except its offset range.
     """
     group_id = options.kafka.get("group.id")
-    # Replicas are compacted at different times. After the first pass has seen a key's tombstone on
-    # one replica, another replica may still have only the older record. So only leaders are read.
+    # Replicas are compacted at different times. A pass that goes from one replica to another could
+    # see an older record of a key on the first one, but not the key's tombstone, which compaction
+    # has already removed from the second one. So only leaders are read.
     reads_leaders = options.latest_per_key
     return FetchSettings(
         engine=options.engine,

@@ -47,8 +47,8 @@ _KEYS = pa.schema([pa.field(name, SOURCE_TYPES[name]) for name in ("key", "offse
 # The columns that select a record: its offset, and its value, which is null in a tombstone.
 _DECIDING = ("offset", "value")
 
-# Keys are grouped once the pending keys have this many bytes, and at least the bytes of the grouped
-# keys.
+# Keys are grouped when the pending keys have this many bytes, and at least as many bytes as the
+# grouped keys.
 _MIN_PENDING_BYTES = 16 * 1024 * 1024
 
 
@@ -168,7 +168,7 @@ class LatestByKey:
         if not self._pending:
             return
         self._pending, self._pending_bytes, self._grouped = [], 0, None
-        # One thread, as a task has one core.
+        # One thread, because a task has one core.
         groups = pa.concat_tables(tables).group_by("key", use_threads=False)
         latest = groups.aggregate([("offset", "max")])
         self._grouped = pa.table({"key": latest["key"], "offset": latest["offset_max"]})

@@ -134,7 +134,7 @@ class MicroBatchStream:
         """
         Return the start of a new query; Spark calls this again after a failed first batch.
 
-        A failed first batch has its start in the checkpoint, while the options may no longer match
+        A failed first batch has its start in the checkpoint, but the options may no longer match
         the partitions. So an error in the start is raised only if the start is needed.
         """
         if self._initial is None:
@@ -178,9 +178,9 @@ class MicroBatchStream:
 
     def is_end_after(self, start: Document, end: Document) -> bool:
         """
-        Whether ``end``, the last end without limits, is also the end of the batch after ``start``.
+        Whether ``end``, resolved when the start was not known, also ends the batch after ``start``.
 
-        If Spark had not passed the start offset (4.0 and 4.1), ``end`` may be that of a new query.
+        Spark 4.0 and 4.1 do not pass the start offset, so ``end`` may be that of a new query.
         """
         if self._latest is None:
             return True

@@ -125,7 +125,7 @@ def resolve_end(
     starts: Offsets | None = None,
 ) -> Offsets:
     """
-    Return the end offset of each partition; LATEST is kept, except as the end at a time.
+    Return the end offset of each partition; LATEST is kept.
 
     If all records of a partition are earlier than the time, the end is the log's end, read before
     the time is looked up: records appended in between may be at or after the time. ``log_ends`` has
@@ -225,7 +225,7 @@ def starts_of_added_partitions(
 
 def topics_ending_at_latest(limit: OffsetLimit, topics: Iterable[str]) -> list[str]:
     """
-    Return the topics with a partition for which ``limit`` is the log's end.
+    Return the topics that end at LATEST as a whole; the ends of single partitions do not count.
     """
     if isinstance(limit, SpecificOffsets):
         ends = dict(limit.topics)

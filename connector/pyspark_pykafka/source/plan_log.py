@@ -19,7 +19,7 @@ _MAX_SHOWN = 10
 
 def log_plan(ranges: Sequence[OffsetRange], filters: str = "") -> None:
     """
-    Log what is read at level INFO: topics, records, ranges and filters; a long list is shortened.
+    Log a plan at level INFO: topics, records, ranges and filters; a long list is shortened.
     """
     if not logger.isEnabledFor(logging.INFO):
         return

@@ -130,10 +130,11 @@ def plan_batch(
     Plan a batch query; a start or end may be EARLIEST or LATEST.
 
     EARLIEST and LATEST are kept, so that each run of the same DataFrame reads the topic's current
-    log; a split fixes only the offsets in between. ``log_starts`` and ``log_ends`` need entries for
-    these partitions only if the policy splits ranges. ``held_from`` has the current log start of
-    ranges from EARLIEST whose end the user has not given as a number: earlier records are no part
-    of such a range. Raises :class:`OffsetsError` if a start is beyond its end.
+    log; a split fixes only the offsets in between. ``log_starts`` and ``log_ends`` are needed only
+    if the policy splits ranges, for the partitions that have EARLIEST or LATEST. ``held_from`` has
+    the current log start of ranges from EARLIEST whose end the user has not given as a number:
+    earlier records are no part of such a range. Raises :class:`OffsetsError` if a start is beyond
+    its end.
     """
     _check_same_partitions(starts, ends)
     log_start_of = held_from or {}
@@ -210,7 +211,8 @@ def require_assigned(
     specified: Mapping[TopicPartition, T], assigned: Iterable[TopicPartition], option: LimitOption
 ) -> dict[TopicPartition, T]:
     """
-    Return the given offsets or times if they name exactly the assigned partitions.
+    Return the given offsets or times; raise :class:`OffsetsError` unless they name exactly the
+    assigned partitions.
     """
     partitions = set(assigned)
     if specified.keys() == partitions:
