@@ -116,7 +116,8 @@ class Auditor:
 
     def sink(self, frame: DataFrame, once: Column | str | None = None) -> DataFrame:
         """
-        Observe the rows that leave; ``topic``, ``partition`` and ``offset`` must be the source's.
+        Observe the rows that leave; ``topic``, ``partition`` and ``offset`` must be those of the
+        source.
 
         If a record becomes several rows, ``once`` must be true for exactly one of them, for example
         ``col("pos") == 0`` after ``posexplode``. Raises

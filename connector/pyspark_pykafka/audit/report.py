@@ -2,9 +2,9 @@
 Compares the records that entered a micro-batch with those that left: their number, and the sum of
 their ids.
 
-An id that occurs once on each side cancels out, whatever the order of the records. The memory that
-this takes does not depend on their number. Storm's acker uses the XOR of ids; a sum is cheaper in
-Spark, whose ``bit_xor`` computes each id twice.
+An id that occurs once on each side cancels out, whatever the order of the records. The comparison
+takes the same memory for any number of records. Storm's acker uses the XOR of ids; a sum is cheaper
+in Spark, whose ``bit_xor`` computes each id twice.
 """
 
 from __future__ import annotations

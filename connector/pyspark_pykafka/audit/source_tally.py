@@ -70,7 +70,8 @@ class SourceTally:
         exits: Sequence[Checksums],
     ) -> AuditReport:
         """
-        Compare the entered records with those that left; after a mismatch, with the log's records.
+        Compare the offsets that entered with the records that left; after a mismatch, compare the
+        records in the log instead of the offsets.
 
         Raises :class:`OffsetsError` if the progress does not show which records entered.
         """

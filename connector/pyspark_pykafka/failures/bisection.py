@@ -146,8 +146,9 @@ def bisect(
 
     A record is returned only if another record has succeeded since it last failed. To show this,
     the first and the last record are run at the end. If they fail too, a record that has already
-    succeeded is run again, at most twice; no other record is run again after its success. ``probe``
-    runs no records, and raises an error if no record can succeed at the moment.
+    succeeded is run again, at most twice; no other record is run again after its success. If no
+    record of the batch has succeeded, only ``probe`` is called: it runs no records, and raises an
+    error if no record can succeed at the moment.
 
     Raises the last error if the failures look like an outage, if more records fail than ``policy``
     allows, or if the query is being stopped.
@@ -185,7 +186,7 @@ class _Bisection:
 
     def _hold_controls_back(self) -> RecordSet:
         """
-        Hold back the first and the last record, as long as others are left; return the others.
+        Hold back the first and the last record if others are left; return the others.
 
         The two are far from each other, since poison records often lie side by side.
         """
@@ -287,7 +288,7 @@ class _Bisection:
 
     def _confirm(self, part: RecordSet, backoff: Backoff) -> list[FailedRecord]:
         """
-        Run a suspect until it succeeds or has failed often enough; then return it.
+        Run a suspect until it succeeds; if it has failed often enough before that, return it.
         """
         attempts = 1
         while attempts < self.policy.attempts:

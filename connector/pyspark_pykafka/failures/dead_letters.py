@@ -63,10 +63,10 @@ class DeadLetterTopic:
     Writes failed records to a dead-letter topic, for :func:`isolate_poison`.
 
     Each record is read again from its source topic with ``options``: those of the query's
-    ``readStream``, or the ``kafka.*`` options alone, such as brokers and login. ``kafka`` replaces
-    their ``kafka.*`` options if the dead-letter topic is on another cluster. Delivery is at least
-    once: if a batch fails after its failed records were written, they are written again. Raises
-    :class:`~pyspark_pykafka.errors.OptionsError` for invalid options::
+    ``readStream``, or the ``kafka.*`` options alone, such as brokers and login. If the dead-letter
+    topic is on another cluster, ``kafka`` has the ``kafka.*`` options to write with. Delivery is at
+    least once: if a batch fails after its failed records were written, they are written again.
+    Raises :class:`~pyspark_pykafka.errors.OptionsError` for invalid options::
 
         dead_letters = DeadLetterTopic("orders-dead", options)
         frame.writeStream.foreachBatch(isolate_poison(process, dead_letters)).start()
@@ -98,8 +98,8 @@ class DeadLetterTopic:
         Write the failed records of a batch; return once the brokers have acknowledged them.
 
         Raises :class:`~pyspark_pykafka.errors.DataLossError` if a record no longer exists and
-        ``failOnDataLoss`` is true, and :class:`~pyspark_pykafka.errors.OptionsError` if a record is
-        one of the dead-letter topic itself.
+        ``failOnDataLoss`` is true, and :class:`~pyspark_pykafka.errors.OptionsError` if a record
+        comes from the dead-letter topic itself.
         """
         if self._is_same_cluster and any(record.tp.topic == self._topic for record in records):
             raise _loop_error(self._topic)
@@ -253,7 +253,7 @@ def replay_dead_letters(
     letters: Sequence[DeadLetter], options: Mapping[str, str], topic: str | None = None
 ) -> None:
     """
-    Write the original records to ``topic``, or each to its source topic if that is None.
+    Write the original records to ``topic``; if it is None, each record to its source topic.
 
     In its source topic a record goes to its former partition, elsewhere to the partition of its
     key. Returns once the brokers have acknowledged all records.

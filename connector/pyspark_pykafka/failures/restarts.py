@@ -1,5 +1,5 @@
 """
-Keeps a streaming query running: restarts it after transient errors, and only after those.
+Keeps a streaming query running: restarts it after errors that may be transient, not after others.
 """
 
 from __future__ import annotations
@@ -84,10 +84,11 @@ class RestartPolicy:
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """
-    One failure of a query: its number among consecutive ones (from 1), the error, the next step.
+    One failure of a query.
 
-    ``fatal``: a restart would fail in the same way. ``pause_seconds`` is the time until the
-    restart, or None if the query is not restarted.
+    ``number`` counts consecutive failures, from 1. ``fatal`` is true if a restart would fail in the
+    same way. ``pause_seconds`` is the time until the restart, or None if the query is not
+    restarted.
     """
 
     number: int

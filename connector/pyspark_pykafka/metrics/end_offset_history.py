@@ -1,6 +1,6 @@
 """
-Determines when the records of a partition arrived from the history of its end offset, without
-reading the records.
+Determines from the history of a partition's end offset when its records arrived, without reading
+them.
 """
 
 from __future__ import annotations

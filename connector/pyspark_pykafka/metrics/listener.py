@@ -62,7 +62,8 @@ class MetricsListener(StreamingQueryListener):
 
     If ``options`` are given (the options of a query's ``readStream``), the end offsets are also
     read from the brokers every ``refresh_seconds``. The lag is then current, and also known on
-    Spark before 4.2. A query with more than ``max_partitions`` partitions is shown by topic.
+    Spark before 4.2. A query with more than ``max_partitions`` partitions is shown by topic, or by
+    source if it also has too many topics.
 
     Raises :class:`~pyspark_pykafka.errors.OptionsError` for wrong values or options, if a library
     is missing, and if the port is in use.

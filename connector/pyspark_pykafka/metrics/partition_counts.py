@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.offsets import TopicPartition
 
-#: The partition, or topic, of a label that stands for several.
+#: The partition, or topic, of a label that stands for several partitions or topics.
 ALL = ""
 
 

@@ -42,7 +42,7 @@ class QueryPartition(NamedTuple):
     """
     A partition that a source of a query reads; ``topic_id`` is None if it is unknown.
 
-    Sources and queries may read partitions of one name from several clusters, each at its own
+    Sources and queries may read partitions of the same name from several clusters, each at another
     position.
     """
 
@@ -178,7 +178,7 @@ class _Query:
     dead_letter_origins: set[TopicPartition] = field(default_factory=set)
     # By id, in the order in which the runs started. Spark reports the start of a run at once, and
     # batches and ends through a queue (StreamingQueryListenerBus.post). So the last events of a run
-    # may follow the start of the next run, but precede the other events of that run.
+    # may follow the start of the next run, but precede the next run's other events.
     runs: dict[str, _Run] = field(default_factory=dict)
 
     def __post_init__(self) -> None:

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class PartitionSnapshot:
     """
-    One partition of one of a query's Kafka sources.
+    A partition of one Kafka source of a query.
 
     ``position`` is the next offset to read. ``lag`` counts offsets. ``end``, ``lag`` and
-    ``lag_seconds`` are None while the latest offset is unknown. That includes a query that has read
-    up to an end which was observed before its current run.
+    ``lag_seconds`` are None while the latest offset is unknown. It also counts as unknown if the
+    query has read up to the last known end, and that end was observed before the current run.
 
     In an entry that aggregates partitions, the partition is :data:`ALL`, and so is the topic if the
     entry aggregates topics; position and end are None. ``read`` and ``lost`` then count from the

@@ -79,7 +79,7 @@ class _Log:
     """
     What is known of a partition's log, until its topic is recreated or the log is truncated.
 
-    ``first`` is the first unread record that was read last.
+    ``first`` is the result of the last read of the first unread record.
     """
 
     topic_id: str | None
@@ -105,7 +105,7 @@ class _Log:
 
 class LagReader:
     """
-    Reads the lag by the records of one store, repeatedly.
+    Computes the lag from the records of one store, at each call of :meth:`read`.
 
     The first unread record of a partition is read only if its arrival is unknown: at the first
     call, while the query reads records older than that call, and while the query makes no progress.

@@ -45,7 +45,7 @@ def make_progress_store(options: SourceOptions) -> ProgressStore:
     """
     client = _metadata_client(options, options.isolation_level)
     if isinstance(options.progress_store, ZooKeeperNodes):
-        # Not at the top: workers import this module with the reader, and need none of its clients.
+        # Not at the top: workers import this module with the reader, but need no store's client.
         from pyspark_pykafka.progress.zookeeper_store import ZooKeeperStore
 
         return ZooKeeperStore(options.progress_store, client.leader_addresses)

@@ -63,7 +63,8 @@ class _ClientReports:
     """
     The errors and the result of a commit that a client reports through its callbacks.
 
-    Each client has its own: one that is still being closed cannot report for its successor.
+    Each client has its own instance, so one that is still being closed cannot report for its
+    successor.
     """
 
     def __init__(self) -> None:
@@ -172,9 +173,9 @@ class GroupMember:
 
     def _subscribe(self, deadline: Deadline) -> None:
         assert self.consumer is not None
-        # The callback is called at each assignment. After the first one, a member gets another only
-        # when it has joined again: its session had expired, or partitions of its topics were
-        # created or deleted. No records are ever read.
+        # The callback is called at each assignment. After the first assignment, a member gets
+        # another one only when it has joined again: its session had expired, or partitions of its
+        # topics were created or deleted. No records are ever read.
         self.consumer.subscribe(
             sorted(self.topics),
             on_assign=self._on_assign,

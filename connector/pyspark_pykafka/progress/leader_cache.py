@@ -1,5 +1,5 @@
 """
-Partition leaders for the records in ZooKeeper, which only human readers use.
+The partition leaders that the records in ZooKeeper contain, for human readers only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _LEADERS_MAX_AGE_SECONDS = 60.0
 
 class LeaderCache:
     """
-    Caches partition leaders for a while; they are recorded for human readers only.
+    Caches partition leaders for a minute.
     """
 
     def __init__(self, fetch: Leaders, now: Callable[[], float]) -> None:

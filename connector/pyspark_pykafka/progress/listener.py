@@ -86,7 +86,7 @@ class ProgressListener(StreamingQueryListener):
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """
-        Remember the run: the end of an earlier one may be reported later than its start.
+        Remember the run: the end of an earlier run may be reported after this run has started.
         """
         self._runs[str(event.id)] = str(event.runId)
 
@@ -178,7 +178,7 @@ class _RestartedError(Exception):
 def _detecting_restart(session: StoreSession) -> Iterator[None]:
     """
     Raise :class:`_RestartedError` if a later process of the query has claimed the store, and a
-    retriable error if only the next claim shows whether one has.
+    retriable error if only the next claim can show that.
     """
     try:
         yield

@@ -185,7 +185,7 @@ class Recorder:
 
     def _step(self, session: StoreSession) -> None:
         """
-        Wait for the next change, or the next keep-alive, and write it to the store.
+        Wait for the next change, and write it to the store; or keep the claim alive after a while.
         """
         with self._changed:
             seconds = None if self._idle else _KEEP_ALIVE_SECONDS

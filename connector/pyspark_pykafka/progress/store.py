@@ -1,5 +1,5 @@
 """
-The contract of progress stores, and the rules by which records move.
+The contract of progress stores, and the rules by which recorded offsets and owners change.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ def advance(
     """
     Return the records of ``completed`` that a store lacks.
 
-    An offset moves back only with its query, in a later batch: if data loss is allowed, and the
-    topic was recreated or its log truncated.
+    A recorded offset moves back only if the topic was recreated, or if a later batch of the same
+    query ends before it: then data loss is allowed, and the log was truncated.
     """
     records: Records = {}
     ahead: Offsets = {}

@@ -74,7 +74,8 @@ class StoreSession:
 
     def record(self, completed: StreamOffset) -> None:
         """
-        Write the records of ``completed`` that the store lacks; otherwise keep the claim alive.
+        Write the records of ``completed`` that the store lacks; if there are none, keep the claim
+        alive.
         """
         claim = self._ensure_claim(completed)
         step = advance(claim.records, completed, claim.owner)

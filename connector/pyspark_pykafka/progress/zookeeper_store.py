@@ -2,7 +2,7 @@
 Progress in ZooKeeper: one node per partition below the node of ``zookeeperId``, as in Storm's Kafka
 spout.
 
-The id's node names the owner, and its version is the fencing token: every write is one transaction
+The id's node names the owner, and its version is the fencing token: every write is a transaction
 that checks this version, so the server rejects a replaced process however long it was paused.
 """
 
