@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SEED = 1024
 SAMPLES = 997
-#: Twenty fields of a record: numbers, texts, and one that half of the records lack.
+#: Twenty fields of a record: numbers, texts, and a field that half of the records lack.
 FIELDS = {
     **{f"long{i}": "BIGINT" for i in range(6)},
     **{f"double{i}": "DOUBLE" for i in range(4)},

@@ -63,7 +63,7 @@ def paired_speedup(seconds: Sequence[float], base_seconds: Sequence[float]) -> S
     """
     Return the speedup over the base, from the seconds of paired rounds.
 
-    Each round is compared with itself, so a disturbance of a whole round cancels out.
+    Only times of the same round are compared, so a disturbance of a whole round cancels out.
     """
     return spread(
         [base / own_seconds for own_seconds, base in zip(seconds, base_seconds, strict=True)]

@@ -35,7 +35,7 @@ class Measurement:
     """
     The times of all contenders for the same work: ``records``, or one unit of something else.
 
-    The others are compared with the contender ``base``, and with the contenders in ``also``.
+    Every other contender is compared with ``base``, and with the contenders in ``also``.
     """
 
     name: str

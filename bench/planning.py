@@ -30,7 +30,7 @@ def measure_planning(
     """
     Plan a query on topics with these numbers of partitions, with all contenders in every round.
 
-    The ceiling plans the same number of tasks: the time that Spark takes for any Python source.
+    The ceiling plans the same number of tasks, in the time that Spark takes for any Python source.
     """
     for count in counts:
         topic = kafka.create_topic(f"bench-planning-{count}", count, SMALL_INDEXES)

@@ -229,7 +229,7 @@ def decoded_value(case: TypedCase) -> Column:
     """
     if case.format == "json":
         return F.from_json(F.col("value").cast("string"), case.ddl)
-    # Spark has no client of a registry. With a reader's schema it skips the other fields.
+    # Spark has no client of a registry. With a schema of some fields it skips the other fields.
     if case.format == "protobuf":
         message = F.expr(f"substring(value, {len(MESSAGE_PREFIX) + 1})")
         files = descriptor_pb2.FileDescriptorSet(file=[protobuf_file(case.names)])

@@ -27,8 +27,8 @@ ARROW_TYPES = {"BIGINT": pa.int64(), "DOUBLE": pa.float64(), "STRING": pa.string
 
 class TypedCeiling(DataSource):
     """
-    The data source; its options are `records`, `format` (as of the topic) and `fields` (names,
-    separated by commas).
+    The data source; its options are `records`, `format` (that of the topic's values) and `fields`
+    (names, separated by commas).
     """
 
     @classmethod
@@ -82,7 +82,7 @@ class _Reader(DataSourceReader):
 @cache
 def rows(kind: str, names: tuple[str, ...]) -> pa.RecordBatch:
     """
-    Return the fields of all different records, repeated for as long as they fit into a batch.
+    Return the fields of all different records, repeated as often as they fit into a batch.
     """
     documents = records(TEXT_LENGTHS[kind])
     schema = pa.schema([(name, ARROW_TYPES[FIELDS[name]]) for name in names])

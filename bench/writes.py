@@ -59,7 +59,8 @@ class WriteBench:
     """
     The environment and the contenders of a write benchmark.
 
-    With ``verifies``, content and memory are checked before the rounds; records are always counted.
+    With ``verifies``, the content is checked and the memory measured before the rounds; records are
+    always counted.
     After ``deadline`` (``time.monotonic``) no further round starts, except the first of a case.
     """
 

@@ -39,7 +39,7 @@ MODULES = (
 
 def known_protos() -> bytes:
     """
-    Return a FileDescriptorSet in which each file follows its imports, without options of languages.
+    Return a FileDescriptorSet in which each file follows its imports, without the files' options.
     """
     files = descriptor_pb2.FileDescriptorSet()
     names: set[str] = set()
