@@ -53,7 +53,7 @@ class AdmissionPolicy:
     @property
     def has_limits(self) -> bool:
         """
-        Whether a batch can end before the latest offsets.
+        Whether a batch can end before the latest offsets, or be delayed.
         """
         caps = (self.max_offsets, self.max_offsets_per_partition, self.max_bytes)
         return any(limit is not None for limit in (*caps, self.min_offsets))

@@ -68,8 +68,8 @@ class DataLossReporter:
 
     def report_plan(self, plan: StreamPlan) -> None:
         """
-        Log and count the losses of a plan; raise :class:`DataLossError` if ``failOnDataLoss`` is
-        true.
+        Log and count the losses of a plan, or raise :class:`DataLossError` for the first one if
+        ``failOnDataLoss`` is true.
         """
         if plan.unsubscribed:
             logger.warning(

@@ -112,7 +112,7 @@ class MicroBatchStream:
     @property
     def has_limits(self) -> bool:
         """
-        Whether the options let a batch end before the latest offsets.
+        Whether the options let a batch end before the latest offsets, or delay it.
         """
         return self._policy.has_limits
 
@@ -196,9 +196,10 @@ class MicroBatchStream:
 
     def latest_offset(self, start: Document, *, limited: bool = True) -> Document:
         """
-        Return the end of the micro-batch after ``start``; ``start`` itself if it has to wait.
+        Return the end of the micro-batch after ``start``; ``start`` itself if none is due.
 
-        Spark compares documents to detect new data, so equal offsets must give equal documents.
+        Unless ``limited``, the limits of the options are ignored. Spark compares documents to
+        detect new data, so equal offsets must give equal documents.
         """
         start_offset = self._with_identity(StreamOffset.from_json(start))
         is_initial = self.is_initial(start)

@@ -61,7 +61,7 @@ class OffsetSource(Protocol):
 
     def end_offsets(self, tps: Iterable[TopicPartition]) -> Offsets:
         """
-        Return the offset of each partition's next record.
+        Return the end offset of each partition: the last stable offset under ``read_committed``.
         """
 
     def high_watermarks(self, tps: Iterable[TopicPartition]) -> LogEnds:
