@@ -1,5 +1,5 @@
 """
-An HTTP connection for one request. All its steps except the DNS lookup end by a deadline.
+An HTTP connection for one request. All its steps end by a deadline.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ import http.client
 import io
 import socket
 from typing import TYPE_CHECKING, Any
+
+from pyspark_pykafka.name_resolution import resolve
 
 if TYPE_CHECKING:
     import ssl
@@ -111,10 +113,10 @@ def _connected(host: str, port: int, deadline: Deadline) -> socket.socket:
     The remaining time is divided among the remaining addresses. If no address responds, the error
     of the last one is raised.
     """
-    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    for index, (family, kind, protocol, _, address) in enumerate(addresses):
+    addresses = resolve(host, port, deadline)
+    for index, (family, address) in enumerate(addresses):
         left = len(addresses) - index
-        sock = socket.socket(family, kind, protocol)
+        sock = socket.socket(family, socket.SOCK_STREAM)
         try:
             _limit(sock, deadline.within(deadline.remaining() / left))
             sock.connect(address)

@@ -128,7 +128,7 @@ class HttpClient:
                 f"{cause.verify_message}; check schema.registry.ssl.ca.location and the host's name"
             )
             raise TlsError(msg) from cause
-        except (OSError, http.client.HTTPException) as cause:
+        except (OSError, UnicodeError, http.client.HTTPException) as cause:
             reason = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
             msg = f"{_server_url(url)}: {reason}"
             raise RegistryUnavailableError(msg) from cause

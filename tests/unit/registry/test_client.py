@@ -10,6 +10,7 @@ import pickle
 import socket
 import ssl
 import threading
+import time
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -400,6 +401,45 @@ def test_host_with_an_address_that_does_not_respond(
         monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: addresses)
         schema_client = client(f"http://registry:{port}", request_timeout_ms=1000, timeout_ms=1100)
         assert schema_client.schema_by_id(number).schema.text == INT
+
+
+def test_a_dns_server_that_hangs(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    A request whose host name cannot be looked up ends at its deadline, and the error says so.
+    """
+    over = threading.Event()
+
+    def hanging(*_: object, flags: int = 0, **__: object) -> None:
+        if not flags:
+            over.wait(30)
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", hanging)
+    monkeypatch.setattr("pyspark_pykafka.name_resolution.LONG_WAIT_SECONDS", 0.1)
+    schema_client = client("http://registry:8081", request_timeout_ms=300, timeout_ms=400)
+    started_at = time.monotonic()
+    try:
+        with pytest.raises(RegistryUnavailableError, match="lookup of its host name timed out"):
+            schema_client.schema_by_id(1)
+        seconds = time.monotonic() - started_at
+    finally:
+        over.set()
+
+    assert seconds < 10
+    assert "registry:8081: still waiting for the DNS server" in caplog.text
+
+
+@pytest.mark.parametrize("letter", ["r", "\u00fc"])
+def test_an_invalid_host_name(letter: str) -> None:
+    """
+    A host name with a label that is too long for DNS is an error that names the host.
+    """
+    name = letter * 64 + ".example"
+    schema_client = client(f"http://{name}:8081", timeout_ms=100)
+    with pytest.raises(RegistryUnavailableError, match=f"http://{name}:8081: "):
+        schema_client.schema_by_id(1)
 
 
 @contextmanager

@@ -7,10 +7,8 @@ from __future__ import annotations
 import errno
 import math
 import os
-import queue
 import select
 import socket
-import threading
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,6 +20,7 @@ from pyspark_pykafka.errors import (
     TimeoutExceededError,
     with_advice,
 )
+from pyspark_pykafka.name_resolution import HostAddress, ResolutionTimeoutError, resolve
 from pyspark_pykafka.retry import LONG_WAIT_SECONDS, Deadline, log_long_wait
 
 if TYPE_CHECKING:
@@ -29,9 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pyspark_pykafka.settings.wire_config import Address, Tls, WireConfig
-
-    #: The forms in which ``socket.getaddrinfo`` returns addresses.
-    SocketAddress = tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]
 
 #: The connect timeout of one address of a name.
 ADDRESS_TIMEOUT_SECONDS = 10.0
@@ -76,17 +72,8 @@ def connect(address: Address, config: WireConfig, deadline: Deadline) -> tuple[T
     return transport, setup
 
 
-class _Target(NamedTuple):
-    """
-    One address of a host name, in the form that sockets take.
-    """
-
-    family: int
-    sockaddr: SocketAddress
-
-
 class _Attempt(NamedTuple):
-    target: _Target
+    target: HostAddress
     raw: socket.socket
     transport: Transport
     started_at: float
@@ -106,7 +93,7 @@ class _ConnectRace:
         self._last_error: PykafkaError | None = None
         self._log_at = limit.now() + LONG_WAIT_SECONDS
 
-    def first_of(self, targets: Sequence[_Target]) -> Transport:
+    def first_of(self, targets: Sequence[HostAddress]) -> Transport:
         """
         Return the first connection; all other attempts are closed.
         """
@@ -118,7 +105,7 @@ class _ConnectRace:
                     REACHABILITY.record_failure(attempt.target)
                 attempt.transport.close()
 
-    def _race(self, targets: deque[_Target]) -> Transport:
+    def _race(self, targets: deque[HostAddress]) -> Transport:
         now = self._limit.now
         start_at = now()
         while targets or self._pending:
@@ -132,7 +119,7 @@ class _ConnectRace:
         reason = f"{self._address}: the host name has no address"
         raise self._last_error or with_advice(BrokerUnavailableError, reason, "check the name")
 
-    def _start(self, target: _Target) -> None:
+    def _start(self, target: HostAddress) -> None:
         try:
             raw = socket.socket(target.family, socket.SOCK_STREAM)
         except OSError as cause:
@@ -221,61 +208,17 @@ def _context(tls: Tls) -> ssl.SSLContext:
     return tls_context(tls)
 
 
-def _resolve(address: Address, config: WireConfig, deadline: Deadline) -> list[_Target]:
+def _resolve(address: Address, config: WireConfig, deadline: Deadline) -> list[HostAddress]:
     family = _FAMILIES[config.address_family]
-    results: queue.SimpleQueue[list[_Target] | Exception] = queue.SimpleQueue()
-    # ASCII names as bytes: for str, Python would load the IDNA tables.
-    host = address.host.encode() if address.host.isascii() else address.host
-
-    def look_up(flags: int = 0) -> None:
-        try:
-            resolved = socket.getaddrinfo(
-                host, address.port, family, socket.SOCK_STREAM, flags=flags
-            )
-        except (OSError, UnicodeError) as cause:
-            results.put(cause)
-        else:
-            results.put([_Target(entry[0], entry[4]) for entry in resolved])
-
-    look_up(socket.AI_NUMERICHOST)
-    result = results.get_nowait()
-    if isinstance(result, Exception):
-        # A lookup cannot be cancelled, so it gets a thread that can be abandoned.
-        threading.Thread(target=look_up, daemon=True).start()
-        return _await_lookup(results, address, deadline)
-    return result
-
-
-def _get_logged(
-    results: queue.SimpleQueue[list[_Target] | Exception], address: Address, deadline: Deadline
-) -> list[_Target] | Exception:
-    """
-    Return the result of a lookup, and log a long wait; raise :class:`queue.Empty` at the deadline.
-    """
     try:
-        return results.get(timeout=deadline.remaining(LONG_WAIT_SECONDS))
-    except queue.Empty:
-        seconds = deadline.remaining(threading.TIMEOUT_MAX)
-        if seconds:
-            log_long_wait(
-                "%s: still waiting for the DNS server, for %.0f s at most", address, seconds
-            )
-        return results.get(timeout=seconds)
-
-
-def _await_lookup(
-    results: queue.SimpleQueue[list[_Target] | Exception], address: Address, deadline: Deadline
-) -> list[_Target]:
-    try:
-        result = _get_logged(results, address, deadline)
-    except queue.Empty:
-        reason = f"{address}: the lookup of its host name timed out"
-        raise with_advice(TimeoutExceededError, reason, "is the DNS server up?") from None
-    if isinstance(result, Exception):
-        reason = f"{address}: the host name cannot be resolved ({result})"
+        return resolve(address.host, address.port, deadline, family)
+    except ResolutionTimeoutError as cause:
+        advice = "is the DNS server up?"
+        raise with_advice(TimeoutExceededError, f"{address}: {cause}", advice) from None
+    except OSError as cause:
+        reason = f"{address}: the host name cannot be resolved ({cause})"
         advice = "check it and the DNS server"
-        raise with_advice(BrokerUnavailableError, reason, advice) from result
-    return result
+        raise with_advice(BrokerUnavailableError, reason, advice) from cause
 
 
 def _tune(raw: socket.socket, config: WireConfig) -> None:
