@@ -55,7 +55,7 @@ _GRACE_SECONDS = 5.0
 
 # The first request timeout. librdkafka 2.16 sends many requests to the broker that it believes to
 # be the controller; if that broker is lost, the client waits for it and never looks for the new
-# one.
+# controller.
 _FIRST_REQUEST_SECONDS = 2.0
 
 _BROKER_DEFAULT = -1
@@ -320,7 +320,8 @@ def _has_moved(request: Future[Any]) -> bool:
 @contextmanager
 def _kept_until_done(client: AdminClient, futures: Collection[Future[Any]]) -> Iterator[None]:
     """
-    Keep a client beyond the block, up to a later call, if its futures are not done by then.
+    Keep a client whose futures are not done at the end of the block, until a later call finds them
+    done.
 
     librdkafka aborts the process when a client is destroyed in one of its own threads. Futures are
     completed in such a thread, where any Python code may run the garbage collector. That could

@@ -62,7 +62,7 @@ def _fetch_planned_topic(
 
     librdkafka reports no topic ids with records, so the ids are compared before the first record
     and after the last one: no other topic ever has the same id. The last batch is yielded after the
-    comparison.
+    second comparison.
     """
     # Invariant R15 (topic id).
     last: pa.RecordBatch | None = None

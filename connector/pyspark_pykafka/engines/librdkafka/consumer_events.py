@@ -46,7 +46,7 @@ _NO_RECORDS = (
     "(remote.fetch.max.wait.ms, remote.log.manager.fetch.max.bytes.per.second)?"
 )
 
-# The pause before fetching again an offset that the leader rejected.
+# The pause before an offset that the leader rejected is fetched again.
 _MIN_PAUSE, _MAX_PAUSE = 0.1, 1.0
 
 _MISSING = (
@@ -131,10 +131,11 @@ class ConsumerEvents:
 
     def _on_missing(self, reason: str) -> None:
         """
-        Retry: a broker that has just started, or is partitioned off, does not know all topics.
+        Retry: a broker that has just started, or is cut off from its controllers, may not know the
+        topic.
 
         The partition counts as deleted if it is still missing at the deadline for progress. Each
-        retry may reach another broker: librdkafka sends such a request to any of them.
+        retry may reach another broker: librdkafka sends such a request to any broker.
         """
         logger.info("%s: %s; retrying", self.assigned.range.tp, reason)
         self.missing_reason = reason
@@ -236,7 +237,7 @@ class ConsumerEvents:
 
     def _on_rejected_offset(self, log_start: int, visible_end: int) -> None:
         """
-        Pause before fetching again an offset that the leader rejects, although its log has it.
+        Pause before the next fetch: the leader rejects the offset, although its log has it.
         """
         self.stall_reason = (
             "the leader returns OFFSET_OUT_OF_RANGE, although it says that the log has offsets "

@@ -15,7 +15,7 @@ from pyspark_pykafka.errors import UnknownTopicError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    # For readers only: mypy skips these types, since the client's stubs are wrong.
+    # Only people read these types: mypy skips them, since the client's stubs are wrong.
     from confluent_kafka import admin
     from confluent_kafka.admin import AclOperation, AdminClient, ConfigEntry
 

@@ -38,14 +38,14 @@ _MAX_TIMESTAMP_MS = (2**63 - 1) // 1000
 
 
 # If a key is not UTF-8, Message.headers() returns a list with a null pointer, and leaves an
-# exception set. Python checks that only if the method is called in this way: a call written as
-# ``message.headers()`` crashes the process once the interpreter has specialized it.
+# exception set. Python notices the exception only if the method is called in this way: a call
+# written as ``message.headers()`` crashes the process once the interpreter has specialized it.
 _call_headers = methodcaller("headers")
 
 
 def to_batch(messages: Sequence[Message], schema: pa.Schema) -> pa.RecordBatch:
     """
-    Return the columns that the schema names; other fields of the messages are not read.
+    Return a batch of the schema's columns; other fields of the messages are not read.
     """
     arrays = [_COLUMNS[field.name](messages, field) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)

@@ -1,5 +1,5 @@
 """
-Compares the topic that now has a name with the topic that a read was planned for.
+Checks whether a name still belongs to the topic for which a read was planned.
 
 librdkafka's consumer does not report the topic id (KIP-516) of its records, so the current id is
 read from metadata, as on the driver.

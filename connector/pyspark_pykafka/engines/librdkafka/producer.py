@@ -88,7 +88,7 @@ def produce(batches: Iterable[pa.RecordBatch], kafka: KafkaSettings, topic: str 
 
 def check_topic(kafka: KafkaSettings, topic: str) -> None:
     """
-    Raise :class:`MissingTopicError` if the topic is still missing after some seconds.
+    Raise :class:`MissingTopicError` if the topic is still missing at the time limit.
 
     The limit is ``kafka.max.block.ms``, or less until a broker has answered.
     """
