@@ -1,9 +1,9 @@
 """
 Finds how far a limit in bytes reaches into the pending offsets, by sampling the log. Pure: no I/O.
 
-Brokers do not report the sizes of ranges, and record sizes vary along a log: they may be ten times
-as large by day as by night. So the log is sampled where the size is most uncertain, until the bytes
-up to the limit are known well enough or the number of samples is used up.
+Brokers do not report the sizes of ranges, and record sizes vary along a log: records may be ten
+times as large by day as by night. So the log is sampled where the size is most uncertain, until the
+bytes up to the limit are known well enough or the number of samples is used up.
 """
 
 from __future__ import annotations
@@ -57,9 +57,10 @@ def fraction_within(
     """
     Return the fraction of the pending offsets, from 0 to 1, that takes ``limit`` bytes.
 
-    ``density`` samples the log at a fraction of the pending offsets, and returns the bytes that all
-    of them would take at the bytes per offset found there. It is called ``min_samples`` to
-    ``max_samples`` times, and fewer times if everything certainly fits.
+    ``density`` samples the log at a position, which is a fraction of the pending offsets. It
+    returns the bytes that all pending offsets would take if the bytes per offset were the same
+    everywhere as there. It is called ``min_samples`` to ``max_samples`` times, and fewer times if
+    everything certainly fits.
     """
     samples = [_Sample(0.0, density(0.0))]
     if samples[0].density <= min(SAMPLE_BYTES, limit):
@@ -81,7 +82,8 @@ def fraction_within(
 
 def _end(samples: list[_Sample], limit: float) -> float:
     """
-    Return the position where the bytes reach the limit; between samples the density is linear.
+    Return the position, at most 1, where the bytes reach the limit; the density between two samples
+    is interpolated.
     """
     remaining = limit
     for first, second in pairwise(samples):

@@ -30,9 +30,9 @@ def with_client_rack(settings: FetchSettings) -> FetchSettings:
     """
     Return the settings with this process's rack as ``client.rack``, a property of both engines.
 
-    Without a rack the engines read from leaders. Raises :class:`OptionsError` unless exactly one
-    installed package declares the entry point, and if its function cannot be called, fails, or
-    returns anything but a string or None.
+    Without a rack the engines read from leaders. For a rack provider, raises :class:`OptionsError`
+    if none or several of the installed packages declare the entry point, or if its function cannot
+    be called, fails, or returns anything but a string or None.
     """
     if settings.rack_source is None:
         return settings

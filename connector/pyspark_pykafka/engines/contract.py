@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyspark_pykafka")
 
 #: The maximum number of records in an Arrow batch for Spark; ``FetchSettings.batch_bytes`` limits
-#: it, too.
+#: the batch, too.
 BATCH_RECORDS = 10_000
 
 #: The longest throttle time (KIP-219) between two records; it does not count as time without
@@ -37,13 +37,13 @@ MAX_THROTTLE_SECONDS = 300.0
 # columns of a batch (twice, while they grow); the rest is for decompressing a record batch.
 _FETCH_DIVISOR = 16
 _BATCH_DIVISOR = 8
-# Larger batches no longer fit into the core's own caches: with values of 1 and 10 KB, batches of
-# 8 MiB took 1/8 more CPU time and those of 2 MiB 1/20 more; with values of 100 B there was no
-# difference.
+# Larger batches no longer fit into the private caches of a CPU core: with values of 1 and 10 KB,
+# batches of 8 MiB took 1/8 more CPU time, and batches of 2 MiB 1/20 more; with values of 100 B
+# there was no difference.
 _MAX_BATCH_BYTES = 512 * 1024
 
-# If a few records are requested, the range is read in parts: the minimum size of the first part in
-# offsets, and the factor by which each following part is larger.
+# If only the first records are requested, the range is read in parts. These are the minimum size of
+# the first part in offsets, and the factor by which each part is larger than the one before.
 _MIN_PART_OFFSETS, _PART_GROWTH = 10, 4
 
 
@@ -71,11 +71,12 @@ class FetchSettings:
     The settings of a read; sent from the driver to the executors with every task.
 
     ``schema`` has the columns to read, with the types of ``SOURCE_TYPES``, except that ``key`` and
-    ``value`` may be strings, and ``timestamp`` ``TIMESTAMP_MS``. ``engine`` is the user's choice:
-    ``auto``, ``wire`` or ``librdkafka``. ``poll_timeout_ms`` limits the time without progress. A
-    log that ends too early is read again ``end_retries`` times, every ``end_retry_ms``: a new
-    leader's high watermark may lag behind (KAFKA-7703). ``memory_bytes`` limits the memory for
-    records in a task. ``rack_source`` says where the process that reads finds its rack.
+    ``value`` may be strings, and ``timestamp`` may be ``TIMESTAMP_MS``. ``engine`` is the user's
+    choice: ``auto``, ``wire`` or ``librdkafka``. ``poll_timeout_ms`` limits the time without
+    progress. A log that ends inside the range is read again up to ``end_retries`` times (with wire
+    at least twice), every ``end_retry_ms``: a new leader's high watermark may lag behind
+    (KAFKA-7703). ``memory_bytes`` limits the memory for records in a task. ``rack_source`` says
+    where the process that reads finds its rack.
     """
 
     engine: str
@@ -110,7 +111,7 @@ def limit_records(
     batches: Iterable[pa.RecordBatch], max_records: int | None
 ) -> Iterator[pa.RecordBatch]:
     """
-    Yield batches with ``max_records`` records in all, or all of them if it is None.
+    Yield the first ``max_records`` records of the batches, or all if ``max_records`` is None.
     """
     remaining = max_records
     for batch in batches:
@@ -127,7 +128,7 @@ def first_records(
     max_records: int | None,
 ) -> Iterator[pa.RecordBatch]:
     """
-    Yield the first ``max_records`` records of a range, or all of them if it is None.
+    Yield the first ``max_records`` records of a range, or all if ``max_records`` is None.
 
     ``fetch_one`` reads the range in parts that grow, so that a few records cost little, and a large
     gap takes few requests.
@@ -171,9 +172,9 @@ def resolve_range(
     Return the range with EARLIEST and LATEST replaced by the log's offsets.
 
     ``epoch`` is the leader epoch in which the leader returned the watermarks. If the log starts
-    after the end of a range from EARLIEST, the returned range is empty. That is data loss, reported
-    as by :func:`report_data_loss`, if the log had records of the range when it was planned. Raises
-    :class:`OffsetsError` for a start beyond the end of the log.
+    after the end of a range from EARLIEST, the returned range is empty. That is data loss, which
+    :func:`report_data_loss` reports, if the log had records of the range when the range was
+    planned. Raises :class:`OffsetsError` if the start, once replaced, is beyond the end.
     """
     log_start, visible_end = watermarks
     start = log_start if requested.start == EARLIEST else requested.start

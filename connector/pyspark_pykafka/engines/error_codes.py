@@ -12,7 +12,7 @@ import enum
 
 class KafkaErrorCode(enum.IntEnum):
     """
-    The codes that the connector handles one by one, by Kafka's names.
+    The codes that the connector handles individually, by Kafka's names.
 
     The other codes are handled by their class: to define an enum of all codes would take each
     Python worker 1 ms.
@@ -179,7 +179,7 @@ _PROTOCOL_NAMES = """
 """
 
 #: librdkafka's name for each code of the protocol, without the codes that only brokers send each
-#: other (the dashes above). Error messages have these names on both engines.
+#: other (the dashes above). Error messages have these names with both engines.
 PROTOCOL_NAMES: dict[int, str] = {
     KafkaErrorCode.UNKNOWN_SERVER_ERROR.value: "UNKNOWN",
     **{code: name for code, name in enumerate(_PROTOCOL_NAMES.split()) if name != "-"},

@@ -55,7 +55,7 @@ _CLASSES: dict[ErrorClass, tuple[type[PykafkaError], str]] = {
     ErrorClass.UNKNOWN_TOPIC: (UnknownTopicError, "does the topic exist, with that partition?"),
 }
 
-# The broker does not support the request, or no version of it that the engine supports.
+# The broker does not support the request, or supports none of the engine's versions of it.
 _UNSUPPORTED = frozenset({"UNSUPPORTED_VERSION", "_UNSUPPORTED_FEATURE"})
 
 # librdkafka has no error code for an invalid configuration, only these texts.
@@ -98,7 +98,7 @@ def no_answer_error(reasons: Sequence[str]) -> BrokerUnavailableError:
 
 def map_kafka_error(error: KafkaError, action: str) -> PykafkaError:
     """
-    Return the connector's error; ``action`` is what failed, such as "reading t-0".
+    Return the connector's error; ``action`` names the operation, such as "reading t-0".
     """
     return _map(error, _error_class(error), action)
 
@@ -112,9 +112,9 @@ def _error_class(error: KafkaError) -> ErrorClass:
 
 def map_error_code(code: int, action: str, permission: str = "") -> PykafkaError:
     """
-    Return the connector's error for an error code of a broker; ``action`` is what failed.
+    Return the connector's error for a broker's error code; ``action`` names the operation.
 
-    ``permission`` is what the action needs, such as "Write on the topic t".
+    ``permission`` is the permission that the operation needs, such as "Write on the topic t".
     """
     name = PROTOCOL_NAMES.get(code, f"ERROR_{code}")
     error_class = ERROR_CLASSES.get(name, ErrorClass.OTHER)
@@ -206,7 +206,8 @@ def translating_errors(
     action: str, map_error: Callable[[KafkaError, str], PykafkaError] = map_kafka_error
 ) -> Iterator[None]:
     """
-    Raise a ``KafkaException`` of the block as the connector's error; others are not changed.
+    Raise a ``KafkaException`` of the block as the connector's error; leave other exceptions as they
+    are.
     """
     # Imported here, so that parsing options and planning do not load librdkafka.
     from confluent_kafka import KafkaException
@@ -248,7 +249,7 @@ class FatalErrors:
     # Invariant R5 (error callback).
     def record(self, error: KafkaError) -> None:
         """
-        Keep the error if it is fatal and no other one is pending; librdkafka calls this while the
+        Keep the error if it is fatal and no other error is pending; librdkafka calls this while the
         client is polled.
         """
         if self._first is not None:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple, Protocol
 
-#: The protocols of groups that commit offsets: that of consumers, and the empty one of a group
-#: without members. Other protocols belong to Kafka Connect, share groups and so on.
+#: The protocols of groups that commit offsets: the protocol of consumers, and the empty protocol of
+#: a group without members. Other protocols belong to Kafka Connect, share groups and so on.
 CONSUMER_PROTOCOLS = frozenset({"consumer", ""})
 
 

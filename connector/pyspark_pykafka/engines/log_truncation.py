@@ -84,7 +84,7 @@ def older_epochs(start: StreamOffset, latest: StreamOffset) -> list[TopicPartiti
     """
     Return the partitions whose leader epoch in ``latest`` is older than in ``start``.
 
-    Epochs only grow while a topic exists, so the broker that returned an older one has stale
+    While a topic exists, its epochs only grow, so a broker that returned an older epoch has stale
     metadata. Topics without ids are left out: another topic may have the same name now.
     """
     # Invariant R17 (epochs grow).

@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 class MetadataClient:
     """
-    Reads partitions and offsets; each request is retried until its timeout.
+    Reads partitions and offsets; ``retry`` says how often a request is retried within its timeout.
 
     ``committed`` returns the offsets that the progress store has for some topics, as
     :func:`pyspark_pykafka.progress.factory.committed_offsets` does. Its second argument is a

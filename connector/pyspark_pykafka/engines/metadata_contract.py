@@ -74,7 +74,7 @@ class MetadataBackend(Protocol):
         Return the first offset with a timestamp at or after the time (epoch ms), or -1.
 
         EARLIEST means the log start offset, LATEST the end offset that the isolation level
-        makes visible. Waits for a partition without a leader.
+        makes visible. Waits while a partition has no leader.
         """
 
     def log_ends(self, tps: Iterable[TopicPartition]) -> LogEnds:

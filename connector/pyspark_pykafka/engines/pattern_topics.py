@@ -27,8 +27,8 @@ _POLICY, _COMPACT = "cleanup.policy", "compact"
 
 class PatternTopics:
     """
-    Leaves out the topics that can be selected only by name; the settings of each candidate are read
-    once.
+    Leaves out the topics that can be selected only by name; reads the settings of each topic that
+    looks like a ledger once.
     """
 
     def __init__(self, backend: MetadataBackend) -> None:
@@ -47,9 +47,9 @@ class PatternTopics:
 
     def _ledgers(self, candidates: Mapping[str, Topic]) -> set[str]:
         """
-        Return the ledgers among topics that look like one; a user's topic may look like one, too.
+        Return the ledgers among the candidates; a user's topic may look like a ledger, too.
 
-        The settings of all new ones are read with one request.
+        One request reads the settings of all candidates that are new.
         """
         identities = {name: (name, topic.id) for name, topic in candidates.items()}
         new = [name for name, identity in identities.items() if identity not in self._is_ledger]
@@ -74,7 +74,7 @@ def _looks_like_ledger(name: str, topic: Topic) -> bool:
 
 def _is_compacted(name: str, policy: str | PykafkaError) -> bool:
     """
-    Return whether a topic is compacted, or true if its settings are hidden; log a warning then.
+    Return true, and log a warning, if a topic is compacted or its settings are hidden.
     """
     if isinstance(policy, PykafkaError):
         if not are_settings_hidden(policy):

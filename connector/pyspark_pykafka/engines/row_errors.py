@@ -47,7 +47,7 @@ def format_key(key: bytes | None) -> str:
 
 def null_topic_error(row: int, key: bytes | None) -> RecordError:
     """
-    Return the error for a row of a batch that has no topic.
+    Return the error for a row without a topic.
     """
     msg = (
         f"null topic present in the data: row {row} of a batch, with key {format_key(key)}. Set "
