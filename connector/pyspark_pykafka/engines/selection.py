@@ -74,7 +74,7 @@ def fetch_many(
 ) -> Iterator[tuple[OffsetRange, pa.RecordBatch]]:
     """
     Yield the records of several ranges, each batch with its range: the first ``max_records`` of
-    each range, or all of them if it is None.
+    each range, or all if ``max_records`` is None.
 
     The records of one range come in offset order; the ranges are interleaved. The wire engine sends
     one request to each leader for many partitions, and reads from leaders, not from replicas in the
@@ -114,9 +114,9 @@ def check_topic(kafka: KafkaSettings, topic: str, engine: str) -> None:
     """
     Raise :class:`MissingTopicError` if a topic to write to is still missing after some seconds.
 
-    The driver calls this before a write, or each attempt of each task would wait for the topic.
-    Raises :class:`OptionsError` as :func:`produce` does, and the error of brokers that cannot be
-    reached.
+    The driver calls this before a write; otherwise each attempt of each task would wait for the
+    topic. Raises :class:`OptionsError` as :func:`produce` does, and the error of brokers that
+    cannot be reached.
     """
     if _writes_by_wire(kafka, engine):
         _producing_engine().check_topic(kafka, topic)
@@ -292,7 +292,7 @@ def wire_write_unavailable(kafka: KafkaSettings) -> str | None:
 
 def broker_versions(kafka: KafkaSettings) -> Mapping[int, tuple[int, int]] | None:
     """
-    Return the versions of each API that a broker supports, by API key.
+    Return the lowest and highest version of each API that a broker supports, by API key.
 
     Returns None if no bootstrap server answers, or if only librdkafka supports the settings.
     """
@@ -317,7 +317,7 @@ def _wire_unavailable_error(reason: str) -> OptionsError:
     return OptionsError((msg,))
 
 
-# By name: these modules import compiled ones, which may be missing.
+# Imported by name, since these modules import compiled modules, which may be missing.
 def _producing_engine() -> ProducingEngine:
     return cast("ProducingEngine", import_module(f"{_WIRE}.producer.producer"))
 

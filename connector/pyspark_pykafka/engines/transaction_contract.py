@@ -12,7 +12,7 @@ from pyspark_pykafka.offsets import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-#: How the topic of an exactly-once stream's ledger is named, after the transactional-id prefix.
+#: The suffix of a ledger's topic, which follows the transactional-id prefix.
 LEDGER_SUFFIX = "-ledger"
 
 
@@ -24,7 +24,7 @@ def never_stopped() -> None:
 
 class FallbackId(NamedTuple):
     """
-    The transactional id for a task attempt that finds its own in use.
+    The transactional id that a task attempt uses if its own id is in use.
 
     ``notice_id`` is registered first: the driver cannot derive the fallback id, but can look up the
     notice id.
@@ -81,9 +81,9 @@ class PreparedTransaction(NamedTuple):
 
 class OpenTransaction(NamedTuple):
     """
-    The result of a task's write: ``prepared`` is its open transaction, or None if it had no rows.
+    The result of a task's write: ``prepared`` is the task's open transaction, or None without rows.
 
-    ``ledger_offset`` is the offset of its ledger record, or -1 without one; ``content_hash`` is the
+    ``ledger_offset`` is the offset of the ledger record, or -1 without one; ``content_hash`` is the
     hash of the task's rows, which the ledger record contains.
     """
 

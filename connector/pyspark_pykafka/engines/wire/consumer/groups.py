@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Kafka's operations by their numbers, which are the bits of a response (AclOperation.java).
+# Kafka's operations by their numbers, which are bit positions in a response (AclOperation.java).
 _OPERATIONS = {
     3: "READ",
     4: "WRITE",
@@ -142,7 +142,8 @@ class _Coordinator:
 
     def check(self, code: int, permission: str) -> None:
         """
-        Raise the error of a response; ``permission`` is what the request needs.
+        Raise the error of a response that has one; ``permission`` names the permission that the
+        request needs.
         """
         self.lookup.invalidate_if_moved(self.group, code)
         if code:
@@ -194,7 +195,7 @@ def _delete(coordinator: _Coordinator) -> None:
     response = coordinator.request(
         lambda connection: delete_groups_request(connection.version(DELETE_GROUPS), group)
     )
-    # A request without a response may have deleted the group before this one.
+    # An earlier request, whose response was lost, may have deleted the group.
     if response.error_code != KafkaErrorCode.GROUP_ID_NOT_FOUND:
         coordinator.check(response.error_code, f"Delete on the consumer group {group}")
 
@@ -238,9 +239,9 @@ def _lookup_error(code: int, action: str, group: str) -> PykafkaError:
 
 def _describe_permission(group: str, code: int = KafkaErrorCode.NONE) -> str:
     """
-    Return the permission that a description needs; ``code`` is the error if it is missing.
+    Return the permission that a description needs; ``code`` is the error of a user without it.
     """
     if code == KafkaErrorCode.TOPIC_AUTHORIZATION_FAILED:
-        # Only for groups of the type consumer, whose description has the topics' names.
+        # Returned only for groups of the type consumer, whose description has the topics' names.
         return f"Describe on the topics that the consumer group {group} subscribes to"
     return f"Describe, which Read includes, on the consumer group {group}"

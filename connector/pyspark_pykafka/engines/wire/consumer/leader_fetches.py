@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     Partitions = Mapping[str, Sequence[FetchPartition]]
 
-# The maximum bytes of a response: one at a time is decoded, and each connection keeps the memory of
-# its last one.
+# The maximum bytes of a response. Responses are decoded one at a time, and each connection keeps
+# the memory of its last response.
 _RESPONSE_BYTES = 1024 * 1024
 # The maximum number of partitions in a request: the response names each of them, even those for
 # which no bytes are left.

@@ -101,8 +101,8 @@ def request_from_leaders(
     """
     Return the leaders' responses; each request is sent as soon as its connection is open.
 
-    A leader that cannot be reached, or is silent during the login, delays no other one. A
-    connection without a response in time is kept. Raises errors that are not retriable.
+    A leader that cannot be reached, or is silent during the login, delays no other leader. A
+    connection whose response is late is kept. Raises errors that are not retriable.
     """
     errors: list[PykafkaError] = []
     responses = dict(receive_from_leaders(cluster, requested, leader_api, deadline, errors))
@@ -174,7 +174,7 @@ class _LeaderRequests(Generic[P, R]):
             self.cluster.drop(opened)
             self.opener.start(opened.address)
             return
-        # A throttle time beyond the deadline is an error at once.
+        # If the throttle time ends after the deadline, send() raises an error at once.
         if 0 < self._throttle_seconds(opened) <= deadline.remaining():
             self.throttled[opened] = node
             return
@@ -246,7 +246,7 @@ def _lacks_log_ends(
     offsets: Mapping[TopicPartition, int], requested: RequestedPartitions[P]
 ) -> bool:
     """
-    Whether a log start or end offset is -1, which is valid for timestamps and epochs only.
+    Return whether a log start or end offset is -1, which is valid for timestamps and epochs only.
     """
     return min(offsets.values(), default=0) < 0 and any(
         isinstance(partition, ListOffsetsPartition)

@@ -61,7 +61,7 @@ class PartitionLeaders:
         partition_type: Callable[[int, int, int], P],
     ) -> ByLeader[P]:
         """
-        Return the requested partitions, each with its time or epoch, by leader.
+        Return the requested partitions by leader, each with its time, epoch or offset.
 
         ``partition_type`` is called with a partition, its leader epoch, and the time, epoch or
         offset.

@@ -195,7 +195,7 @@ class WireMetadata:
             except PykafkaError:
                 self._leaders.clear()
                 raise
-            # Only after the requests: before them, it could become a second connection to a leader.
+            # Opened only now: before the requests, it could become a second connection to a leader.
             cluster.open_spare_connection()
             return progress.ends
 
@@ -244,7 +244,7 @@ class WireMetadata:
         attempt: Attempt,
     ) -> ByLeader[P]:
         """
-        Return the missing partitions by leader; removes those that do not exist from ``missing``.
+        Return the missing partitions by leader; remove those that do not exist from ``missing``.
         """
         by_leader = self._leaders.group(cluster, missing, partition_type)
         if by_leader.leaderless or by_leader.unknown:

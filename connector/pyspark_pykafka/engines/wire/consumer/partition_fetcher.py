@@ -129,9 +129,9 @@ class PartitionFetcher:
     response. Without a ``topic_id``, the first response fixes the topic id: a topic that is
     recreated under the same name is a different topic.
 
-    Brokers before 3.1 fetch by the topic's name. Then the metadata must be fresh before the first
-    fetch, and :meth:`confirm_topic` shows after the last fetch whether all responses were of one
-    topic.
+    Before Kafka 3.1, Fetch requests have the topic's name instead of its id. Then the metadata must
+    be fresh before the first fetch, and :meth:`confirm_topic` shows after the last fetch whether
+    all responses were of one topic.
     """
 
     cluster: Cluster
@@ -219,7 +219,7 @@ class PartitionFetcher:
 
     def _check_replica(self, node: int) -> bool:
         """
-        Return whether a replica is usable; if it is not, use the leader until it is tried again.
+        Return whether a replica is usable; if not, use the leader until the replica is tried again.
         """
         near_replicas = self.cluster.near_replicas
         if near_replicas.is_usable(node):
@@ -288,7 +288,8 @@ class PartitionFetcher:
 
     def stay_with_leader(self) -> None:
         """
-        Use no replica for a while, after an error or since one lacked the requested records.
+        Use no replica for a while: after an error, or because a replica lacked the requested
+        records.
         """
         self._stay_with_leader_until(self.now() + _LEADER_ONLY_SECONDS)
 
@@ -329,8 +330,8 @@ class PartitionFetcher:
 
     def _fresh_leader(self, leader: Leader, deadline: Deadline) -> Leader:
         """
-        Return the leader, with new metadata if its broker fetches by name: such a broker returns
-        the records of any topic with that name.
+        Return the leader, from new metadata if Fetch requests to its broker have the topic's name:
+        such a broker returns the records of any topic with that name.
         """
         connection = self.cluster.connection(leader.node, deadline)
         takes_ids = connection.version(FETCH, MAX_FETCH_VERSION) > MAX_FETCH_VERSION_BY_NAME

@@ -131,8 +131,8 @@ class _RangeReader:
     range: OffsetRange
     columns: ArrowDecoder = field(init=False)
     sizing: FetchSizing = field(init=False)
-    # The numbers of responses without records, and of those that show a log end before the end of
-    # the range.
+    # The numbers of responses without records, and of responses that show a log end before the end
+    # of the range.
     empty_responses: int = field(init=False, default=0)
     short_responses: int = field(init=False, default=0)
 
@@ -239,7 +239,7 @@ class _RangeReader:
 
     def _on_empty_fetch(self, fetched: FetchResult) -> None:
         """
-        Distinguish a log that ends before the range does from a response merely without records.
+        Distinguish a log that ends before the range does from a response that only has no records.
 
         A response without records does not prove that the log has none before its end: slow remote
         storage (KIP-405) and a newly elected leader cause such a response. Offsets are skipped only
@@ -266,9 +266,9 @@ class _RangeReader:
         Retry before accepting a log end inside the range, which loses the rest of the range.
 
         The high watermark of a new leader may lag behind (KAFKA-7703), a leader that has just
-        started may not know it yet, and a deposed leader does not know that it is deposed. The
-        broker waits for records meanwhile. ListOffsets decides: a newly elected leader does not
-        answer it before it knows the end (KIP-207), although it answers fetches.
+        started may not know the high watermark yet, and a deposed leader does not know that it is
+        deposed. The broker waits for records meanwhile. ListOffsets decides: a newly elected leader
+        answers fetches at once, but ListOffsets only when it knows the log end (KIP-207).
         """
         # Invariant R10 (end of the log).
         self.short_responses += 1

@@ -51,15 +51,16 @@ def fetch_many(
     fetch_one: Callable[[OffsetRange], Iterator[pa.RecordBatch]],
 ) -> Iterator[tuple[OffsetRange, pa.RecordBatch]]:
     """
-    Yield the first ``max_records`` records of each range, or all of them if it is None.
+    Yield the first ``max_records`` records of each range, or all if ``max_records`` is None.
 
     All ranges with the same topic name are read from one topic, whose id comes from the ranges or
     from the first response. A topic that is recreated meanwhile is reported as data loss: only at
-    the end if brokers fetch by name.
+    the end if Fetch requests have topic names instead of ids.
 
-    ``fetch_one`` reads a single range. It is called for a range that was planned with a leader
-    epoch, whose limits are not offsets, or whose request failed, and for the last range if all its
-    records are read. Raises as ``fetch_one`` does.
+    ``fetch_one`` reads a single range. It is called for each range that was planned with a leader
+    epoch, that has limits other than offsets, that names another topic id than an earlier range
+    does for the same name, or whose request failed; and for the last range if ``max_records`` is
+    None. Raises as ``fetch_one`` does.
     """
     pending = [_Pending(r, r.start, max_records) for r in ranges]
     min_count = 1 if max_records is None else 0
@@ -105,7 +106,7 @@ class _Pending:
 
     def is_of(self, topic_ids: Mapping[str, UUID]) -> bool:
         """
-        Whether the range was planned with the id of its topic, or without one.
+        Return whether the range was planned without a topic id, or with the id in ``topic_ids``.
         """
         r = self.range
         return r.topic_id is None or parse_topic_id(r.topic_id) == topic_ids.get(r.tp.topic)

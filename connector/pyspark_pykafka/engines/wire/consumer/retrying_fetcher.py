@@ -35,8 +35,8 @@ T = TypeVar("T")
 
 logger = logging.getLogger("pyspark_pykafka")
 
-# After a response that did not arrive in time, the next request is for a quarter of its bytes, but
-# not for less than this.
+# After a response that did not arrive in time, the next request is for a quarter of the bytes, but
+# for at least ``_MIN_SLOW_BYTES``.
 _SLOW_DIVISOR, _MIN_SLOW_BYTES = 4, 64 * 1024
 
 # After this time without progress, a warning is logged.
@@ -102,9 +102,9 @@ class _MissingTopic:
     """
     Whether brokers have reported the topic as unknown for the whole time allowed for progress.
 
-    That time starts with the first such report, which must come before the usual deadline; any
-    other error ends that time. The last report must come in the second half of it: brokers that do
-    not answer confirm nothing.
+    That time starts with the first such report, which must come before the usual deadline; after
+    any other error it starts again with the next report. The last report must come in the second
+    half of that time: brokers that do not answer confirm nothing.
     """
 
     def __init__(self, timer: _ProgressTimer) -> None:
@@ -185,10 +185,10 @@ class RetryingFetcher:
         """
         Return the response for ``offset``, or None if the topic or partition no longer exists.
 
-        It no longer exists if brokers report it as unknown for all of ``timeout_ms``: they learn of
-        a new topic one after the other, and a broker that is cut off does not learn of it. Raises
-        :class:`OutOfRangeError`, :class:`LogTruncatedError`, or :class:`StalledReadError` if
-        brokers throttle for more than ``max_throttle_seconds`` in all.
+        A topic or partition counts as deleted if brokers report it as unknown for all of
+        ``timeout_ms``: brokers learn of a new topic one after the other, and a broker that is cut
+        off does not learn of it. Raises :class:`OutOfRangeError`, :class:`LogTruncatedError`, or
+        :class:`StalledReadError` if brokers throttle for more than ``max_throttle_seconds`` in all.
         """
         goal = self._goal(offset)
         timer = self._current_timer()
@@ -219,7 +219,7 @@ class RetryingFetcher:
         try:
             self.partition.send_fetch(offset, size, max_wait_ms, self._new_timer().deadline)
         except (LogTruncatedError, ThrottledError):
-            # fetch() raises it again, after the records read before it have been returned.
+            # fetch() raises the error again, after the records read before have been returned.
             return
         except PykafkaError as error:
             if not error.retriable:
