@@ -60,7 +60,7 @@ def resolve(
 
 
 def _look_up(host: str, port: int, family: int, flags: int) -> list[HostAddress] | OSError:
-    # ASCII names as bytes: for str, Python would load the IDNA tables.
+    # ASCII names are passed as bytes: for str, Python would load the IDNA tables.
     name = host.encode() if host.isascii() else host
     try:
         entries = socket.getaddrinfo(name, port, family, socket.SOCK_STREAM, flags=flags)

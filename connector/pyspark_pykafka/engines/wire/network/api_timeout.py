@@ -75,7 +75,7 @@ def retry_within_api_timeout(
                 record_contact(kafka)
                 return result
             pause = limit.remaining(max_seconds=backoff.next_pause())
-            # Logged before the pause rather than after it, since this may be the last one.
+            # Logged before the pause rather than after it, since this may be the last pause.
             if log_at.remaining() <= pause:
                 log_at, seconds = NEVER, limit.remaining()
                 logger.warning("%s; retrying for %.0f s at most", last_error, seconds)

@@ -25,10 +25,13 @@ PROBE_SECONDS = 3.0
 
 def bootstrap_error(kafka: KafkaSettings) -> PykafkaError | None:
     """
-    Return the error if none of the bootstrap servers accepts this client, or None if one does.
+    Return why no bootstrap server accepts this client, or None if one does.
+
+    An error that is not retriable is returned without trying the other servers. Returns None also
+    if the wire engine does not support the settings.
     """
     if wire_unsupported_reason(kafka) is not None:
-        # A probe without these settings would find different errors from librdkafka's.
+        # A probe without these settings would meet other errors than librdkafka does.
         return None
     config = wire_config(kafka)
     reasons: list[str] = []

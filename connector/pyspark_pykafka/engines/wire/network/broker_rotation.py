@@ -19,7 +19,8 @@ DEMOTED_SECONDS = 10.0
 
 class BrokerRotation:
     """
-    Orders brokers for the next request: least recently used first, demoted ones last.
+    Orders brokers for the next request: least recently used first; then demoted ones, and those
+    that cannot be reached.
     """
 
     def __init__(

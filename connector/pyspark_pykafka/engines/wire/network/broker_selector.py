@@ -133,8 +133,8 @@ class BrokerSelector:
         if isinstance(result, PykafkaError):
             raise result
         if result is not None:
-            # Returned even if the broker has closed it: its request fails, and is retried after a
-            # pause.
+            # Returned even if the broker has closed it: the request over it fails, and is retried
+            # after a pause.
             return result
         if address not in self.background.pending:
             self._claim_spare(address)
@@ -200,7 +200,7 @@ class BrokerSelector:
         """
         Return the first response, and its broker; authentication and TLS errors are raised at once.
 
-        After a response from another broker (``excluded``) such errors are logged only: the user's
+        After a response from another broker (``excluded``) such errors are only logged: the user's
         credentials are right.
 
         If a broker does not respond for a while, the request is also sent to the next one, over a
@@ -350,7 +350,7 @@ class BrokerSelector:
 
     def _with_hint(self, error: PykafkaError, address: Address) -> PykafkaError:
         """
-        Add to the error the origin of an address that is not a bootstrap server.
+        Return the error; for an address that is not a bootstrap server, say where it comes from.
         """
         if not isinstance(error, TRANSIENT_ERRORS) or address in self.config.bootstrap:
             return error

@@ -276,7 +276,7 @@ class Cluster:
     @property
     def is_connecting(self) -> bool:
         """
-        Whether :meth:`connection_or_none` opens a connection in the background.
+        Whether :meth:`connection_or_none` is opening a connection in the background.
         """
         return bool(self._brokers.background.pending)
 
@@ -298,7 +298,8 @@ class Cluster:
         self, nodes: Iterable[int]
     ) -> tuple[dict[Address, int], dict[int, PykafkaError]]:
         """
-        Return the brokers by address, and the errors of those that share another one's address.
+        Return the brokers by address, and the errors of brokers that share an earlier broker's
+        address.
         """
         by_address: dict[Address, int] = {}
         errors: dict[int, PykafkaError] = {}
@@ -310,7 +311,7 @@ class Cluster:
 
     def request(self, connection: Connection, request: Request[T], deadline: Deadline) -> T:
         """
-        Return a broker's response; the connection is closed if that fails.
+        Return a broker's response; the connection is closed if the request fails.
         """
         try:
             return connection.request(request, deadline)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.settings.wire_config import Address, Tls, WireConfig
 
-#: The connect timeout of one address of a name.
+#: The connect timeout for each address of a host name.
 ADDRESS_TIMEOUT_SECONDS = 10.0
 # The same for an address that could not be reached a moment ago.
 _UNREACHABLE_TIMEOUT_SECONDS = 2.0

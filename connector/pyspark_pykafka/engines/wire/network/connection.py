@@ -254,7 +254,7 @@ class Connection:
 
     def _unavailable_error(self, error: BrokerUnavailableError) -> PykafkaError:
         """
-        Return the cause, if known, of a connection that the broker ended at its first request.
+        Return the error for a lost connection; if its first request was lost, probe for the cause.
         """
         # An error without a cause means that the response is invalid; the socket did not fail.
         is_early = self._transport.hint in (_NO_LOGIN_HINT, PLAINTEXT_HINT)

@@ -83,7 +83,7 @@ class ConnectionCache:
 
     def setup_limit(self) -> Deadline:
         """
-        Return the deadline of a connection that begins to be opened now.
+        Return the deadline for opening a connection now.
 
         A caller's deadline does not shorten it: a slow broker's connection can still be used next
         time.
@@ -115,7 +115,7 @@ class ConnectionCache:
 
     def keep(self, connection: Connection) -> Connection:
         """
-        Cache a connection as :meth:`add` does, and return the one that is cached.
+        Cache a connection as :meth:`add` does, and return the broker's cached connection.
         """
         self.add(connection)
         return self._open[connection.address]

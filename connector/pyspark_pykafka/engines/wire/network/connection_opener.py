@@ -30,9 +30,10 @@ class ConnectionOpener:
     """
     Opens connections in the background, each until its own timeout.
 
-    A broker that does not accept connections, or is silent during the login, delays no other one.
-    A connection whose login has to be renewed counts as one to open. The cache keeps connections
-    that are opened too late for the caller. One thread uses an opener, and closes it at the end.
+    A broker that does not accept connections, or is silent during the login, delays no other
+    broker. A connection whose login has to be renewed counts as one to open. The cache keeps
+    connections that are opened too late for the caller. One thread uses an opener, and closes it at
+    the end.
     """
 
     def __init__(
@@ -45,7 +46,7 @@ class ConnectionOpener:
         self._ended: deque[tuple[Address, Connection | PykafkaError]] = deque()
         self._waiting: deque[Address] = deque()
         self._opening: dict[int, Address] = {}
-        # Created with the first thread: often all connections are open, or there is one broker.
+        # Created with the first thread: often all connections are open, or only one is needed.
         self._wakeup: Wakeup | None = None
         self._attempts: ConcurrentAttempts[Connection] | None = None
 
@@ -102,8 +103,8 @@ class ConnectionOpener:
 
     def readable(self, connections: Sequence[Connection], seconds: float) -> list[Connection]:
         """
-        Return the connections that have input; wait for input, or a result of :meth:`take`, up to a
-        limit.
+        Return the connections that have input; wait up to ``seconds`` for input, or for a result of
+        :meth:`take`.
         """
         return readable(connections, 0.0 if self._ended else seconds, self._wakeup)
 

@@ -62,7 +62,7 @@ class CoordinatorLookup:
     cluster: Cluster
     key_type: bytes
     to_error: Callable[[int, str, str], PykafkaError]
-    #: The coordinators by key; the dictionary may be shared with others.
+    #: The coordinators by key; other lookups may share the dictionary.
     addresses: dict[str, Address] = field(default_factory=dict)
 
     def find(self, key: str, deadline: Deadline) -> Address:
