@@ -46,7 +46,7 @@ _MIN_AGREEING = 2
 @dataclass(slots=True)
 class FreshnessCheck:
     """
-    Collects the metadata of several brokers until that of each topic is known to be fresh.
+    Collects the metadata of several brokers until each topic's metadata is known to be fresh.
 
     ``requested`` are the topics of the request, None for all; topics that are not ``is_relevant``
     are ignored. ``expected_topics`` existed before, and topics had at least ``min_partitions``.
@@ -128,7 +128,7 @@ class FreshnessCheck:
         Whether a topic that is missing in all responses is reported as missing by several brokers.
 
         A single broker may be cut off from its controllers, or have just started. In a cluster of
-        only one broker, that one is enough.
+        only one broker, its report is enough.
         """
         has_one_broker = len(self._brokers) == 1
         return has_one_broker or max(self._confirmations, self.responses - 1) >= _MIN_AGREEING
@@ -274,7 +274,7 @@ class FreshnessCheck:
     @property
     def _stale(self) -> list[str]:
         """
-        The topics with stale metadata only, unless several brokers agree on a new topic id.
+        The topics with only stale metadata, unless several brokers agree on a new topic id.
         """
         return [
             name

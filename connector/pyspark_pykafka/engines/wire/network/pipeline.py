@@ -35,7 +35,7 @@ logger = logging.getLogger("pyspark_pykafka")
 # The most requests in flight per broker.
 _MAX_IN_FLIGHT = 100
 
-# How long a broker that has responded to all requests waits before some of them are repeated.
+# The pause between a broker's last response and the requests that are repeated.
 _REPEAT_SECONDS = 1.0
 
 # A longer wait is logged.
@@ -190,8 +190,8 @@ class _BrokerPipeline(Generic[K, R]):
         """
         Return the next response, and the key of its request.
 
-        Raises :class:`BrokerUnavailableError` if the connection ended before anything was sent: in
-        the broker's throttle time, or before requests were to be repeated.
+        Raises :class:`BrokerUnavailableError` if the connection ended while nothing was in flight:
+        in the broker's throttle time, or during the pause before requests are repeated.
         """
         if not self._in_flight:
             address = self.connection.address
@@ -303,7 +303,7 @@ class _Pipelines(Generic[K, R]):
 
     def _pause(self) -> float:
         """
-        Return the seconds until the deadline of a response; 0 if a broker is done.
+        Return how many seconds to wait for input; 0 if no broker is left.
         """
         if not self._active and not self._opener.pending:
             return 0.0

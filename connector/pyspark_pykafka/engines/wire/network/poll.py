@@ -80,8 +80,8 @@ def readable(
         poll.register(fileno, select.POLLIN)
     if wakeup is not None:
         poll.register(wakeup.fileno(), select.POLLIN)
-    # Rounded up: 0 would not wait, and the caller would spin through the last millisecond. Not
-    # negative, if the time has just passed: that would wait for ever.
+    # Rounded up: 0 would not wait, and the caller would spin through the last millisecond. Never
+    # negative, even if the time has just passed: a negative timeout would wait for ever.
     events = poll.poll(0 if ready else max(math.ceil(seconds * 1000), 0))
     found = [by_fileno[fileno] for fileno, _ in events if fileno in by_fileno]
     return list(dict.fromkeys([*ready, *found]))

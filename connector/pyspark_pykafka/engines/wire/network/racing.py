@@ -126,10 +126,11 @@ def race(
     Return the result of the first attempt that succeeds.
 
     The next attempt starts after ``delay_seconds``, or at once if all earlier ones have failed.
-    ``on_late_result`` gets the results of attempts that succeed after the winner, ``on_overtaken``
-    the number of each unfinished attempt that started before the winner. ``names`` are the brokers
-    of the attempts. Raises :class:`BrokerUnavailableError` with all reasons if every attempt failed
-    or the deadline has passed, and at once any error that is not in :data:`TRANSIENT_ERRORS`.
+    ``on_late_result`` gets the results of attempts that succeed after the winner. ``on_overtaken``
+    gets the number of each unfinished attempt that started before the winner. ``names`` are the
+    brokers of the attempts. Raises :class:`BrokerUnavailableError` with all reasons if every
+    attempt failed or the deadline has passed, and at once any error that is not in
+    :data:`TRANSIENT_ERRORS`.
     """
     # The race itself logs a long wait.
     attempts = [partial(_run_as_part, attempt) for attempt in attempts]

@@ -64,7 +64,7 @@ class Throttle:
         """
         Wait until sending is allowed.
 
-        Raises :class:`TimeoutExceededError`, without waiting, if that is after the deadline.
+        Raises :class:`TimeoutExceededError`, without waiting, if the deadline is earlier.
         """
         seconds = self.until - self._now()
         if seconds > deadline.remaining():

@@ -32,7 +32,8 @@ class TopicReplicas(NamedTuple):
 
 def fetch_topic_replicas(cluster: Cluster, topic: str, deadline: Deadline) -> TopicReplicas:
     """
-    Return a topic's replicas, as one broker reports them. Does not create the topic.
+    Return the number of brokers and of a topic's replicas, as one broker reports them; do not
+    create the topic.
     """
     connection = cluster.any_connection(deadline)
     version = connection.version(_REPLICAS)

@@ -102,7 +102,7 @@ class Transport:
                 try:
                     view = view[self._receive_some(view) :]
                 except TimeoutError as error:
-                    # The system's own timeout has a number.
+                    # Only a timeout that the system itself reports has an errno.
                     if error.errno is not None or max_seconds == math.inf or limit.expired:
                         raise
                     max_seconds = math.inf
