@@ -84,7 +84,7 @@ def _producer_of_driver(kafka: KafkaSettings) -> Iterator[_Producer]:
     """
     Lend a producer that waits for less time until a broker has responded.
 
-    A block that succeeds shows that one has.
+    If the block succeeds, a broker has responded, which is recorded.
     """
     config = replace(_config(kafka), block_seconds=block_seconds(kafka))
     with _pool.borrow(config, lambda: _Producer(config)) as producer:
@@ -101,7 +101,8 @@ def write_prepared(
     """
     Write every row and the ledger record into a transaction, and leave the transaction open.
 
-    Without rows no transaction begins. A write that fails is aborted. Raises as :func:`produce`.
+    Without rows no transaction begins. A write that fails is aborted. Raises as :func:`produce`
+    does.
     """
     config = _config(kafka)
     with _pool.borrow(config, lambda: _Producer(config)) as producer:
@@ -112,7 +113,7 @@ def choose_free_id(transactions: Transactions, transaction: Transaction) -> str:
     """
     Return the transaction's id, or another one if a ``fallback`` is set and the id is in use.
 
-    An id is in use if it has an open transaction: another write may still commit that one.
+    An id is in use if it has an open transaction: another write may still commit that transaction.
     """
     if transaction.fallback is None:
         return transaction.transactional_id
@@ -133,7 +134,7 @@ def begin_with_free_id(
     """
     Begin a transaction with the id from :func:`choose_free_id`; return the id and the identity.
 
-    If the coordinator moves meanwhile, the id is chosen again by the new coordinator's state.
+    If the coordinator moves meanwhile, the id is chosen again from the new coordinator's state.
     """
     return transactions.begin_with_chosen_id(
         lambda: choose_free_id(transactions, transaction), transaction.timeout_ms
@@ -173,7 +174,7 @@ class _Producer:
             creates_topics=True,
             metadata_seconds=self.config.metadata_seconds,
         )
-        # It has its own connections, since it sends requests while records are in flight.
+        # This client has its own connections, since it sends requests while records are in flight.
         self.transactions = Transactions(Cluster(self.config.wire), self.config)
 
     def write(self, batches: Iterable[pa.RecordBatch], topic: str | None) -> int:
@@ -263,7 +264,7 @@ class _Producer:
 
     def partitions(self, topic: str, min_count: int = 0) -> tuple[int, list[int]]:
         """
-        Return the number of partitions, and those with a leader; wait until the topic is created.
+        Return the number of partitions, and the partitions with a leader; wait for a missing topic.
 
         If fewer than ``min_count`` are known, the metadata is read again; there may still be fewer.
         """

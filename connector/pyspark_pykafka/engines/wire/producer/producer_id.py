@@ -54,7 +54,8 @@ def _init_producer_id(cluster: Cluster, deadline: Deadline) -> ProducerIdAndEpoc
             permission = "IdempotentWrite on the cluster, or Write on any topic"
             raise map_error_code(response.error_code, _ACTION, permission)
     except PykafkaError:
-        # A broker that is cut off from the controllers has no producer ids; others have.
+        # A broker that is cut off from its controllers may have no producer ids left, so the next
+        # attempt asks another broker.
         cluster.demote(connection.address)
         raise
     return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)

@@ -131,7 +131,7 @@ class Sender:
     def drop_connections(self) -> None:
         """
         Close the connections with requests in flight, after an error, so that the responses are not
-        taken for those to later requests.
+        taken for responses to later requests.
         """
         for connection in self._in_flight.connections:
             self._cluster.drop(connection)
@@ -218,7 +218,7 @@ class Sender:
                 # Every batch is backing off.
                 self._sleep(seconds)
             return
-        # A leader that cannot be reached delays no other one.
+        # A leader that cannot be reached delays no other leader.
         ready = self._cluster.readable(connections, seconds)
         while ready:
             for connection in ready:
@@ -258,7 +258,7 @@ class Sender:
 
     def _check_leaders(self) -> None:
         """
-        Drop connections to brokers that do not answer, if others know another leader.
+        Drop connections to brokers that do not answer, if another broker knows another leader.
         """
         # Invariant R18 (no single broker).
         for connection, batches in self._in_flight.due_checks(self._now()).items():
@@ -287,7 +287,7 @@ class Sender:
 
     def _seconds_until_due(self) -> float:
         """
-        Return the seconds until a retry, a timeout or the end of a throttle.
+        Return the seconds until the next retry, timeout or end of a throttle time.
         """
         return max(min(self._due_times()) - self._now(), 0.0)
 

@@ -82,7 +82,7 @@ class TransactionalSession:
     fence_id: str | None = None
     max_version: int = _MAX_TRANSACTIONAL_VERSION
     _added: set[TopicPartition] = field(init=False, default_factory=set)
-    # Set before the first request: its response may be lost after the coordinator has begun.
+    # Set before the first request: its response may be lost after the transaction has begun.
     _may_be_open: bool = field(init=False, default=False)
 
     @property

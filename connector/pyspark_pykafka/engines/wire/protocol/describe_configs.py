@@ -13,7 +13,7 @@ from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-# The first versions with the field, and the first flexible one (DescribeConfigsRequest.json).
+# The first version with documentation, and the first flexible one (DescribeConfigsRequest.json).
 _DOCUMENTATION, _FLEXIBLE = 3, 4
 
 _TOPIC = struct.pack(">b", 2)

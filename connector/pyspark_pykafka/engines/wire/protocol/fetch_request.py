@@ -89,7 +89,7 @@ def fetch_request(version: int, fields: FetchRequest) -> Request[FetchResponse]:
         ),
         # The tagged fields of the partition, and of the topic.
         2 * encoding.tags,
-        # No forgotten topics, as there is no session.
+        # No forgotten topics, since there is no session.
         encoding.count(0) if has_session else b"",
         encoding.string(fields.rack_id) if version >= _RACKS else b"",
         encoding.tags,

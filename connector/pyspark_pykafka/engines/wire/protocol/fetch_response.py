@@ -63,7 +63,7 @@ def read_fetch_response(frame: Frame) -> FetchResponse:
     """
     Return the decoded response of a frame.
 
-    Raises :class:`KafkaClientError` if it is not a valid Fetch response for one partition.
+    Raises :class:`KafkaClientError` if the frame is not a valid Fetch response for one partition.
     """
     try:
         return read_fetch_body(frame.body, frame.version)

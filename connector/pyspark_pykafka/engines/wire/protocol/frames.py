@@ -77,7 +77,7 @@ class FrameBuffer:
         self._small_frames = self._small_frames + 1 if 4 * size < len(self._buffer) else 0
         shrinks = self._small_frames > _MAX_SMALL_FRAMES and len(self._buffer) > _INITIAL_BYTES
         if size > len(self._buffer) or shrinks or is_viewed(self._buffer):
-            # Released first, or both buffers would be allocated at once.
+            # Released first: otherwise both buffers would be allocated at once.
             self._buffer = bytearray()
             self._buffer = bytearray(size)
             self._small_frames = 0
@@ -86,7 +86,7 @@ class FrameBuffer:
 
 def new_buffer(size: int) -> memoryview:
     """
-    Return memory for a frame that is not reused.
+    Return new memory, which is used for one frame only.
     """
     return memoryview(bytearray(size))
 

@@ -284,8 +284,8 @@ class _Reader(Reader):
         return group
 
 
-#: From the first version with instance ids. Version 6 returns an error without the authorized
-#: operations for a group that does not exist (KIP-1043).
+#: Used from the first version with instance ids on, but not version 6: for a group that does not
+#: exist, it returns an error without the authorized operations (KIP-1043).
 DESCRIBE_GROUPS = ApiSpec(
     "DescribeGroups", 15, (4, 5), _FLEXIBLE_DESCRIBE, read_describe_groups_response
 )

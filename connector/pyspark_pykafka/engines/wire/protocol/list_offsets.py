@@ -107,7 +107,7 @@ def read_list_offsets_response(body: memoryview, version: int) -> ListOffsetsRes
     return _Reader(bytes(body), version, _FLEXIBLE).response()
 
 
-#: From the first version with isolation levels; versions after 7 add nothing that we need.
+#: Used from the first version with isolation levels on; versions after 7 add nothing that we need.
 LIST_OFFSETS = ApiSpec("ListOffsets", 2, (2, 7), _FLEXIBLE, read_list_offsets_response)
 
 

@@ -105,8 +105,8 @@ def read_metadata_response(body: memoryview, version: int) -> MetadataResponse:
     return _Reader(bytes(body), version, _FLEXIBLE).response()
 
 
-#: From the version of the first brokers with record batches (0.11); versions after 12 add nothing
-#: that we need.
+#: Used from the version of the first brokers with record batches (0.11) on; versions after 12 add
+#: nothing that we need.
 METADATA = ApiSpec("Metadata", 3, (4, 12), _FLEXIBLE, read_metadata_response)
 
 

@@ -115,5 +115,5 @@ def _partition(reader: Reader, version: int) -> PartitionProduceResponse:
     return PartitionProduceResponse(error, offset, rejected, message)
 
 
-#: From the first version with record batches to the last one with topic names instead of ids.
+#: Used from the first version with record batches to the last with topic names instead of ids.
 PRODUCE = ApiSpec("Produce", 0, (3, 12), _FLEXIBLE, read_produce_response)
