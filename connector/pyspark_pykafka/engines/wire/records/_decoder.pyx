@@ -310,7 +310,7 @@ cdef class Validity:
 
     cdef void cut(self, Py_ssize_t rows, Py_ssize_t end) noexcept:
         """
-        Remove the rows from ``rows`` to ``end``.
+        Clear the nulls of the rows ``[rows, end)``.
         """
         cdef Py_ssize_t row
         for row in range(rows, min(end, <Py_ssize_t>(self.bits.used * 8))):
@@ -487,10 +487,10 @@ cdef class RecordDecoder:
     offset to read.
 
     ``columns`` selects from key, value, offset, timestamp, timestampType and headers; timestamp is
-    in microseconds, and timestampMs, in its place, in milliseconds. ``crc32c`` computes checksums;
-    with None they are not verified. ``decompress(codec, bytes)`` returns the records of a batch.
-    The columns are full at ``max_rows`` rows or ``max_bytes`` bytes of records; only a single larger
-    record exceeds that.
+    in microseconds, and timestampMs selects it in milliseconds instead. ``crc32c`` computes
+    checksums; with None they are not verified. ``decompress(codec, bytes)`` returns the records of
+    a batch. The columns are full at ``max_rows`` rows or ``max_bytes`` bytes of records; only a
+    single larger record exceeds that.
     """
 
     cdef readonly int64_t position

@@ -140,7 +140,8 @@ class ArrowDecoder:
             cached = self._constants[name] = make(rows + rows // 8)
         return cached.slice(0, rows)
 
-    # Both are built from buffers: pa.scalar() and pa.array() import pandas first, taking 0.2 s.
+    # The next two columns are built from buffers: pa.scalar() and pa.array() would import pandas,
+    # which takes 0.2 s.
     def _topics(self, rows: int) -> pa.Array:
         name = self._tp.topic.encode()
         ends = array("i", range(0, (rows + 1) * len(name), len(name)))
@@ -157,7 +158,7 @@ class ArrowDecoder:
 
 def _decoder_column(field: pa.Field) -> str:
     """
-    Return the decoder's name of a column; it has two for the timestamp, one for each unit.
+    Return the decoder's name of a column; the timestamp has two names, one for each unit.
     """
     is_ms = field.name == "timestamp" and field.type == TIMESTAMP_MS
     return "timestampMs" if is_ms else str(field.name)
@@ -203,7 +204,7 @@ def _bitmap(memory: Buffer | None) -> pa.Buffer | None:
     return None if memory is None else pa.py_buffer(memory)
 
 
-#: The position of each column in the decoder's result, without the number of rows, and the function
+#: The position of each column in the decoder's result, after the row count, and the function
 #: that builds its array; topic and partition are constants. The decoder returns None for headers if
 #: no record has any, and for columns that are not selected; those are not in the schema.
 _BUILDERS: dict[str, tuple[int | None, Callable[[pa.DataType, int, Any], pa.Array]]] = {

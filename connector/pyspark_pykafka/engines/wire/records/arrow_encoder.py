@@ -1,5 +1,5 @@
 """
-Feeds Arrow batches to the compiled encoder: the memory addresses of columns, the topic of each row.
+Feeds Arrow batches to the compiled encoder: the memory addresses of columns, and each row's topic.
 """
 
 from __future__ import annotations
@@ -121,7 +121,8 @@ class ArrowEncoder:
         """
         Add the partition of a row if its topic has it by now, and yield the open batches.
 
-        Raises the error for the row if it has not, or if the row is invalid for another reason.
+        Raises the error for the row if the topic still lacks the partition, or if the row is
+        invalid for another reason.
         """
         partition = self._requested_partition(batch, error.row)
         if error.reason != RowError.NO_PARTITION or partition is None or partition < 0:

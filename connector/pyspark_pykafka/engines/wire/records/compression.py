@@ -149,7 +149,7 @@ class Decompressor:
     def _buffer(self, size: int) -> memoryview:
         fits = size <= len(self._memory) <= max(size, _MAX_KEPT_BYTES)
         if not fits or is_viewed(self._memory):
-            # Released first, or both buffers would be allocated at once.
+            # Released first: otherwise both buffers would be allocated at once.
             self._memory = bytearray()
             self._memory = bytearray(size)
         return memoryview(self._memory)

@@ -136,7 +136,7 @@ class ProducerBatch:
 
 def next_sequence(sequence: int, records: int) -> int:
     """
-    Return the sequence number ``records`` later; after the largest (2**31 - 1) comes 0.
+    Return the sequence number after that many more records; after the largest (2**31 - 1) comes 0.
     """
     return (sequence + records) % _SEQUENCE_NUMBERS
 

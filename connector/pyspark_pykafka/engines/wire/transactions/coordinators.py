@@ -185,7 +185,9 @@ class Coordinators:
 
     def retry(self, request: Callable[[Deadline], T], action: str) -> T:
         """
-        Call ``request`` again after retriable errors; the last one is raised after the deadline.
+        Call ``request`` again after retriable errors, and return its result.
+
+        Raises :class:`TimeoutExceededError`, with the text of the last error, after the deadline.
         """
         failure = f"{action}: not done"
         return retry_within_max_block(

@@ -112,7 +112,8 @@ def describe_transactions(
 
 
 def _check_lookups(connection: Connection) -> None:
-    # Before any record is sent: without these requests the outcome of a commit stays unknown.
+    # Checked before any record is sent: without these requests, the outcome of a commit might stay
+    # unknown.
     missing = [api.name for api in _LOOKUPS if not connection.supports(api)]
     if missing:
         msg = (

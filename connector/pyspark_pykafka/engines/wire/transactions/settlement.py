@@ -1,7 +1,8 @@
 """
 Settles transactions whose EndTxn requests were not answered, and reports how each one ended.
 
-A request that was not answered may still arrive at any time until its coordinator has decided.
+A request that was not answered may still take effect at any time, until its coordinator has decided
+the outcome.
 """
 
 from __future__ import annotations

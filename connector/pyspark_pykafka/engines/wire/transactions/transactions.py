@@ -85,8 +85,8 @@ class Transactions(TransactionLookups):
         """
         Begin a transaction with the id that ``choose`` returns; return that id and the identity.
 
-        Each retry chooses again. So an id that was chosen by the state at one coordinator is never
-        used at another, which may know a newer state. Raises as :meth:`begin` does.
+        Each retry chooses again. So an id that was chosen from the state at one coordinator is
+        never used at another, which may know a newer state. Raises as :meth:`begin` does.
         """
 
         def begin_once(deadline: Deadline) -> tuple[str, ProducerIdAndEpoch]:
@@ -136,7 +136,7 @@ class Transactions(TransactionLookups):
         """
         Commit or abort a transaction; repeating the call is not an error.
 
-        Raises :class:`FencedError` if the transaction has not ended this way, and cannot any more.
+        Raises :class:`FencedError` if the transaction has not ended in this way, and no longer can.
         """
         action = f"{'committing' if commit else 'aborting'} {prepared.transactional_id}"
         request = end_txn(prepared, commit=commit)
