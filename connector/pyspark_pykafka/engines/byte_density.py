@@ -101,7 +101,7 @@ def _distance(first: _Sample, second: _Sample, size: float) -> float:
     """
     lower, upper = 0.0, second.position - first.position
     slope = (second.density - first.density) / upper
-    # By bisection, since the formula divides by the slope, which may be close to zero.
+    # Found by bisection, since the formula divides by the slope, which may be close to zero.
     for _ in range(50):
         middle = (lower + upper) / 2
         if middle * (first.density + slope * middle / 2) < size:

@@ -155,7 +155,7 @@ def map_read_error_code(code: int, action: str, permission: str = "") -> Pykafka
     Return the error as :func:`map_error_code` does, but retriable if the broker failed
     unexpectedly.
 
-    For requests that change nothing, and that Java's consumer retries: Fetch (FetchCollector),
+    Used for requests that change nothing, and that Java's consumer retries: Fetch (FetchCollector),
     ListOffsets, OffsetForLeaderEpoch (OffsetFetcherUtils), and Metadata (NetworkClient). A failed
     read from remote storage has the code UNKNOWN_SERVER_ERROR, for example (KIP-405).
     """

@@ -54,7 +54,7 @@ def to_batch(messages: Sequence[Message], schema: pa.Schema) -> pa.RecordBatch:
 def _bytes_or_text(values: list[bytes | None], field: pa.Field) -> pa.Array:
     array = pa.array(values, pa.binary())
     if field.type == pa.string():
-        # As CAST(... AS STRING) does: Spark's strings may hold invalid UTF-8.
+        # Invalid UTF-8 is kept, as by CAST(... AS STRING): Spark's strings may hold it.
         options = pc.CastOptions(target_type=pa.string(), allow_invalid_utf8=True)
         return array.cast(options=options)
     return array

@@ -49,7 +49,7 @@ class RangeReader:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """
-        Yield the records of the range in batches; the client is in use until the last one.
+        Yield the records of the range in batches; the client is in use until the last batch.
         """
         assigned = self.assigned
         if assigned.done:

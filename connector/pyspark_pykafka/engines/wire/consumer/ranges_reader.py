@@ -1,8 +1,8 @@
 """
 Reads several offset ranges at once: one request to each leader for many partitions.
 
-For commands and metrics, which need a few records from each of many partitions. If a range cannot
-be read in this way, the reader of a single range reads it, and finds the cause.
+Commands and metrics use it, which need a few records from each of many partitions. If a range
+cannot be read in this way, the reader of a single range reads it, and finds the cause.
 """
 
 from __future__ import annotations

@@ -251,7 +251,7 @@ class RetryingFetcher:
         self._last_error = StalledReadError(
             f"{stalled} Set kafkaConsumer.pollTimeoutMs to wait longer"
         )
-        # For callers whose time limit is not kafkaConsumer.pollTimeoutMs.
+        # The cause is for callers whose time limit is not kafkaConsumer.pollTimeoutMs.
         self._last_error.__cause__ = TimeoutExceededError(stalled)
         timer.log_once(goal, reason)
         if timer.deadline.expired or (pause and not timer.pause_after_empty()):

@@ -39,9 +39,9 @@ logger = logging.getLogger("pyspark_pykafka")
 # After this time without a response the request is also sent to the next broker.
 ATTEMPT_DELAY_SECONDS = 1.5
 
-#: How often a connection to one more broker is opened, so that requests can rotate.
+#: The interval at which a connection to one more broker is opened, so that requests can rotate.
 SPARE_INTERVAL_SECONDS = 10.0
-# The same while fewer than _MIN_IN_ROTATION brokers are connected: soon, but not in a tight loop.
+# The interval while fewer than _MIN_IN_ROTATION brokers are connected.
 _MIN_SPARE_INTERVAL_SECONDS = 1.0
 _MIN_IN_ROTATION = 2
 # The most connections that are kept open for rotation alone.
@@ -340,7 +340,8 @@ class BrokerSelector:
         return self._receive_metadata(connection)
 
     def _receive_metadata(self, connection: Connection) -> tuple[Connection, MetadataResponse]:
-        # Not the caller's deadline: after a late response, the connection can still be kept.
+        # The caller's deadline does not apply: after a late response, the connection can still be
+        # kept.
         limit = Deadline.after(self.config.request_seconds, self.now)
         try:
             return connection, connection.receive(METADATA, limit)

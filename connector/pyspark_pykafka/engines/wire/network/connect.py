@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 #: The connect timeout for each address of a host name.
 ADDRESS_TIMEOUT_SECONDS = 10.0
-# The same for an address that could not be reached a moment ago.
+# The connect timeout for an address that could not be reached a moment ago.
 _UNREACHABLE_TIMEOUT_SECONDS = 2.0
 
 #: The pause before the next address is tried while earlier ones are still connecting (RFC 8305).

@@ -49,7 +49,7 @@ class Connection:
     """
     A blocking socket to one broker; responses arrive in the order of the requests.
 
-    For one thread at a time. It is closed after any failure to send, receive or decode.
+    Only one thread at a time may use it. It is closed after any failure to send, receive or decode.
     """
 
     def __init__(

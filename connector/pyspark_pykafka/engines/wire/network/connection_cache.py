@@ -25,7 +25,7 @@ class ConnectionCache:
     """
     The open connections, by address; connections that other threads open arrive through a queue.
 
-    For one thread, except for :meth:`open` and :meth:`hand_back`.
+    Only one thread may use it, except for :meth:`open` and :meth:`hand_back`.
     """
 
     def __init__(self, config: WireConfig, now: Callable[[], float] = time.monotonic) -> None:
@@ -106,7 +106,7 @@ class ConnectionCache:
 
     def add(self, connection: Connection) -> None:
         """
-        Cache a connection with nothing in flight; close it if its broker has another one.
+        Cache a connection with nothing in flight; close it if another one to its broker is cached.
         """
         if self.get_open(connection.address) is None:
             self._open[connection.address] = connection

@@ -40,7 +40,7 @@ class Wakeup:
 
     def set(self) -> None:
         """
-        End the wait, or the next one.
+        End the current wait, or else the next one.
         """
         try:
             self._sender.send(b"\0")

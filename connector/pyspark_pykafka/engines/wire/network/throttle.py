@@ -23,8 +23,8 @@ _LOG_AFTER_SECONDS = 5.0
 
 # By API key, the first version with which brokers respond at once and expect the client to wait
 # (KIP-219); with earlier versions they delay the response. Only the APIs that this engine uses. The
-# Java client does not wait after the last three (shouldClientThrottle), but brokers stop reading
-# from the connection after them, too.
+# Java client does not wait after responses of the last three APIs (shouldClientThrottle), but after
+# these, too, brokers stop reading from the connection.
 _CLIENT_THROTTLES = {0: 6, 1: 8, 2: 3, 3: 6, 10: 2, 18: 2, 22: 1, 24: 1, 25: 1, 26: 1, 28: 1} | {
     23: 2,
     65: 0,

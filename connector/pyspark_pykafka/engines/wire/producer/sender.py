@@ -108,7 +108,7 @@ class Sender:
             self._make_room(tp, batch.size_bytes)
             self._accumulator.add(tp, batch)
             self._bytes_since_poll += batch.size_bytes
-            # Not for each batch, since a poll checks every partition.
+            # Not polled for each batch, since a poll checks every partition.
             if self._bytes_since_poll >= config.request_bytes:
                 self._poll(0.0)
 

@@ -178,5 +178,5 @@ ADD_PARTITIONS_TO_TXN = ApiSpec(
     "AddPartitionsToTxn", 24, (0, 3), _FLEXIBLE_ADD, read_add_partitions_to_txn_response
 )
 #: From version 5 on, EndTxn bumps the epoch (KIP-890), and the task that began the transaction
-#: would not learn the new one.
+#: would not learn the new epoch.
 END_TXN = ApiSpec("EndTxn", 26, (0, 4), _FLEXIBLE_END, read_end_txn_response)

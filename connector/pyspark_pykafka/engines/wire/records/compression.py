@@ -29,7 +29,7 @@ _XERIAL_VERSIONS = b"\x00\x00\x00\x01\x00\x00\x00\x01"
 #: The number of each codec in the attributes of a record batch.
 CODECS = {"none": 0, "gzip": _GZIP, "snappy": _SNAPPY, "lz4": _LZ4, "zstd": _ZSTD}
 
-# As strong as the Java client's default levels; 0 is lz4's fast mode.
+# These levels compress as well as the Java client's default levels; 0 is lz4's fast mode.
 _DEFAULT_LEVELS = {_GZIP: 6, _LZ4: 0, _ZSTD: 3}
 
 _MIN_BUFFER_BYTES = 64 * 1024

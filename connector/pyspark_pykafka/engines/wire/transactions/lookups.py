@@ -184,7 +184,8 @@ class TransactionLookups:
         self, pattern: TransactionalIdPattern, states: Iterable[TransactionState]
     ) -> list[str]:
         """
-        Return the same as :meth:`list_ids` from the brokers that answer in time; log the others.
+        Return the same as :meth:`list_ids`, but only from the brokers that answer in time; log the
+        other brokers.
 
         This is for transactions that should end now, but would also time out by themselves.
         """

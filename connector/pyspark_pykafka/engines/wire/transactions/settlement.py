@@ -56,11 +56,12 @@ def settle(
     """
     Commit all transactions if any is committed, or else abort them; return outcomes by id.
 
-    An open transaction is committed if another one is, and otherwise fenced: InitProducerId gives
-    its id the next epoch, which aborts the transaction and rejects requests still in flight. The
-    outcome is UNKNOWN if the coordinator cannot be reached within ``kafka.max.block.ms``.
-    ``started`` maps ids to start times in milliseconds, if known: the abort of a transaction that
-    another write began later under the same id proves nothing about ours.
+    An open transaction is committed if another one is committed. If none is, or if half of
+    ``kafka.max.block.ms`` has passed, it is fenced instead: InitProducerId gives its id the next
+    epoch, which aborts the transaction and rejects requests still in flight. The outcome is UNKNOWN
+    if the coordinator cannot be reached within ``kafka.max.block.ms``. ``started`` maps ids to
+    start times in milliseconds, if known: the abort of a transaction that another write began later
+    under the same id proves nothing about ours.
     """
     return _Settlement(transactions, prepared, started or {}).run()
 
