@@ -47,7 +47,8 @@ def _coordinator(call: Call, name: str) -> TransactionCoordinator:
 
 def _for_version(code: Code, version: int, first: int) -> Code:
     """
-    Return the error code that clients before KIP-588 get instead of PRODUCER_FENCED.
+    Return the error code for a version of the request: before version ``first`` (KIP-588), clients
+    get INVALID_PRODUCER_EPOCH instead of PRODUCER_FENCED.
     """
     fenced = code == Code.PRODUCER_FENCED and version < first
     return Code.INVALID_PRODUCER_EPOCH if fenced else code

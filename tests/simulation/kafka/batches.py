@@ -61,7 +61,7 @@ class StoredRecord(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class StoredBatch:
     """
-    A batch with its offsets; ``data`` holds the same base offset and leader epoch.
+    A batch; the header in ``data`` has the same base offset and leader epoch as the fields.
     """
 
     data: bytes
@@ -135,7 +135,8 @@ class StoredBatch:
 
     def retaining(self, offsets: Collection[int]) -> StoredBatch:
         """
-        Return the batch with these records only, as the log cleaner writes it: same offset range.
+        Return the batch with these records only and the same offset range, as the log cleaner
+        writes it.
         """
         bodies = [body for offset, body in self._bodies() if offset in offsets]
         codec = self.attributes & _CODEC_MASK

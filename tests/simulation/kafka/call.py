@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 @dataclass
 class Call:
     """
-    A decoded request; ``respond`` takes its only response, ``reply`` closes the connection.
+    A decoded request. Its handler calls ``respond`` once with the response; ``reply(None)`` closes
+    the connection instead.
     """
 
     node: Node

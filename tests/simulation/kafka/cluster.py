@@ -25,8 +25,8 @@ class SimulatedCluster(Faults):
     """
     Brokers, numbered from 1, and a controller that is always up.
 
-    The owner calls :meth:`handle` for one request of a connection at a time: brokers handle the
-    next one only after the reply, or at once after a request without one (``expects_reply``).
+    As brokers handle one request of a connection at a time, the caller passes the next request to
+    :meth:`handle` after the reply, or at once if no reply is expected (``expects_reply``).
     """
 
     def __init__(
@@ -106,7 +106,8 @@ class SimulatedCluster(Faults):
 
     def handle(self, node_id: int, frame: bytes, reply: Callable[[bytes | None], None]) -> None:
         """
-        Handle a request without its length; ``reply`` gets the response, or None for a disconnect.
+        Handle a request, passed without its length prefix; ``reply`` gets the response, or None for
+        a disconnect.
 
         ``reply`` is called once, during this call or later, but not for a successful Produce
         request with acks=0.

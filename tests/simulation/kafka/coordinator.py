@@ -65,7 +65,8 @@ class Coordinator:
 
     def write(self, values: dict[Any, Any], done: Callable[[Code], None]) -> None:
         """
-        Replicate values, None to delete; ``done`` gets NOT_COORDINATOR after another election.
+        Replicate values by key; the value None deletes its key. ``done`` gets NOT_COORDINATOR if
+        another coordinator is elected first.
         """
         node, incarnation = self.node, self._incarnation
         log = node.world.shards[self.shard]

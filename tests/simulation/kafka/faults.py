@@ -117,7 +117,8 @@ class Faults(Truth):
         self, topic: str, partition: int, node_id: int | None = None, *, held_seconds: float = 0.0
     ) -> int | None:
         """
-        Elect another in-sync replica, by default the next one, and return it, or None.
+        Elect another in-sync replica, by default the next one; return its node id, or None if there
+        is no other.
 
         For ``held_seconds`` the high watermark of the new leader stays at an earlier value, which
         it had as a follower.
@@ -185,7 +186,8 @@ class Faults(Truth):
         self, key: str, node_id: int | None = None, kind: str = TRANSACTIONS
     ) -> int | None:
         """
-        Elect another coordinator, by default the next live broker, and return it, or None.
+        Elect another coordinator, by default the next live broker; return its node id, or None if
+        no broker is alive.
         """
         shard = self._shard(key, kind)
         current = self._world.controller.image.shards[shard].node

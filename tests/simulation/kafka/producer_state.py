@@ -54,7 +54,7 @@ class ProducerStates:
 
     def duplicate_of(self, batch: StoredBatch) -> StoredBatch | None:
         """
-        Return the batch in the log that this one repeats.
+        Return the batch in the log that ``batch`` repeats, or None if it repeats none.
         """
         entry = self.entries.get(batch.producer_id)
         if entry is None or entry.epoch != batch.producer_epoch:

@@ -16,8 +16,8 @@ _NONE = -1
 @dataclass(frozen=True, slots=True, eq=False)
 class Release:
     """
-    ``max_versions`` holds the highest versions by API key, -1 for an API that the release lacks;
-    other APIs have those of the newest release.
+    ``max_versions`` holds the highest versions by API key, -1 for an API that the release lacks.
+    APIs that are not in it have the versions of the newest release.
     """
 
     name: str

@@ -33,7 +33,8 @@ class Follower:
 
 class Replica:
     """
-    ``epoch`` is the leader epoch that this broker knows; ``leads`` is whether it leads in it.
+    ``epoch`` is the leader epoch that this broker knows; ``leads`` is whether the broker is the
+    leader in that epoch.
     """
 
     def __init__(self, node: Node, partition: Partition, topic_id: UUID | None = None) -> None:
@@ -76,7 +77,7 @@ class Replica:
 
     def stop(self) -> None:
         """
-        End its role, when its broker dies or loses the replica.
+        End the replica's role, because its broker dies or no longer hosts the replica.
         """
         self.leads, self.leader, self.epoch = False, NO_LEADER, -1
         self.notify()

@@ -40,7 +40,7 @@ class Delay:
 @dataclass(frozen=True)
 class ClusterSettings:
     """
-    Settings named as Kafka's where Kafka has them, and the durations of internal steps.
+    Settings, with Kafka's names for those that Kafka has, and the durations of internal steps.
     """
 
     release: Release = NEWEST

@@ -224,7 +224,8 @@ class TransactionCoordinator(Coordinator):
 
     def time_out(self, name: str, done: Callable[[], None]) -> None:
         """
-        Abort the transaction of an id if it is open, then call ``done``.
+        Abort the transaction of an id if it is open; call ``done`` when the abort is replicated,
+        before the markers are written.
         """
         state = self.states.get(name)
         if state is not None and state.state == ONGOING and name not in self._pending:

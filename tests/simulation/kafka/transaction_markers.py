@@ -1,5 +1,5 @@
 """
-Writes the markers that end a transaction, to one partition each, until they are replicated.
+Writes the transaction marker of one partition, and retries until it is replicated.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def _append(
         return False
     entry = leader.log.producers.entries.get(state.producer_id)
     if entry is not None and entry.epoch > state.epoch:
-        # A later epoch has written here, so this transaction has ended before.
+        # A later producer epoch has written here, so this transaction has already ended.
         done()
         return True
     if entry is not None and entry.coordinator_epoch > coordinator_epoch:

@@ -240,7 +240,7 @@ class Local:
 
 class SimpleQueue:
     """
-    An unbounded queue, or a bounded one.
+    A queue, unbounded unless ``maxsize`` is positive.
     """
 
     def __init__(self, world: World, maxsize: int = 0) -> None:

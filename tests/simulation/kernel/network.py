@@ -36,7 +36,7 @@ class Server(Protocol):
 
     def handle(self, node_id: int, frame: bytes, reply: Callable[[bytes | None], None]) -> None:
         """
-        Handle one request without its length; the reply None closes the connection.
+        Handle one request, passed without its length prefix; the reply None closes the connection.
         """
 
 
@@ -96,7 +96,7 @@ class Network:
 
     def link(self, node: int, process: str | None = None) -> Link:
         """
-        Return the link of a process to a node, or that of all processes.
+        Return the link of a process to a node, or, without ``process``, the link of all processes.
         """
         return self._links.setdefault((process, node), Link())
 

@@ -375,7 +375,7 @@ def start_at_a_time_moves(connector: Connector) -> list[Any]:
 
     class Lookup:
         """
-        Returns no end yet.
+        Returns ``latest`` as the end of each partition, which is thus not resolved yet.
         """
 
         def __init__(self, source: Any) -> None:
@@ -439,12 +439,12 @@ def _requested_bytes(config: Any) -> Any:
 FAULTS = {
     "recreation-is-not-noticed": Fault("changing-log", "recreation", recreation_is_not_noticed),
     "empty-response-is-a-gap": Fault("source", "lost", empty_response_is_a_gap),
-    # With failOnDataLoss it is a false report, and without it the records are skipped.
+    # With failOnDataLoss a loss is reported falsely; without failOnDataLoss records are skipped.
     "high-watermark-is-the-end": Fault("source", "data loss", high_watermark_is_the_end, "lost"),
     "aborted-records-are-read": Fault("source", "aborted read", aborted_records_are_read),
     "only-new-aborts-count": Fault("source", "aborted read", only_new_aborts_count),
     "stale-broker-is-believed": Fault("batch", "lost", stale_broker_is_believed),
-    # With failOnDataLoss it is a false report, and without it the records are skipped.
+    # With failOnDataLoss a loss is reported falsely; without failOnDataLoss records are skipped.
     "one-report-is-a-deletion": Fault(
         "changing-log", "data loss", one_report_is_a_deletion, "lost"
     ),
@@ -462,7 +462,7 @@ FAULTS = {
     ),
     "aborted-records-hide-keys": Fault("batch", "lost", aborted_records_hide_keys),
     "second-pass-ends-early": Fault("batch", "lost", second_pass_ends_early),
-    # With failOnDataLoss a start beyond the end is a false report.
+    # With failOnDataLoss a start beyond the end is falsely reported as a loss.
     "start-is-resolved-again": Fault("source", "lost", start_is_resolved_again, "data loss"),
     "truncation-is-not-checked": Fault("changing-log", "lost", truncation_is_not_checked),
     "losses-are-not-reported": Fault("changing-log", "lost", losses_are_not_reported),
@@ -470,7 +470,7 @@ FAULTS = {
         "changing-log", "lost", new_partitions_start_at_the_end
     ),
     "unfinished-batch-must-exist": Fault("changing-log", "stuck", unfinished_batch_must_exist),
-    # With failOnDataLoss it is a false report, and without it the records are read again.
+    # With failOnDataLoss a loss is reported falsely; without failOnDataLoss records are read again.
     "position-is-beyond-the-stable-offset": Fault(
         "source", "data loss", position_is_beyond_the_stable_offset, "duplicate"
     ),

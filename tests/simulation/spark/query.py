@@ -74,8 +74,8 @@ class Checkpoint:
     query: str
     ends: dict[int, Any] = field(default_factory=dict)
     completed: set[int] = field(default_factory=set)
-    #: The start with which the first micro-batch was planned. Checkers know it; Spark keeps none
-    #: for a Python source.
+    #: The start with which the first micro-batch was planned. It is kept for the checkers only:
+    #: Spark stores no start for a Python source.
     initial: Any = None
     finished: list[FinishedRun] = field(default_factory=list)
 
@@ -114,7 +114,7 @@ class Definition:
     source: Callable[[], PlannedSource]
     sink: Callable[[], Sink]
     shape: Shape = DIRECT
-    #: Rows of another source, for a union: a function of the batch and its range.
+    #: Rows of another source, for a union: a function of the start and end of the micro-batch.
     other_rows: Callable[[Any, Any], list[list[Row]]] | None = None
     trigger_seconds: float = 0.1
     available_now: bool = False
@@ -128,7 +128,8 @@ class Definition:
 
 class Query:
     """
-    One run of a query; it ends with an exception, or after :meth:`stop` was called.
+    One run of a query. It ends with an exception, after :meth:`stop` was called, or with
+    availableNow when everything is read.
     """
 
     def __init__(
@@ -202,8 +203,8 @@ class Query:
             self._plan("prepareForTriggerAvailableNow", lambda s: s.prepare_for_available_now())
         after = definition.true_state()
         batch = last if is_replay else last + 1
-        # The run that executes the query's first micro-batch resolves the start, even if it replays
-        # it.
+        # The run that executes the query's first micro-batch resolves the start, even if it only
+        # replays that micro-batch.
         initial = None if batch else self._plan("initialOffset", lambda s: s.initial())
         while not self.is_stopping:
             start = checkpoint.ends[batch - 1] if batch else initial

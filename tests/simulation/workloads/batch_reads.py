@@ -67,8 +67,8 @@ ALL = Span()
 @dataclass(frozen=True, slots=True)
 class _Start:
     """
-    The topic at the start of a read: its number, None if there is none, and the ends of its
-    partitions' visible records.
+    The topic at the start of a read: its number, None if no topic exists, and the offset at which
+    the visible records of each partition end.
     """
 
     topic: int | None
@@ -211,7 +211,8 @@ class BatchReads:
 
     def _start(self, planned_partitions: int = 0) -> _Start:
         """
-        Return the start of a read; a view has a plan already.
+        Return the start of a read that begins now; a view that is read again was planned with
+        ``planned_partitions``.
 
         Partitions that were added after planning are expected only if every broker knows them: a
         stale broker could hide them from a process that has confirmed the topic.

@@ -211,8 +211,9 @@ class BatchWrites:
         """
         Return how often each committed value is in the logs.
 
-        If all writes have one prefix, each ends the transactions that others left open. Then only
-        records before the first open transaction count, as read_committed readers see.
+        If drivers die, all writes have one prefix, and each ends the transactions that earlier
+        writes left open. Then only records before the first open transaction count, as for a
+        read_committed reader.
         """
         logs: Iterable[Iterable[TrueRecord]]
         logs = truth(self.history, OUTPUT, self.partitions).values()

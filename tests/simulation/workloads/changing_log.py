@@ -48,7 +48,7 @@ def draw_available_now(seed: int) -> bool:
     """
     Return whether a topic that is recreated is read in availableNow runs, one after another.
 
-    It is not drawn from the history's own random numbers, so it changes no other history.
+    This is not drawn from the history's own random numbers, so no other history changes.
     """
     return Random(f"availableNow over a changing log {seed}").random() < 0.25
 

@@ -39,14 +39,14 @@ _COMMIT_WEIGHT = 6.0
 @dataclass
 class Nemesis:
     """
-    Draws one fault after another from those that a workload names, until it is healed.
+    Draws one fault after another from those that a workload names, until :meth:`heal` is called.
     """
 
     history: History
     supervisors: list[Supervisor]
     topics: list[tuple[str, int]]
     faults: tuple[str, ...]
-    #: The chance of a fault at each point of a query, most of them of its driver.
+    #: The chance of a fault at each point of a query; most of these faults hit the query's driver.
     strike_chance: float = 0.0
     #: The chance before the first micro-batch is complete, if it is greater.
     first_strike_chance: float = 0.0
@@ -377,7 +377,7 @@ class Nemesis:
 
     def _replace_driver(self) -> None:
         """
-        Start a second driver while the first one is paused, as by a scheduler that considers the
+        Start a second driver while the first one is paused, as a scheduler does if it considers the
         first one dead.
         """
         for query in self._queries():
@@ -492,7 +492,8 @@ class Nemesis:
 
     def _time_out_transaction(self, query: Query) -> None:
         """
-        Let one of the query's open transactions time out before its commit, and wait until it has.
+        Let one of the query's open transactions time out before its commit, and wait until the
+        coordinator has decided to abort it.
 
         A micro-batch is unavoidably committed in part if a transaction times out after its commit
         was decided. So nothing times out while a second driver runs, and the transactions of

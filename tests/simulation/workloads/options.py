@@ -21,7 +21,8 @@ def draw_release(seed: int) -> Release:
     """
     Return the release of a history's brokers, in three of four histories the newest.
 
-    It is not drawn from the history's own random numbers, so the newest release changes none.
+    The release is not drawn from the history's own random numbers, so histories with the newest
+    release stay the same.
     """
     draw = Random(f"release {seed}")
     return draw.choices((NEWEST, KAFKA_3_0, KAFKA_2_7), (6, 1, 1))[0]
@@ -40,7 +41,8 @@ def draw_batch_change(seed: int) -> str:
 
 def draw_ignorance(seed: int) -> bool:
     """
-    Return whether brokers of batch reads know no topics for a moment while another is cut off.
+    Return whether brokers of batch reads know no topics for a moment while another broker is cut
+    off.
     """
     return Random(f"ignorance {seed}").random() < 0.25
 

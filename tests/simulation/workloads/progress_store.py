@@ -42,7 +42,8 @@ class ProgressServer:
 
     def fail(self) -> None:
         """
-        Let most calls fail for a while, before or after they have taken effect.
+        Let half of the calls or all of them fail for a while, before or after they have taken
+        effect.
         """
         world = self.connector.world()
         self.failure_chance = world.random.choice((0.5, 1.0))
@@ -84,7 +85,7 @@ class ProgressServer:
 
     def heal(self) -> None:
         """
-        Respond fast and almost always again.
+        Let calls be fast and rarely fail again.
         """
         self.failure_chance, self.max_seconds = 0.02, 0.02
 

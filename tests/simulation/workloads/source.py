@@ -144,7 +144,7 @@ class _Ends(NamedTuple):
 
 class _ObservedSource(KafkaSource):
     """
-    Notes the true ends before and after the start of a new query is resolved.
+    Records the true ends of the logs before and after it resolves the start of a new query.
     """
 
     def __init__(self, stream: _Stream, options: dict[str, str]) -> None:
@@ -161,7 +161,7 @@ class _ObservedSource(KafkaSource):
 @dataclass
 class _LevelCollector(Collector):
     """
-    Notes the isolation level at which the rows of each micro-batch were read.
+    Records the isolation level at which the rows of each micro-batch were read.
     """
 
     level: str = COMMITTED_LEVEL
@@ -175,7 +175,7 @@ class _LevelCollector(Collector):
 @dataclass
 class _Stream:
     """
-    The query of one history, and what is known of its runs.
+    The query of one history, and the facts recorded about its runs.
     """
 
     history: History
@@ -226,8 +226,8 @@ class _Stream:
 
     def is_read(self, supervisor: Supervisor) -> bool:
         """
-        Return whether nothing is appended any more, and the query has completed a micro-batch up to
-        its end.
+        Return whether nothing is appended any more, and the query has completed a micro-batch that
+        reaches the end of the stream.
         """
         checkpoint = supervisor.checkpoint
         if not is_filled(self.history, self.producers, self.partitions):
