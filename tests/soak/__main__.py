@@ -191,7 +191,7 @@ class Soak:
         """
         steady = self.rig.drivers[STEADY]
         if steady.starts > 1:
-            # It hung or died and was started again: the series would compare two processes.
+            # The driver hung or died and was started again: the series would compare two processes.
             return
         try:
             self.footprints.append(steady.measure(MEASURE_SECONDS))

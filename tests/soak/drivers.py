@@ -61,7 +61,7 @@ class Driver:
     """
     One driver program, and the queries that its next process continues.
 
-    ``starts`` counts its processes, ``query_starts`` the starts of queries in the current one.
+    ``starts`` counts its processes, ``query_starts`` the starts of queries in the current process.
     """
 
     name: str

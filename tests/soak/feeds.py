@@ -34,7 +34,7 @@ _ELECTION_SECONDS = 60.0
 @dataclass
 class Feed:
     """
-    One input topic and its producers, one after another; each has a label of its own.
+    One input topic and its producers, which run one after another, each with a label of its own.
 
     Records of labels in ``risky`` may be lost by a change of the topic.
     """

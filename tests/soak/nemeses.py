@@ -65,7 +65,7 @@ class ChangingTopic(Protocol):
 @dataclass(frozen=True, slots=True)
 class Scene:
     """
-    What nemeses strike: the rig, the topics of the round, and the topic that may be changed.
+    The targets of nemeses: the rig, the topics of the round, and the topic that may be changed.
     """
 
     rig: Rig

@@ -127,7 +127,8 @@ def read_soak(path: Path) -> list[SoakRun]:
 
 def add_soak(recorded: Iterable[SoakRun], new: SoakRun) -> list[SoakRun]:
     """
-    Return the runs in the order of their start, with a new one that replaces its earlier recording.
+    Return the runs and the new run in the order of their start; the new run replaces an earlier
+    recording of itself.
     """
     others = [run for run in recorded if run["start"] != new["start"]]
     return sorted([*others, new], key=lambda run: float(run["start"]))

@@ -1,7 +1,7 @@
 """
 The verdict on a workload's round: no record lost, no unexplained duplicate, no hang.
 
-The comparison of rows is that of `pykafka verify`. It does no I/O.
+Rows are compared as in `pykafka verify`. This module does no I/O.
 """
 
 from __future__ import annotations

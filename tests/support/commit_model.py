@@ -103,7 +103,7 @@ class World:
     lag: int = 0
     #: The first offset that has not been deleted.
     log_start: int = 0
-    #: Whether a timeout, a process still alive or compaction may have changed what was decided.
+    #: Whether a timeout, a process that is still alive, or compaction may have changed a decision.
     excused: bool = False
 
     def begin(self, name: str) -> PreparedTransaction:
@@ -196,7 +196,7 @@ class World:
 
     def lose_log(self) -> None:
         """
-        Replace the log by an empty one, as of a topic that was deleted and created again.
+        Replace the log by an empty one, as when its topic is deleted and created again.
         """
         self.log, self.log_start = [], 0
 
@@ -275,7 +275,7 @@ def _is_committed(transaction: Open | None) -> bool:
 
 class Process(threading.Thread):
     """
-    One process of a query; it stops before each of its calls until :meth:`advance`.
+    One process of a query; it stops before each of its calls until :meth:`advance` is called.
     """
 
     def __init__(self, world: World, name: str, program: Callable[[Process], None]) -> None:

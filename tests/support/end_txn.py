@@ -66,7 +66,8 @@ def _varint(frame: bytes, position: int) -> tuple[int, int]:
 @dataclass(eq=False)
 class Hold:
     """
-    From the first commit on when ``is_due()``, passes ``choose()`` commits and holds the rest.
+    From the first commit that finds ``is_due()`` true, passes ``choose()`` commits and holds the
+    rest.
 
     The response to the last commit that passes is held as well, so that the driver does not learn
     that all commits are done. ``passed`` holds the transactional ids of the commits that passed,

@@ -2,7 +2,7 @@
 Listening sockets of tests, on ports that the operating system assigns to no other process.
 
 A client that reconnects to a stopped stub must not reach another server on the same ephemeral port:
-Spark would take its request for a Python worker with a wrong secret, and the query would fail.
+Spark would take the client for a Python worker with a wrong secret, and the query would fail.
 """
 
 from __future__ import annotations

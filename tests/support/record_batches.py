@@ -1,5 +1,5 @@
 """
-Builds record batches of Kafka's current format (magic 2) from its definition in plain Python.
+Builds record batches in plain Python, from the definition of Kafka's current format (magic 2).
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _SECONDS = 30.0
 _TRANSACTION = 1
-#: A coordinator that is being created or loaded.
+#: The error codes for a coordinator that is being created or loaded.
 _NOT_READY = {14, 15, 16}
 
 

@@ -72,7 +72,8 @@ def standalone_cluster(folder: Path, workers: int) -> Iterator[StandaloneCluster
     """
     Start a master and workers with one core each, and stop them at the end.
 
-    Executors inherit the environment of their worker: ``NODE_ZONE`` is ``zone-1`` on the first.
+    Executors inherit the environment of their worker: ``NODE_ZONE`` is ``zone-1`` on the first
+    worker.
     """
     port, page = free_ports(2)
     url = f"spark://{HOST}:{port}"

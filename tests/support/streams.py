@@ -63,7 +63,7 @@ class Stream:
         """
         Run up to the current latest offsets, and return all values collected so far, sorted.
 
-        Before Spark 4.2 an availableNow run is one batch, so it takes several runs.
+        Before Spark 4.2 an availableNow run is one batch, so draining takes several runs.
         """
         before = -1
         while before < self.calls:

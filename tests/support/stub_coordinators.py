@@ -81,8 +81,8 @@ class Coordination:
     errors: dict[int, tuple[int, int]] = field(default_factory=dict)
     #: Whether an ended transaction completes; otherwise it stays in its Prepare state.
     completes: bool = True
-    #: By API key: the n-th request to a broker waits until every broker has received its n-th, up
-    #: to this number.
+    #: By API key: up to this number n, the n-th request to a broker waits until every broker has
+    #: received its own n-th request.
     lockstep: dict[int, int] = field(default_factory=dict)
     #: A transaction that ends just before a request: (API key, transactional id, commit).
     before: tuple[int, str, bool] | None = None

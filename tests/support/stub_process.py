@@ -93,7 +93,7 @@ def _listen(port: int) -> socket.socket:
     try:
         return listen(port=port, backlog=_BACKLOG)
     except OSError:
-        # Taken since the parent process found it free.
+        # Another process took the port after the parent process had found it free.
         return listen(backlog=_BACKLOG)
 
 
