@@ -368,7 +368,7 @@ def main() -> None:
     for name in steps:
         started_at = time.monotonic()
         results[name] = getattr(job, name)()
-        # A test that times out shows how far it has come.
+        # If the test times out, its output shows how far the job has come.
         seconds = time.monotonic() - started_at
         print(f"{name}: {seconds:.1f} s", file=sys.stderr, flush=True)  # noqa: T201
     spark.stop()

@@ -213,7 +213,7 @@ def test_records_deleted_before_they_are_read(
     allows_loss: bool,
 ) -> None:
     """
-    Lost records fail the query or are skipped, by failOnDataLoss, as when tasks read.
+    Lost records fail the query or are skipped, depending on failOnDataLoss, as in a read by tasks.
     """
     name = topic(partitions=2)
     kafka_cluster.produce(name, [Record(b"x", partition=i % 2) for i in range(10)])

@@ -146,7 +146,7 @@ def test_records_out_of_order_are_found(
 @pytest.mark.parametrize("push_down", ["true", "false"])
 def test_filters_without_pushdown(load: Load, minutes: str, push_down: str) -> None:
     """
-    If Spark pushes no filters down, its default for Python sources, filters return the same rows.
+    If Spark pushes no filters down, as by default for Python sources, filters return the same rows.
     """
     frame = load(subscribe=minutes, pushDownFilters=push_down)
     rows, record_count = run(frame.where("offset = 5"))

@@ -59,7 +59,7 @@ KIND = pa.struct(
 )
 FIELDS = [*(field.name for field in KIND), "other"]
 
-# Bytes from 128 to 255 wrap around in Spark; half surrogates become a question mark. Years that
+# Bytes from 128 to 255 wrap around in Spark; lone surrogates become a question mark. Years that
 # Python cannot represent are left out.
 WHOLE = st.integers(-128, 127) | st.integers(-(2**35), 2**35).filter(lambda n: not 128 <= n <= 255)
 MOMENTS = st.sampled_from(
@@ -206,8 +206,8 @@ def test_documented_differences(
 @pytest.mark.parametrize(("text", "days"), [("12", 12), ("-999", -999)])
 def test_count_of_days_is_no_date(spark: SparkSession, text: str, days: int) -> None:
     """
-    from_json reads a number in a string as a date, since Spark 1.5 wrote dates as days since 1970;
-    the decoder reads it as NULL.
+    from_json reads a number in a string as a date, because Spark 1.5 wrote dates as days since
+    1970; the decoder reads it as NULL.
     """
     document = json.dumps({"y": text})
     assert from_json(spark, [document])[0]["y"] == date(1970, 1, 1) + timedelta(days)

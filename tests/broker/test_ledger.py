@@ -163,7 +163,7 @@ def stream(kafka_cluster: KafkaCluster, topic: TopicFactory) -> Stream:
 
 def test_rows_for_the_ledger_are_refused(stream: Stream) -> None:
     """
-    Rows for the ledger in the topic column fail the task; the stream then continues.
+    Rows whose topic column names the ledger fail the task; the stream then continues.
     """
     stream.run(0)
     options = replace(stream.options, topic=None)
@@ -206,7 +206,7 @@ def test_markers_of_a_micro_batch(kafka_cluster: KafkaCluster, topic: TopicFacto
     for number in range(batches):
         stream.run(number)
 
-    # Two tasks with a row each: two markers in the topic, which come after the commit.
+    # Two tasks with a row each: two transaction markers in the topic, which come after the commit.
     expected = batches * (2 + 2)
 
     def wrong() -> str | None:
@@ -214,7 +214,7 @@ def test_markers_of_a_micro_batch(kafka_cluster: KafkaCluster, topic: TopicFacto
         return None if end == expected else f"the topic ends at {end}, not at {expected}"
 
     wait_until(wrong, SECONDS)
-    # An entry and a marker for each task, and the intent.
+    # An entry and a transaction marker for each task, and the intent.
     assert batches * 2 * 2 <= end_offset(stream, stream.ledger) <= batches * (2 * 2 + 2)
     with transaction_client(stream.options.kafka) as transactions:
         assert len(transactions.list_ids(any_query_pattern(stream.topic))) == 2 * 2
@@ -346,7 +346,7 @@ def test_a_ledger_without_its_first_entries_is_refused(stream: Stream, batch: in
 
 def test_a_ledger_without_entries_is_started_again(stream: Stream) -> None:
     """
-    `release` starts a new ledger if all entries were deleted, even if no broker knows a commit.
+    `release` starts a new ledger if all entries were deleted, even if no broker knows of a commit.
     """
     stream.cluster.create_topic(stream.ledger)
     stream.cluster.produce(stream.ledger, [Record(b"x")])

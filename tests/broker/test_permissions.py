@@ -55,7 +55,7 @@ WRITE_IDS = "Write, which includes Describe, on the transactional id {topic}-"
 
 Grant: TypeAlias = "tuple[str, AclOperation]"
 
-#: What `docs/writing.md` names. Read and Write include Describe.
+#: The permissions that `docs/writing.md` names. Read and Write include Describe.
 BATCH: frozenset[Grant] = frozenset({(IDS, WRITE), (TOPIC, WRITE)})
 STREAM: frozenset[Grant] = BATCH | {(LEDGER, CREATE), (LEDGER, READ), (LEDGER, WRITE)}
 
@@ -71,7 +71,8 @@ class Guarded:
 
     def allow(self, topic: str, grants: Iterable[Grant]) -> None:
         """
-        Let the user do only this with a topic, its ledger, and the ids with its name as the prefix.
+        Grant the user only these permissions on a topic, its ledger, and the transactional ids with
+        the topic's name as the prefix.
         """
         admin = self.kafka.admin()
         everything = AclBindingFilter(
@@ -192,7 +193,7 @@ def stream(guarded: Guarded, topic: str) -> ExactlyOnceStream:
 
 def test_the_documented_permissions_suffice_for_a_batch_write(guarded: Guarded, topic: str) -> None:
     """
-    Write on the transactional ids and on the topic is all that a batch write needs.
+    A batch write needs only the permission Write, on the transactional ids and on the topic.
     """
     guarded.allow(topic, BATCH)
     run(ExactlyOnceBatch(parse_sink(guarded.options(topic), streaming=False)), -1)
@@ -206,7 +207,7 @@ def test_the_documented_permissions_suffice_for_a_stream(
 ) -> None:
     """
     A stream creates its ledger, commits, and repeats a batch after a restart. The permission
-    DescribeConfigs only spares a warning.
+    DescribeConfigs only avoids a warning.
     """
     guarded.allow(topic, STREAM | ({(LEDGER, DESCRIBE_CONFIGS)} if describes else set()))
     for batch in (0, 1, 1):
@@ -260,7 +261,7 @@ def test_a_missing_permission_of_a_stream_is_named(
     """
     guarded.allow(topic, (STREAM - {missing}) | ({(missing[0], left)} if left else set()))
     message = refused(guarded, topic, stream(guarded, topic), 0)
-    # The topic's name begins the ledger's.
+    # The ledger's name begins with the topic's name.
     assert re.search(names.format(topic=topic) + r"(?!-ledger)", message), message
 
     guarded.allow(topic, STREAM)

@@ -90,8 +90,8 @@ def test_a_stream_starts_at_a_relative_time_once(
     spark: SparkSession, topic: TopicFactory, kafka_cluster: KafkaCluster, checkpoint: str
 ) -> None:
     """
-    A stream starts a time before now, also in a single partition; when it is restarted it reads all
-    later records, even those with timestamps from before that time.
+    A stream starts at a time before now, given for each partition; after a restart it reads all
+    records written later, even those with timestamps before the start time.
     """
     name = topic(2)
     kafka_cluster.produce(name, at_minutes_ago(90, 50, 5))

@@ -236,7 +236,8 @@ def partitions_by_key(kafka: KafkaCluster, topic: str) -> dict[bytes | None, int
 
 def test_partitions_of_keys(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> None:
     """
-    Both engines put a key where the Java client's murmur2 does, by Kafka's own known hashes.
+    Both engines choose the partition of a key as the Java client's murmur2 does, by hashes from
+    Kafka's own tests.
     """
     keys = keys_of_all_lengths()
     batch = batch_of([Record(b"v", key) for key in keys])

@@ -133,8 +133,8 @@ def test_a_recreated_topic_is_not_read_by_an_old_plan(
     engine: str,
 ) -> None:
     """
-    A DataFrame keeps the topics of its plan: a recreated one is data loss, or has no rows with
-    failOnDataLoss=false, until it is loaded again.
+    A DataFrame keeps the topics of its plan: a recreated topic is data loss, or has no rows with
+    failOnDataLoss=false, until a new load().
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"old")] * 6)
@@ -177,7 +177,8 @@ def test_added_partitions(
 ) -> None:
     """
     Each query on a DataFrame or view reads the partitions that the topic has then, although Spark
-    4.1 and later plan only the first one, and every version keeps the plan of a repeated collect().
+    4.1 and later plan only the first query, and every version keeps the plan of a repeated
+    collect().
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"a", b"%d" % key) for key in range(6)])
@@ -339,7 +340,7 @@ def test_records_deleted_by_retention(
     topic: Callable[..., str], kafka_cluster: KafkaCluster, rows: Callable[..., list[Row]]
 ) -> None:
     """
-    Deleted offsets fail the read with partition and log start, or are skipped.
+    Deleted offsets fail the read with an error that names partition and log start, or are skipped.
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"%d" % i) for i in range(50)])

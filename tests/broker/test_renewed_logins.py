@@ -85,8 +85,8 @@ def padding() -> Callable[[int, bytes], bytes]:
     """
     Return a hook that adds a mechanism name of varying length to handshake responses.
 
-    A reader that parsed such a response in the place of a fetch response would see, with the first
-    length, a part of the name as a batch's base offset.
+    A reader that parsed such a response instead of a fetch response would take a part of the name
+    for a batch's base offset: the first length is chosen for that.
     """
     sizes = cycle((79, 76, 200, 20, 130))
 

@@ -574,7 +574,8 @@ def test_another_query_with_the_prefix_is_refused(sink: Sink) -> None:
 
 def test_losing_attempts_are_aborted(sink: Sink) -> None:
     """
-    A second attempt of a task, open when the batch is committed, blocks no reader.
+    A second attempt of a task blocks no reader, even if its transaction is open when the batch is
+    committed.
     """
     messages = sink.write_all(0, 2, 3)
     sink.write(0, 1, 3, attempt=1)

@@ -345,8 +345,8 @@ def test_limit_is_divided_in_proportion(
     pair: Callable[..., Pair], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
     """
-    101, 11 and 1 records under a limit of 10 are divided in proportion, at least one each;
-    Once reads all the rest, from Spark 4.2 on.
+    101, 11 and 1 records under a limit of 10 are divided in proportion, at least one each. From
+    Spark 4.2 on, the trigger Once ignores the limit.
     """
     name = topic(3)
     _uneven(kafka_cluster, name)
@@ -401,7 +401,7 @@ def test_min_offsets_or_max_delay(
     queries.run()
     queries.await_values(texts(0, 3))
     kafka_cluster.produce(name, values(3, 17))
-    # A single record reaches the minimum, since several become visible one partition at a time.
+    # A single record reaches the minimum: several would become visible one partition at a time.
     kafka_cluster.produce(name, values(17, 18))
     queries.await_values(texts(0, 18))
     # Two records are too few; the delay ends the wait.

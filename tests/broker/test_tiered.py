@@ -62,7 +62,7 @@ def still_local(kafka: KafkaCluster) -> str | None:
 
 def test_plain_client_reads_every_record(tiered: KafkaCluster) -> None:
     """
-    A plain client reads all records, which the other tests expect.
+    A plain client reads all the records that the other tests expect.
     """
     assert ([record.value for record in tiered.consume(TOPIC)] == VALUES) is True
 

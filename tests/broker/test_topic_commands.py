@@ -301,7 +301,7 @@ def test_doctor_finds_nothing_wrong(run: Run, topic: TopicFactory) -> None:
 
 def test_schema_of_a_topic(run: Run, kafka_cluster: KafkaCluster, topic: TopicFactory) -> None:
     """
-    The schema is inferred from a sample at the log's end or from a position on, of values or keys.
+    The schema of values or keys is inferred from a sample at the log's end or from a position on.
     """
     name = topic(2)
     values = [b'{"old":true}', b'{"id":1}', b'\0\0\0\0\1{"id":2.5}', b"{", None, b'{"id":3}']

@@ -245,8 +245,8 @@ def test_a_failed_write_is_aborted_at_once(sink: Sink) -> None:
         )
 
     assert sink.state("a") in ABORTED
-    # The epoch is higher, so records in flight are rejected; after a marker with the same epoch
-    # they would be accepted.
+    # The epoch is higher, so records in flight are rejected; after a transaction marker with the
+    # same epoch they would be accepted.
     assert sink.epoch("a") not in {None, 0}
     assert sink.visible() == []
     assert sink.written() > 0

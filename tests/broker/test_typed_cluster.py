@@ -172,6 +172,6 @@ def test_typed_stream_on_a_cluster(
             stop.touch()
             job.join()
     assert ended[0].returncode == 0, ended[0].stdout[-4000:] + ended[0].stderr[-4000:]
-    # Sent back, the bytes that are not Avro are a dead letter again.
+    # After the replay, the bytes that are not Avro are a dead letter again.
     bodies = sorted(record.value or b"" for record in kafka_cluster.consume(dead_letters))
     assert bodies == [framed(LATE_ID, late_body), b"not Avro", b"not Avro"]

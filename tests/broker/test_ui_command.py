@@ -59,7 +59,8 @@ def store(
 
 def record_progress(kafka: KafkaCluster, name: str, **zookeeper: str) -> None:
     """
-    Record progress as a query does: partition 0 is read up to 2 and fails there, 1 is finished.
+    Record progress as a query does: partition 0 is read up to offset 2 and fails there, partition 1
+    is finished.
     """
     options = {
         "kafka.bootstrap.servers": kafka.bootstrap,

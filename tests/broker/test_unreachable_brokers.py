@@ -1,5 +1,5 @@
 """
-Queries without reachable brokers end soon, with the limits that a new user has.
+Queries without reachable brokers end soon, with the default time limits.
 """
 
 from __future__ import annotations

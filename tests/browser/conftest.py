@@ -54,7 +54,7 @@ class Browser:
 
     def press(self, *keys: str) -> WebElement:
         """
-        Press keys where the focus is, and return the element that has it then.
+        Press keys at the focused element, and return the element that has the focus afterwards.
         """
         from selenium.webdriver import ActionChains
 

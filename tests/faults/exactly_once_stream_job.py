@@ -3,8 +3,8 @@ A job in its own process: a stream that copies a topic to its end, in small micr
 
 Arguments: bootstrap servers, checkpoint, the options of the sink, the faults, and Spark's settings;
 the last three as JSON. A fault has a ``point``, the ``batch`` in which it happens, the ``task`` it
-hits or the ``count`` of committed tasks, and ``flag``, a file that exists once it has happened; it
-happens once.
+hits or the ``count`` of committed tasks, and ``flag``, a file that exists once the fault has
+happened; each fault happens once.
 """
 
 from __future__ import annotations

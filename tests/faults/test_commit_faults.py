@@ -113,8 +113,8 @@ def create_topic_on(
 
 def test_a_late_commit_does_not_contradict_the_error(three: ProxiedCluster) -> None:
     """
-    If EndTxn hangs until the driver gives up, the error says that nothing is visible, and that
-    stays true.
+    If EndTxn hangs until the driver gives up, the error says that nothing is visible, and nothing
+    becomes visible later.
     """
     topic = three.kafka.create_topic("late", 2)
     kafka = settings(three, request_timeout_ms=1_500, max_block_ms=4_000, delivery_timeout_ms=9_000)
@@ -208,8 +208,8 @@ def test_the_ledger_of_three_brokers(
 @pytest.mark.soak
 def test_five_hundred_tasks(three: ProxiedCluster) -> None:
     """
-    Real coordinators commit the 500 transactions of one job in less than 100 times the time that
-    one takes.
+    Real coordinators commit the 500 transactions of one job in less than 100 times the time that a
+    single transaction takes.
     """
     topic = three.kafka.create_topic("many", 6)
     kafka = settings(three)

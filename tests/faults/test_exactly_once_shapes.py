@@ -1,7 +1,8 @@
 """
 Exactly-once streams of every shape, with drivers that die or pause between commits.
 
-A driver dies, is paused or gets a rival between any two of its commits, which proxies hold.
+A driver dies, is paused or competes with a second driver between any two of its commits, which
+proxies hold.
 All faults are injected outside of the connector; a plain read_committed reader checks the result.
 """
 

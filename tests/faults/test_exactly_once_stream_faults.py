@@ -349,7 +349,8 @@ def test_a_batch_loses_three_drivers(history: History) -> None:
 def test_restarts_after_the_transaction_timeout(history: History, seed: int) -> None:
     """
     One driver after another dies before or between its commits, and the next one starts after the
-    coordinator has aborted the open transactions. Only their rows are written again.
+    coordinator has aborted the open transactions. Only the rows of those transactions are written
+    again.
     """
     chance = random.Random(seed)
     history.options |= SHORT_TIMEOUT
@@ -483,7 +484,7 @@ def wake_late(history: History, job: subprocess.Popen[str], number: int) -> None
 
 def paused(job: subprocess.Popen[str], flag: Path) -> str | None:
     """
-    Return the reason to wait until the fault has paused a task of a job; then None.
+    Return the reason to wait while the fault has not paused a task of a job, or None once it has.
     """
     import psutil
 
@@ -527,8 +528,8 @@ def test_speculative_and_retried_tasks(
 @pytest.fixture(scope="module")
 def spark_master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """
-    Return the address of a cluster with two hosts: a host never runs a second attempt of its own
-    task.
+    Return the address of a cluster with two hosts: Spark never runs a speculative attempt on the
+    host of the first attempt.
     """
     (port,) = free_ports(1)
     address = f"spark://{HOSTS[0]}:{port}"

@@ -60,7 +60,7 @@ class RollingRestarts:
     see it again.
 
     Between two restarts the stream must complete some micro-batches, so it has continued after
-    each.
+    each restart.
     """
 
     def __init__(self, cluster: KafkaCluster, done: Callable[[], int], batches: int) -> None:

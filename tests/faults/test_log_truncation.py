@@ -1,5 +1,6 @@
 """
-A log that lost its last records and has other records at their offsets: only leader epochs show it.
+A log that lost its last records and has other records at their offsets: only leader epochs show the
+loss.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def cut(data_folder: Path, topic: str, end: int) -> None:
 
 def aging(cluster: KafkaCluster) -> dict[str, Any]:
     """
-    Fill a topic that keeps its log, and return the offset of a stream there.
+    Fill a topic whose log is not truncated, and return the offset that a stream has reached in it.
     """
     cluster.create_topic(AGED)
     cluster.produce(AGED, numbered("old", 0, SEEN))

@@ -217,7 +217,8 @@ def test_another_user_cannot_access_the_nodes(
     kafka_cluster: KafkaCluster, zookeeper: ZooKeeper, topic: TopicFactory
 ) -> None:
     """
-    Nodes with a digest can be read only by its user; the error names the option, and no password.
+    Nodes with a digest can be read only by the digest's user; the error names the option, and no
+    password.
     """
     name = topic(1)
     config = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
@@ -271,7 +272,7 @@ def test_killed_coordinator_is_replaced(three: KafkaCluster, zookeeper: ZooKeepe
     If the group's coordinator is killed, offsets are recorded at another broker, and the group
     still has its writer.
 
-    If that takes too long for the membership, the group is claimed again. The old coordinator is
+    If the membership expires in the meantime, the group is claimed again. The old coordinator is
     not used again once it is back.
     """
     three.create_topic("moves")

@@ -43,8 +43,8 @@ def value_schema(*fields: StructField) -> StructType:
 
 class Driver:
     """
-    The driver of a query, and a worker: a new one is a restart. Offsets pass through JSON, as in a
-    checkpoint, and the reader through pickle, as on its way to a worker.
+    The driver of a query, and a worker; a new instance stands for a restart. Offsets pass through
+    JSON, as in a checkpoint, and the reader through pickle, as on its way to a worker.
     """
 
     def __init__(self, cluster: SimulatedAccess, schema: StructType, **options: str) -> None:

@@ -257,8 +257,8 @@ def test_the_progress_store_subscribes_after_a_restart(
     cluster: KafkaAccess, topic: str, request: pytest.FixtureRequest
 ) -> None:
     """
-    A process that replaces another one within its session subscribes to its own topics, although
-    the coordinator replaces a static member without a rebalance.
+    A process that replaces another one whose session has not expired subscribes to its own topics,
+    although the coordinator replaces a static member without a rebalance.
     """
     other, group = cluster.create_topic(unique_name(request.node.name)), f"{topic}-group"
     with closing(group_store(cluster, group)) as old, closing(group_store(cluster, group)) as new:

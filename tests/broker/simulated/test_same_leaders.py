@@ -143,7 +143,7 @@ def test_too_few_replicas_are_alike(
         wait_until(refused, SECONDS)
         single = kafka.produce(b"c", node=seen_by, acks=1)
         assert single.error_code == Code.NONE
-        # Too few replicas also keep the high watermark (KIP-966).
+        # With too few replicas the high watermark does not advance, either (KIP-966).
         assert kafka.fetch(1, node=seen_by).high_watermark == 1
         three.restart(dead)
 
