@@ -101,7 +101,7 @@ class Watch:
 
     def wait_for(self, offsets: tuple[int, ...]) -> None:
         """
-        Return once these offsets are recorded.
+        Wait until these offsets are recorded.
         """
 
         def missing() -> str | None:

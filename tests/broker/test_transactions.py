@@ -108,14 +108,15 @@ class Sink:
 
     def state(self, name: str) -> TransactionState | None:
         """
-        Return the state of the transaction with this id.
+        Return the state of the transaction with this id, or None if the brokers know no such id.
         """
         description = self._described(name)
         return None if description is None else description.state
 
     def epoch(self, name: str) -> int | None:
         """
-        Return the current producer epoch of this id; the next write gets a later one.
+        Return the current producer epoch of this id, or None if the brokers know no such id; the
+        next write gets a later epoch.
         """
         description = self._described(name)
         return None if description is None else description.epoch

@@ -596,7 +596,7 @@ def test_killed_brokers(three_brokers: KafkaCluster, tmp_path: Path, seed: int) 
 
 def await_more(watcher: Watcher, count: int) -> None:
     """
-    Return once this many more records are visible, or all.
+    Wait until this many more records are visible, or all records.
     """
     count_needed = min(len(watcher.seen) + count, RECORDS)
     wait_until(

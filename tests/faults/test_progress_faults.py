@@ -64,7 +64,7 @@ def stream_offset(topic: str, offset: int, query: str) -> StreamOffset:
 
 def offset_of(options: dict[str, str]) -> int | None:
     """
-    Return the recorded offset of partition 0.
+    Return the recorded offset of partition 0, or None if none is recorded.
     """
     records = read_progress_records(parse_stream_source(options))
     return next((record.offset for tp, record in records.items() if tp.partition == 0), None)

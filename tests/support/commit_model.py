@@ -138,7 +138,8 @@ class World:
 
     def write(self, prepared: PreparedTransaction, marker: Marker, rows: str) -> int:
         """
-        Write rows and their marker into a transaction.
+        Write rows and their marker into a transaction; raises FencedError if it has ended, or if
+        another producer has its id.
         """
         transaction = self._transaction_of(prepared)
         if transaction.state not in {TransactionState.EMPTY, TransactionState.ONGOING}:
@@ -150,7 +151,8 @@ class World:
 
     def end(self, prepared: PreparedTransaction, *, commit: bool) -> None:
         """
-        End a transaction; does nothing if it has already ended in the same way.
+        End a transaction; does nothing if it has already ended in the same way. Raises FencedError
+        if it has ended in the other way, or if another producer has its id.
         """
         end_state = TransactionState.COMPLETE_COMMIT if commit else TransactionState.COMPLETE_ABORT
         transaction = self._transaction_of(prepared)

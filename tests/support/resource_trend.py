@@ -63,7 +63,8 @@ def growth(samples: Sequence[Sample]) -> dict[str, tuple[float, float]]:
     """
     Return the median of each value in the second quarter of the samples, and in the last.
 
-    A value that a sample does not have counts as 0.
+    A value that a sample does not have counts as 0. Raises AssertionError if there are too few
+    samples to show a trend.
     """
     quarter = len(samples) // 4
     if quarter < _SAMPLES_OF_A_QUARTER:

@@ -239,7 +239,7 @@ def _described(call: Call, name: str) -> Any:
 
 def describe_consumer_groups(call: Call) -> None:
     """
-    Return GROUP_ID_NOT_FOUND for each group, since none has the protocol of KIP-848.
+    Respond with GROUP_ID_NOT_FOUND for each group, since none has the protocol of KIP-848.
     """
     groups = [
         _DescribedConsumers(

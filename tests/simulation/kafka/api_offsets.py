@@ -79,7 +79,7 @@ def _find(call: Call, replica: Replica, timestamp: int) -> _Listed:
 
 def _check_watermark(call: Call, replica: Replica) -> None:
     """
-    Reject the request if the high watermark may be below acknowledged records (KIP-207).
+    Raise :class:`RequestError` if the high watermark may be below acknowledged records (KIP-207).
     """
     if not replica.watermark_is_current:
         newer = call.version >= _NOT_AVAILABLE

@@ -203,7 +203,7 @@ class ConsumerGroup:
 
     def of_instance(self, instance_id: str | None) -> Member | None:
         """
-        Return the static member with this group.instance.id.
+        Return the static member with this group.instance.id, or None if there is none.
         """
         if instance_id is None:
             return None

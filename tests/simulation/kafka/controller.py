@@ -155,6 +155,8 @@ class Controller:
     def move_leader(self, partition: Partition, node_id: int, *, unclean: bool = False) -> None:
         """
         Make a replica the leader. With ``unclean`` it need not be in sync, and records may be lost.
+
+        Raises :class:`ValueError` if the node is not alive, or is not in sync without ``unclean``.
         """
         state = self.image.topics[partition.topic].partitions[partition.number]
         if unclean and node_id not in state.isr:

@@ -111,7 +111,7 @@ class ProducerStates:
     def first_unstable(self, high_watermark: int) -> int | None:
         """
         Return the first offset of the first transaction that is open, or whose marker is not below
-        the high watermark.
+        the high watermark; None if there is no such transaction.
         """
         first_offsets = [
             entry.open_since for entry in self.entries.values() if entry.open_since is not None

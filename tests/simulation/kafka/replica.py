@@ -246,7 +246,8 @@ class Replica:
 
     def _source(self) -> Replica | None:
         """
-        Return the leader, if it can be reached and also considers itself the leader in this epoch.
+        Return the leader if it can be reached and also considers itself the leader in this epoch;
+        otherwise None.
         """
         world = self.node.world
         if self.leader not in world.nodes or not world.connected(self.node.id, self.leader):

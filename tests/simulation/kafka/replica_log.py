@@ -188,7 +188,7 @@ class ReplicaLog:
 
     def find_time(self, timestamp: int) -> StoredRecord | None:
         """
-        Return the first record that is not older than a timestamp.
+        Return the first record whose timestamp is not before this one, or None.
         """
         for batch in self.batches:
             if batch.max_timestamp >= timestamp and not batch.control:
@@ -199,7 +199,8 @@ class ReplicaLog:
 
     def newest(self, limit: int) -> StoredRecord | None:
         """
-        Return the record with the highest timestamp, the first of equal ones (KIP-734).
+        Return the record before ``limit`` with the highest timestamp, the first of equal ones
+        (KIP-734), or None.
         """
         records = [
             record

@@ -215,7 +215,9 @@ class TransactionCoordinator(Coordinator):
 
     def expire(self, name: str) -> None:
         """
-        Forget an id, as ``transactional.id.expiration.ms`` does with one that has no transaction.
+        Forget an id, as a coordinator does after ``transactional.id.expiration.ms``.
+
+        Raises :class:`ValueError` if the id has an open transaction.
         """
         if self.states[name].state not in {EMPTY, COMPLETE_COMMIT, COMPLETE_ABORT}:
             msg = f"{name} has an open transaction: {self.states[name]}"

@@ -84,7 +84,7 @@ class Truth:
 
     def transaction(self, name: str) -> TransactionState | None:
         """
-        Return the replicated state of a transactional id.
+        Return the replicated state of a transactional id, or None if it has none.
         """
         values = self._world.shards[self._shard(name, TRANSACTIONS)].values
         state: TransactionState | None = values.get(name)

@@ -90,7 +90,7 @@ class Network:
 
     def node_at(self, address: tuple[str, int]) -> int | None:
         """
-        Return the node that listens at an address.
+        Return the node that listens at an address, or None.
         """
         return self._addresses.get(address)
 
@@ -555,7 +555,7 @@ class Sockets:
 
     def of(self, number: int) -> Socket | PairEnd | None:
         """
-        Return the socket of a descriptor.
+        Return the open socket of a descriptor, or None.
         """
         return self._open.get(number)
 

@@ -354,7 +354,8 @@ class World:
         """
         Process events until a condition is met; return whether it is met within ``seconds``.
 
-        The condition is checked after events that are ``every`` seconds or more apart.
+        The condition is checked after events that are ``every`` seconds or more apart. Raises
+        :class:`SpinError` if threads run without end and never wait.
         """
         deadline, queue, check_at = self._now + seconds, self._events, self._now
         events, started = 0, self._now

@@ -88,7 +88,7 @@ class Checkpoint:
 
     def plan(self, batch: int, start: Any, end: Any) -> None:
         """
-        Write a micro-batch to the offset log.
+        Write a micro-batch to the offset log; raise :class:`ConcurrentUpdateError` if it is there.
         """
         if batch in self.ends:
             raise ConcurrentUpdateError(batch)
@@ -98,7 +98,7 @@ class Checkpoint:
 
     def complete(self, batch: int) -> None:
         """
-        Write a micro-batch to the commit log.
+        Write a micro-batch to the commit log; raise :class:`ConcurrentUpdateError` if it is there.
         """
         if batch in self.completed:
             raise ConcurrentUpdateError(batch)
@@ -533,7 +533,7 @@ class Job:
 
     def _watch(self, attempt: Attempt) -> None:
         """
-        Return the worker once its attempt has ended.
+        Let the executors take the worker back once its attempt has ended.
         """
 
         def check() -> None:
