@@ -241,7 +241,7 @@ def random_row(generator: random.Random) -> tuple[Any, ...]:
 
 def document_of(text: bytes | str) -> dict[str, Any]:
     """
-    Return a document whose numbers have their columns' types, since Java before 19 wrote more
+    Return a document whose numbers have their columns' types, because Java before 19 wrote more
     digits of a float than necessary.
     """
     document: dict[str, Any] = json.loads(text, parse_float=Decimal)

@@ -363,7 +363,7 @@ def test_a_ledger_without_entries_is_started_again(stream: Stream) -> None:
 def test_entries_that_are_deleted_while_a_query_runs(stream: Stream) -> None:
     """
     A process that has checked the topic continues as long as the entries of its batch and of the
-    one before exist; otherwise it refuses the batch.
+    previous batch exist; otherwise it refuses the batch.
     """
     for number in range(3):
         stream.run(number)

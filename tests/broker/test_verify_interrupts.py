@@ -107,7 +107,7 @@ def _cmdline(folder: Path) -> str:
 @contextmanager
 def running(folder: Path) -> Iterator[Run]:
     """
-    Start the command, with a simulated broker; kill what is left of it at the end.
+    Start the command, with a simulated broker; kill its remaining processes at the end.
     """
     log = folder / "log"
     temporary = folder / "temporary"

@@ -187,8 +187,8 @@ class ShapedStream:
 
     def missing(self, hold: Hold) -> str | None:
         """
-        Return None once the allowed commits are decided and another one is held; until then, what
-        is missing.
+        Return None once the allowed commits are decided and another one is held; until then, the
+        reason to wait.
         """
         if hold.allowed is None or len(hold.passed) < hold.allowed or not hold.held_commits:
             passed = f"{len(hold.passed)} of {hold.allowed} commits have passed"

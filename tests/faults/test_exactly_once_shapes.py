@@ -153,8 +153,8 @@ def test_a_driver_dies_between_commits(drivers: DriversFactory) -> None:
 @pytest.mark.parametrize("group", SHAPES)
 def test_drivers_die_one_after_another(drivers: DriversFactory, group: str, read: str) -> None:
     """
-    Four drivers die, each in a later batch than the one before: with none, one, all but one and all
-    of its tasks committed. The last driver completes everything.
+    Four drivers die, each in a later batch than its predecessor: with none, one, all but one and
+    all of the batch's tasks committed. The last driver completes everything.
     """
     writes = drivers(SHAPES[group], batches=5, read=read)
     for batch, choose in enumerate((none, one, all_but_one, everything)):

@@ -219,8 +219,8 @@ def test_allowed_truncation_is_counted(scene: Scene, caplog: pytest.LogCaptureFi
 
 def test_task_detects_truncation_since_planning(scene: Scene) -> None:
     """
-    A task detects a truncation since planning before it reads a record of the new log; if loss is
-    allowed, it logs a warning.
+    A task detects that the log was truncated after planning, before it reads a record of the new
+    log; if loss is allowed, it logs a warning.
     """
     offset_range = scene.planned["wire"]
 

@@ -168,7 +168,7 @@ class Replica:
         Keep the high watermark where it is, as a new leader does until its followers have fetched.
         """
         self.holds_until = self.lags_until = self.node.world.now() + seconds
-        # A little later, since the sum of two floats may be above the clock's.
+        # Slightly later: ``holds_until`` may exceed the clock's time by a rounding error.
         self.node.world.schedule.call_later(seconds + 1e-3, self.advance)
 
     def _others(self) -> list[int]:

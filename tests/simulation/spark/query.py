@@ -480,7 +480,7 @@ class Job:
 
     def _retries_stage(self, stage: str) -> bool:
         """
-        Return whether a task has failed because a block of a shuffle was lost.
+        Decide at random whether a task has failed because a block of a shuffle was lost.
 
         Then Spark runs the stage again, and numbers the attempts from 0 again (SPARK-24552).
         """

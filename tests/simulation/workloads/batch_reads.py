@@ -166,7 +166,7 @@ class BatchReads:
         rows: Sequence[Row],
     ) -> None:
         """
-        Check the rows of a read of some records of a topic.
+        Check the rows of a read that selects only some records of a topic.
         """
         positions = {(row.partition, row.offset) for row in rows}
         if start.span.is_latest_per_key:
@@ -302,7 +302,7 @@ def _latest_per_key(
     topic: Mapping[Any, Sequence[Any]], ends: Mapping[int, int]
 ) -> set[tuple[int, int]]:
     """
-    Return the positions of the last committed record of each key before the ends of partitions.
+    Return the position of each key's last committed record before the end of its partition.
     """
     return {
         (partition, offset)

@@ -325,8 +325,8 @@ class _Outcome:
 
     def _expected(self, appended: dict[tuple[str, int], Any]) -> dict[tuple[str, int], Any]:
         """
-        Return the records that a reader must have; in a compacted log only the last record of each
-        key.
+        Return the records that a reader must have; in a compacted log only the last committed
+        record of each key.
         """
         if self.change.kind != COMPACTION:
             return appended

@@ -54,10 +54,10 @@ if TYPE_CHECKING:
 
 def batch(seed: int, *, is_traced: bool = False) -> tuple[Verdict, History]:
     """
-    Batch reads from the earliest to the latest offsets, each in a new process. In some histories
-    the topic gets more partitions or is recreated, or the brokers are older.
+    Batch reads, each in a new process, usually from the earliest to the latest offsets. In some
+    histories the topic gets more partitions or is recreated, or the brokers are older.
 
-    A read returns all records that were visible at its start, and those of one topic only.
+    A read returns all selected records that were visible at its start, and those of one topic only.
     """
     with History(seed, is_traced=is_traced, release=draw_release(seed)) as history:
         change = Change(history, draw_batch_change(seed))

@@ -21,7 +21,7 @@ CLUSTER_FAULTS = (
     "black hole",
     "throttle",
 )
-#: Without "forget topics", so that one of the three brokers knows the topics at any time.
+#: Without "forget topics", so that at any time at least one of the three brokers knows the topics.
 IGNORANCE_FAULTS = (
     *(fault for fault in CLUSTER_FAULTS if fault != "forget topics"),
     "isolate and forget",

@@ -160,7 +160,10 @@ class History:
 
     def run(self, nemesis: Nemesis, is_drained: Callable[[], bool]) -> None:
         """
-        Let faults happen, heal them, and wait until the work is done; adds ``stuck`` if it is not.
+        Let faults happen, heal them, and wait until the work is done.
+
+        Adds an anomaly to the verdict if the work does not end (``stuck``), or if the connector
+        reports a data loss that cannot have happened or raises an error other than its own.
         """
         nemesis.start()
         self.world.run(lambda: False, FAULT_SECONDS, FAULT_SECONDS)

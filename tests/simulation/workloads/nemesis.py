@@ -273,7 +273,8 @@ class Nemesis:
 
     def cut_off(self, process: str) -> None:
         """
-        Cut the links of a process to all brokers, for longer than most timeouts.
+        Cut the links of a process to all brokers, or drop the brokers' responses to it, for longer
+        than most timeouts.
         """
         history = self.history
         links = [history.network.link(node, process) for node in history.cluster.node_ids]
@@ -484,7 +485,7 @@ class Nemesis:
 
     def _lose_requests(self, query: Query) -> None:
         """
-        Drop what the committer has sent, and what is on its way to it.
+        Drop the committer's data in flight, in both directions.
         """
         for connection in tuple(self.history.network.connections):
             if connection.process is query.committer:

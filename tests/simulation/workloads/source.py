@@ -309,8 +309,8 @@ class _Stream:
 
     def _check_run(self, before: _Ends, after: _Ends, end: Mapping[int, int]) -> None:
         """
-        Check the end of an availableNow run: what was visible when it began is read, and nothing
-        that was appended after it had fixed its end.
+        Check the end of an availableNow run: every record that was visible when the run began is
+        read, and no record that was appended after the run had fixed its end.
         """
         finals = self._ends_of_stream()
         for number, offset in end.items():
