@@ -631,7 +631,7 @@ class Checkpoint:
 
     def reset(self) -> None:
         """
-        Forget the last batch.
+        Forget the last batch, so that the batch before it is repeated.
         """
         last = max(self.planned - 1, self.completed - 1, 0)
         self.planned, self.completed = last, last - 1

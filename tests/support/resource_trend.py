@@ -27,7 +27,7 @@ def sample(processes: Iterable[psutil.Process]) -> Sample:
     process of the role.
 
     The roles are the driver, the JVM, and each Python module that Spark runs; a worker that a
-    daemon has forked has the name of the daemon's worker module, too.
+    daemon has forked has the name of the daemon's role, followed by ``fork``.
     """
     found: Sample = {}
     for process in processes:
