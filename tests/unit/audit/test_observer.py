@@ -68,7 +68,7 @@ def progressed(query: str, *points: str, count: int = 3, run: str = "run") -> Qu
 
 def event_of(query: str, run: str = "run") -> Any:
     """
-    Return a start, an idle trigger or the end of a run of a query.
+    Return an event of a query's run, for its start, an idle trigger or its end.
     """
     return SimpleNamespace(id=query, runId=run)
 
@@ -93,7 +93,7 @@ def test_a_query_without_an_observed_source_is_reported_once(
 ) -> None:
     """
     Records that leave a query whose source is not observed cannot be audited: an error says so
-    once, with the remedy. A batch without records is no sign of that.
+    once, with the remedy. A batch without records does not show that the source is not observed.
     """
     reports: list[AuditReport] = []
     listener = AuditListener(Auditor("flights"), reports.append)
@@ -144,8 +144,8 @@ def test_timeout_of_other_queries_ends_with_their_first_batch(timers: type[Manua
 
 def test_timeout_of_the_first_batch(timers: type[ManualTimer]) -> None:
     """
-    Until a query's first micro-batch it is unknown whether it is audited, so it has a timeout; a
-    new run of the query is unknown again.
+    Until a query's first micro-batch nothing shows whether the query is audited, so the timeout
+    applies to it. The same holds for a new run of the query.
     """
     overdue: list[str] = []
     listener = AuditListener(Auditor("flights"), timeout=60.0, on_timeout=overdue.append)

@@ -63,7 +63,8 @@ def test_ids_without_a_topic_are_those_of_spark(partition: int, offset: int, exp
 @given(st.integers(0, 2**50), st.integers(0, 60), st.booleans())
 def test_a_range_is_the_sum_of_its_offsets(start: int, size: int, include_topic: bool) -> None:
     """
-    The checksum of a range is the sum of its offsets', hashed in one block, in many or singly.
+    The checksum of a range is the sum of the checksums of its offsets, whether these are hashed in
+    one block, in several blocks or singly.
     """
     single = [
         checksum_of_range(FLIGHTS, number, number + 1, include_topic=include_topic)

@@ -108,7 +108,7 @@ def test_partition_without_output_is_missing() -> None:
 def test_records_deleted_from_the_log_may_have_entered(ids: list[int]) -> None:
     """
     A batch with exactly the records that are still in the log is complete. With other records the
-    verdict is unknown if their number lies between that of the log and the maximum; any other
+    verdict is unknown if their number lies between the number in the log and the maximum; any other
     number is a certain mismatch.
     """
     in_log, lost = ids[:-1], ids[-1]

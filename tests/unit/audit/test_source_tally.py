@@ -26,7 +26,7 @@ DEBEZIUM = {"valueFormat": "debezium-json", "valueSchema": "id BIGINT"}
 )
 def test_records_without_a_row_are_rejected(options: dict[str, str], text: str) -> None:
     """
-    Options that drop records on purpose are rejected: offsets do not show which these are.
+    Options that drop records on purpose are rejected: offsets do not show which records those are.
     """
     with pytest.raises(OptionsError, match=text):
         SourceTally({**TOPIC, **options}, [])

@@ -105,7 +105,7 @@ def test_unpaired_rounds_are_refused() -> None:
 )
 def test_percentile_is_one_of_the_values(percent: float, expected: float) -> None:
     """
-    At least ``percent`` percent of the values are not greater.
+    At least ``percent`` percent of the values are less than or equal to the percentile.
     """
     assert percentile([float(value) for value in range(100, 0, -1)], percent) == expected
 
@@ -334,7 +334,7 @@ def test_conf_takes_spark_settings() -> None:
 
 def test_ceiling_and_source_do_not_write_to_kafka() -> None:
     """
-    All other writers write to a topic.
+    All writers except the ceiling and the source write to a topic.
     """
     outside = {name for name, writer in WRITERS.items() if not writes_to_kafka(writer)}
 

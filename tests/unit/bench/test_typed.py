@@ -63,7 +63,7 @@ def test_documents_have_about_1_kb(kind: str) -> None:
 
 def test_json_documents_are_the_records() -> None:
     """
-    A JSON value has the fields of its record; every other one lacks the optional field.
+    A JSON value has the fields of its record; every second value lacks the optional field.
     """
     decoded = [json.loads(value) for value in documents("json")]
 
@@ -124,7 +124,7 @@ def test_reader_schema_has_the_chosen_fields() -> None:
 
 def test_registry_has_the_schema() -> None:
     """
-    The connector's client finds the schema by its id, and as the latest one of any subject.
+    The connector's client finds the schema by its id, and as the latest schema of any subject.
     """
     schema = avro_schema(FIELDS)
     with running_registry(schema, SCHEMA_ID) as url:
@@ -209,7 +209,8 @@ def test_formats_can_be_chosen() -> None:
 @pytest.mark.parametrize("count", [1, 996, 997, 5000])
 def test_ceiling_yields_the_records_of_the_topic(count: int) -> None:
     """
-    Both partitions together have the fields of the first records, as often as the topic has them.
+    Both partitions together have the requested number of rows, which repeat the fields of the
+    topic's records in the same order.
     """
     names = ("long0", "text2", "optional")
     options = {"records": str(count), "format": "avro", "fields": ",".join(names)}

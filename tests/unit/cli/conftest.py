@@ -1,5 +1,6 @@
 """
-Fixtures of commands: a simulated cluster, and no configuration of the user who runs the tests.
+Fixtures for commands: a simulated cluster, and isolation from the configuration of the user who
+runs the tests.
 """
 
 from __future__ import annotations

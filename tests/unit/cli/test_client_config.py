@@ -36,7 +36,7 @@ request.timeout.ms = 5000
 @pytest.fixture
 def written_config(config_file: Path) -> Path:
     """
-    Write the configuration file, for its owner only.
+    Write the configuration file, which only its owner can read.
     """
     config_file.parent.mkdir()
     config_file.write_text(CONFIG)
@@ -103,7 +103,8 @@ def test_a_named_cluster_has_its_own_brokers(
 
 def test_a_file_of_java_properties(tmp_path: Path) -> None:
     """
-    `--command-config` is read as by Kafka's own tools: continued lines, other separators, escapes.
+    The file of `--command-config` is parsed as Kafka's own tools parse it: with continued lines,
+    other separators and escapes.
     """
     properties = tmp_path / "client.properties"
     properties.write_text(
@@ -274,7 +275,7 @@ def test_no_brokers_at_all(capsys: pytest.CaptureFixture[str], config_file: Path
 
 def test_the_file_on_the_page(capsys: pytest.CaptureFixture[str], config_file: Path) -> None:
     """
-    The file on the page has a default cluster with a login, and another one without.
+    The file on the page has a default cluster with a login, and a second cluster without a login.
     """
     (text,) = re.findall(r"^```toml\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     config_file.parent.mkdir()

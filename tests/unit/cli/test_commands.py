@@ -62,7 +62,8 @@ PARSERS = list(parsers(make_parser()))
 @pytest.mark.parametrize("parser", PARSERS, ids=lambda parser: parser.prog)
 def test_every_command_has_the_common_arguments(parser: argparse.ArgumentParser) -> None:
     """
-    All commands but one have --json, and those that need brokers have their address and a timeout.
+    All commands but `pykafka completion` have --json, and those that need brokers have the
+    arguments for their address and for a timeout.
     """
     names = {name for action in parser._actions for name in action.option_strings}
 
@@ -131,7 +132,8 @@ sys.exit(main(sys.argv[1:]))
 )
 def test_commands_without_compiled_modules(arguments: list[str], code: ExitCode, text: str) -> None:
     """
-    Only the commands that need these modules fail, with the reason.
+    Without the compiled modules, only the commands that need them fail, and the error gives the
+    reason.
     """
     command = [sys.executable, "-c", WITHOUT_COMPILED, *arguments]
 

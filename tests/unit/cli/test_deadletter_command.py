@@ -26,7 +26,8 @@ HOSTILE = "\x1b[2J\rof the terminal"
 @pytest.fixture
 def letters(cluster: SimulatedAccess, request: pytest.FixtureRequest) -> str:
     """
-    A dead-letter topic with v0 to v4 from the topic of this name and `.source`.
+    A dead-letter topic with the letters v0 to v4, whose records came from the topic of the same
+    name with the suffix `.source`.
     """
     name = unique_name(request.node.name)
     cluster.create_topic(name)
@@ -137,8 +138,8 @@ def test_control_characters_are_escaped(
     action: str,
 ) -> None:
     """
-    Texts of a record do not reach the terminal as control characters: error messages quote records,
-    and any producer can write a dead letter.
+    Control characters in the texts of a dead letter are escaped before they reach the terminal:
+    error messages quote records, and any producer can write a dead letter.
     """
     cluster.produce(letters, [letter(b"v", HOSTILE, message=HOSTILE)])
 

@@ -138,7 +138,7 @@ def test_a_topic_without_ids_recreated_with_fewer_partitions() -> None:
 
 class Broken:
     """
-    A topic whose read fails after the first record, once.
+    A topic whose first read fails after one record.
     """
 
     def __init__(self) -> None:
@@ -168,7 +168,7 @@ class Polls(threading.Event):
         super().__init__()
         self._brokers, self._polls = brokers, 0
 
-    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002 (that of an Event)
+    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002 (Event has it)
         self._polls += 1
         self._brokers.hidden = set()
         return self._polls > 2

@@ -56,7 +56,7 @@ def cluster() -> Iterator[SilentAccess]:
 
 class Case(NamedTuple):
     """
-    A command, its exit code, and the number of documents; None is any number of lines.
+    A command, its exit code, and the number of its documents.
     """
 
     command: str

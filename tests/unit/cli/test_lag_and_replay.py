@@ -66,7 +66,7 @@ def test_durations(seconds: float, text: str) -> None:
 )
 def test_sizes(count: int, text: str) -> None:
     """
-    Sizes have the largest unit that leaves at least one.
+    A size is shown in the largest unit in which it is at least 1.
     """
     assert format_bytes(count) == text
 
@@ -119,7 +119,7 @@ def test_replay_of_nothing(
     capsys: pytest.CaptureFixture[str], arguments: list[str], text: str
 ) -> None:
     """
-    A replay needs a topic or a store, and only a store can be moved.
+    A replay needs a topic or a progress store, and only positions in a store can be moved back.
     """
     command = ["replay", "--bootstrap-server", "127.0.0.1:1", "--from", "earliest", *arguments]
 

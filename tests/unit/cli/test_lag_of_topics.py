@@ -129,7 +129,7 @@ def test_lag_of_a_topic(
 ) -> None:
     """
     The lag of a recreated topic counts from its start. No partition's lag is below 0, which would
-    hide that of others, and a partition without a record is not in the total.
+    hide the lag of others, and a partition without a record is not in the total.
     """
     records: Records = {A0: ProgressRecord(30, topic_id=topic_id("a"))}
     if record is not None:
@@ -158,7 +158,7 @@ def test_lag_without_known_offsets(shown_lag: Callable[[Records], Shown]) -> Non
 
 def test_lag_of_control_records(shown_lag: Callable[[Records], Shown]) -> None:
     """
-    A query that has only control records before it has a lag of 0 s.
+    A query whose unread offsets hold only control records has a lag of 0 s.
     """
     _, partitions = shown_lag({C0: ProgressRecord(2)})
 

@@ -28,7 +28,7 @@ class Steps(threading.Event):
         super().__init__()
         self._steps = [*steps]
 
-    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002 (that of an Event)
+    def wait(self, timeout: float | None = None) -> bool:  # noqa: ARG002 (Event has it)
         if not self._steps:
             return True
         self._steps.pop(0)()
@@ -92,7 +92,7 @@ def test_a_recreated_topic_is_followed_from_its_beginning(
 ) -> None:
     """
     All records of a topic that was recreated under the name are shown, and a line on the standard
-    error says so; the same after the topic was missing for a while.
+    error says so; the same holds if the topic was missing for a while in between.
     """
     name = cluster.create_topic("recreated", 1)
     cluster.produce(name, [Record(b"old"), Record(b"old")])

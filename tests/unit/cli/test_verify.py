@@ -126,7 +126,7 @@ def test_unreachable_brokers(
 
 def test_too_many_records_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
     """
-    Options whose records would not fit into memory are named.
+    The error names the options whose records would not fit into memory.
     """
     assert main([*COMMAND, "--seconds", "86400", "--rate", "1000"]) == 2
     assert "--rate times --seconds is 86400000; it must be at most" in capsys.readouterr().err

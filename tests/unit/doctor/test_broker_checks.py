@@ -119,7 +119,7 @@ def test_wrong_settings(capsys: pytest.CaptureFixture[str]) -> None:
 def test_brokers_that_report_no_operations(capsys: pytest.CaptureFixture[str]) -> None:
     """
     If the brokers do not report which operations a user may use, the doctor says so, and does not
-    say that a permission is missing. A user who sees a topic may describe it at least.
+    say that a permission is missing. A user who sees a topic may at least describe it.
     """
     groups = {"g": StubGroup([("client", None)])}
     with StubCluster(Behaviour(topics={"in": 1, "out": 1, "p-ledger": 1})) as stubs:
