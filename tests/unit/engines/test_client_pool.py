@@ -63,7 +63,7 @@ def test_client_is_reused() -> None:
 
 def test_other_settings_get_another_client() -> None:
     """
-    A task with changed credentials never gets a client of the old ones.
+    A task with changed credentials never gets a client that was made with the old ones.
     """
     pool = Time().pool
 

@@ -87,7 +87,8 @@ def test_reads_retry_one_more_code(code: int) -> None:
 
 def test_reads_retry_codes_of_newer_brokers() -> None:
     """
-    Java's clients take a code that they do not know for UNKNOWN_SERVER_ERROR.
+    A read retries a code that it does not know, as Java's clients do, which treat such a code as
+    UNKNOWN_SERVER_ERROR.
     """
     errors_of_reads = [
         map_read_error_code(9999, "reading"),

@@ -27,7 +27,8 @@ BROKERS, PARTITIONS = 100, 10_000
 
 class Late(Behaviour):
     """
-    Brokers that respond slowly; each response is built only once, because that is slow, too.
+    Brokers that respond slowly; each response is built only once, because building one is slow,
+    too.
     """
 
     lag = 0.0

@@ -36,7 +36,7 @@ ALONE = "librdkafka-alone"
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Let a wait be long after a fraction of a second.
+    Let a wait count as long after a fraction of a second.
     """
     for module in (retry, transport, client, range_reader, connect):
         monkeypatch.setattr(module, "LONG_WAIT_SECONDS", LONG)

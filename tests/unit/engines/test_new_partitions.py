@@ -25,7 +25,7 @@ TIMEOUTS = {"max_block_ms": 20_000, "delivery_timeout_ms": 20_000, "request_time
 
 class GrowingTopic(Behaviour):
     """
-    Three brokers; those of ``stale`` have not learned of the added partitions yet.
+    Three brokers; those in ``stale`` have not learned of the added partitions yet.
     """
 
     old_count = 1

@@ -36,7 +36,8 @@ SCHEMA = pa.schema([pa.field("value", SOURCE_TYPES["value"])])
 
 def test_the_time_of_earlier_requests_is_subtracted() -> None:
     """
-    Each request gets what earlier ones have left, and nothing once the timeout has passed.
+    Each request gets the time that earlier requests have left, and none after the timeout has
+    passed.
     """
     clock = Clock()
     with one_api_timeout(KAFKA, clock.now):
@@ -51,7 +52,7 @@ def test_the_time_of_earlier_requests_is_subtracted() -> None:
 
 def test_an_inner_call_does_not_extend_the_timeout() -> None:
     """
-    A part of a plan that has a limit of its own keeps that of the plan.
+    A call inside a plan that would start a timeout of its own keeps the timeout of the plan.
     """
     clock = Clock()
     with one_api_timeout(KAFKA, clock.now):

@@ -38,13 +38,13 @@ LONG_SECONDS, CONTACT_MS = 1.0, 3_000
 @pytest.fixture(autouse=True)
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    Let a wait be long after one second, and a first contact take three.
+    Let a wait count as long after one second, and a first contact take at most three seconds.
     """
     for module in (retry, transport, connect, racing, api_timeout, client, producer):
         monkeypatch.setattr(module, "LONG_WAIT_SECONDS", LONG_SECONDS)
     monkeypatch.setattr(admin, "_LONG_WAIT_SECONDS", LONG_SECONDS)
     monkeypatch.setattr(admin, "_FIRST_REQUEST_SECONDS", LONG_SECONDS)
-    # Like the real one, it is shorter than a long wait.
+    # Like the real value, this one is shorter than a long wait.
     monkeypatch.setattr(bootstrap_check, "PROBE_SECONDS", LONG_SECONDS / 2)
     monkeypatch.setattr(first_contact, "FIRST_CONTACT_MS", CONTACT_MS)
     monkeypatch.setattr(first_contact, "_reached", set())
@@ -108,7 +108,7 @@ def test_a_query_waits_with_one_line(
     query: Callable[[str, str], None],
 ) -> None:
     """
-    A batch read and a batch write log one line after five seconds, with the time that is left.
+    A batch read and a batch write that wait log one line, with the time that is left.
     """
     with pytest.raises(PykafkaError):
         query(bootstrap, engine)
@@ -126,7 +126,7 @@ def test_a_command_waits_with_one_line(
     bootstrap: str, caplog: pytest.LogCaptureFixture, command: list[str]
 ) -> None:
     """
-    A command logs one line after five seconds, with the time that is left.
+    A command that waits logs one line, with the time that is left.
     """
     assert main([*command, "--bootstrap-server", bootstrap]) == ExitCode.UNAVAILABLE
 

@@ -2,7 +2,7 @@
 A topic that is deleted and recreated after a read was planned is not read in its place.
 
 The brokers here take topic names in Fetch requests, as those before 3.1 do, and their leader epochs
-show nothing either: the new topic has the same one.
+do not show the change either: the new topic has the same epoch.
 """
 
 from __future__ import annotations
@@ -220,8 +220,8 @@ def test_a_topic_deleted_after_its_last_record_was_read_is_no_data_loss(
     stubs: StubCluster, engine: str
 ) -> None:
     """
-    If a topic is deleted after its last record has arrived, no other topic has its name, so the
-    records are its own.
+    If a topic is deleted after its last record has arrived, no other topic has its name, so all
+    records are those of the deleted topic.
     """
     requested = planned(stubs)
     stubs.set(delete_at=900)
@@ -329,8 +329,8 @@ def test_ranges_of_a_topic_recreated_during_the_read_are_data_loss(
 @pytest.mark.parametrize("end", [100, 1000])
 def test_ranges_without_a_topic_id_are_of_one_topic(many: StubCluster, end: int) -> None:
     """
-    The first response fixes the topic of several ranges without a topic id: one that is recreated
-    after it is data loss, even if no later request follows.
+    The first response fixes the topic of several ranges without a topic id: if the topic is
+    recreated after that response, this is data loss, even if no later request follows.
     """
     many.set(recreate_at=end - 100)
     requested = [replace(offset_range, end=end) for offset_range in all_ranges()]

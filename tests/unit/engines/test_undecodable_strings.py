@@ -38,7 +38,7 @@ def rows(**columns: pa.Array) -> pa.RecordBatch:
 
 def by_wire(batch: pa.RecordBatch, topic: str | None) -> None:
     """
-    Encode the rows for a topic of one partition, with small records alone.
+    Encode the rows for a topic of one partition, and accept small records only.
     """
     encoder = ArrowEncoder(topic, lambda *_: (1, (0,)), RecordEncoder(1_000, 1_000, 0), 10_000)
     for _ in (*encoder.batches(batch), *encoder.flush()):
@@ -75,7 +75,7 @@ def test_topic(write: Write) -> None:
 @pytest.mark.parametrize("write", WRITERS)
 def test_key_of_a_row_without_a_topic(write: Write) -> None:
     """
-    An error shows the bytes of the row's key.
+    The error for a row without a topic shows the bytes of the row's key.
     """
     batch = rows(topic=pa.array([None], pa.string()), key=strings(b"\xff"))
 

@@ -165,8 +165,9 @@ def test_the_check_of_a_log_is_retried() -> None:
 @ENGINES
 def test_metadata_is_retried(engine: str) -> None:
     """
-    Java's clients ignore metadata without brokers, as brokers send it after a failure: tasks that
-    read, and writers, request it again.
+    Metadata in which the topic has this error is requested again by tasks that read, and by
+    writers. Java's clients do the same: they ignore the metadata that brokers send after a failure,
+    since it names no brokers.
     """
     with StubCluster(Failing(descriptions=2)) as stubs:
         assert read(stubs, engine, OffsetRange(T0, 0, END)) == list(range(END))

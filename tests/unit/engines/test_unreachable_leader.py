@@ -57,10 +57,10 @@ def test_unusable_leader_delays_no_records_of_others(
 ) -> None:
     """
     While one leader drops SYNs, or is silent during the login, the others get their records; when
-    it is back, it gets its own.
+    that leader is back, it gets its records, too.
     """
     monkeypatch.setattr(connect, "ADDRESS_TIMEOUT_SECONDS", 600.0)
-    # The one that cannot be used comes first.
+    # The record for the unusable leader comes first.
     records = [Record(b"k", b"v", partition) for partition in (1, 0, 2)]
     with Proxy(("127.0.0.1", 1)) as proxy:
         getattr(proxy, kind)()
@@ -153,7 +153,7 @@ def client_of(
 
 def open_in_background(cluster: Cluster, node: int) -> None:
     """
-    Open the connection to a broker, without asking for the result; node 0 is connected.
+    Open the connection to a broker, but do not take it; node 0 is connected.
     """
     assert cluster.connection_or_none(node) is None
     limit = Deadline.after(60)
@@ -165,7 +165,8 @@ def open_in_background(cluster: Cluster, node: int) -> None:
 
 def test_opened_connection_ends_one_wait() -> None:
     """
-    A connection that is open, but whose leader has moved meanwhile, does not keep the sender busy.
+    An open connection that the sender does not take, for example because the leader has moved, does
+    not keep the sender busy.
     """
     with client_of(Behaviour(brokers=2)) as (_, cluster):
         assert cluster.connection_or_none(1) is None

@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 def test_the_last_request_has_a_minimum_timeout() -> None:
     """
-    A request shortly before its deadline gets a second: with a request timeout of a few
-    milliseconds librdkafka aborts the process when the client is closed.
+    A request shortly before its deadline gets a timeout of one second: with a few milliseconds
+    librdkafka aborts the process when the client is closed.
     """
     admin = RetryingAdmin(KafkaSettings.of({"bootstrap.servers": "127.0.0.1:1", "log_level": "0"}))
     timeouts = []

@@ -1,5 +1,6 @@
 """
-Requests about consumer groups through librdkafka, which its admin client does not complete alone.
+Requests about consumer groups through librdkafka's admin client, whose first result may be
+incomplete.
 """
 
 from __future__ import annotations

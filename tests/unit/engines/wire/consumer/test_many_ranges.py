@@ -263,7 +263,7 @@ class Silent(Limited):
 def test_a_silent_broker_leaves_its_partitions_without_a_sample() -> None:
     """
     The partitions of other brokers have a sample; after three timeouts no other partition of the
-    silent one is tried.
+    silent broker is tried.
     """
     with StubCluster(Silent(brokers=2, topics={"t": 20}, high_watermark=5)) as stubs:
         positions = {r.tp: 0 for r in ranges(20, 5)}

@@ -154,8 +154,8 @@ def test_silent_replica_leaves_time_for_the_leader() -> None:
 
 def test_replica_that_takes_no_request_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A replica whose connection ends when a request is sent counts as failed, as one whose connection
-    cannot be opened or that does not answer.
+    A replica whose connection ends when a request is sent counts as failed, like a replica to which
+    no connection can be opened, or that does not answer.
     """
     with near_replica() as client:
         fetcher = client.fetcher()

@@ -22,7 +22,8 @@ FETCH, METADATA = 1, 3
 END = 1000
 ODD_FROM = 200
 SHORT_MS = 1_000
-#: A read that pauses between its retries sends fewer; without pauses there would be thousands.
+#: A read that pauses between its retries sends fewer requests; without pauses it would send
+#: thousands.
 MAX_REQUESTS = 50
 
 
@@ -355,7 +356,7 @@ def test_long_wait_is_logged_once(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """
-    After five seconds without progress one warning names the missing record and the reason.
+    After a long time without progress one warning names the missing record and the reason.
     """
     monkeypatch.setattr(
         "pyspark_pykafka.engines.wire.consumer.retrying_fetcher._LOG_AFTER_SECONDS", 0.2
@@ -371,7 +372,8 @@ def test_long_wait_is_logged_once(
 
 def test_a_read_reuses_its_response_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The responses of a long read share memory: no view outlives its decoding.
+    The responses of a long read share memory: no view of a response outlives the decoding of that
+    response.
     """
     from pyspark_pykafka.engines.wire.protocol.frames import FrameBuffer
 
@@ -429,14 +431,16 @@ def test_throttle_longer_than_poll_timeout_is_no_stall(with_records: bool) -> No
 
     assert seconds >= 2.4
     assert after["connections"] == before["connections"]
-    # As many requests as in a read without a throttle: they compare topic ids (invariant R15).
+    # As many metadata requests as in a read without a throttle: a read compares topic ids
+    # (invariant R15).
     lookups = before["requests"][METADATA] - warm["requests"][METADATA]
     assert after["requests"][METADATA] - before["requests"][METADATA] == lookups
 
 
 def test_a_throttled_sample_of_record_sizes_waits() -> None:
     """
-    A sample that is throttled for a short time is taken afterwards; it is not "no records".
+    A sample that is throttled for a short time is taken afterwards, and does not count as a log
+    without records.
     """
     with StubCluster(Throttling(milliseconds=300)) as stubs:
         assert sample(stubs, max_throttle_seconds=2.0)[TopicPartition("t", 0)] > 10

@@ -108,7 +108,7 @@ def read(stubs: StubCluster, requested: OffsetRange, **changes: Any) -> list[int
 
 def planned(epoch: int, start: int = 0, end: int = 1000) -> OffsetRange:
     """
-    Return a range whose end was seen in a leader epoch.
+    Return a range whose start and end were seen in a leader epoch.
     """
     return OffsetRange(T0, start, end, start_epoch=epoch, end_epoch=epoch)
 
@@ -182,8 +182,7 @@ def test_log_truncated_during_a_read_is_data_loss(fail: bool) -> None:
 
 def test_each_truncation_is_reported_once(caplog: pytest.LogCaptureFixture) -> None:
     """
-    One truncation is reported once, whatever the number of later leaders; a later one is reported
-    again.
+    Each truncation is reported once, whatever the number of later leaders.
     """
     with (
         caplog.at_level(logging.WARNING, "pyspark_pykafka"),

@@ -133,7 +133,8 @@ def check(
 
 def check_after(*responses: tuple[Address, MetadataResponse]) -> FreshnessCheck:
     """
-    Return a check of a process that has seen no topics, after these responses.
+    Return the freshness check of a process that has seen no topics, to which these responses were
+    added.
     """
     check = FreshnessCheck("c", ("t",), LastSeenEpochs())
     for address, response in responses:
@@ -164,7 +165,7 @@ def test_the_highest_epoch_of_each_partition_counts() -> None:
 
 def test_new_topics_need_a_second_broker() -> None:
     """
-    The first response is complete, but not settled; a topic seen before needs no second one.
+    The first response is complete, but not settled; a topic seen before needs no second response.
     """
     check = check_after((A, cluster_metadata(topic(4))))
     assert check.is_complete
@@ -198,7 +199,8 @@ def test_aliases_of_one_broker_confirm_nothing() -> None:
 
 def test_a_topic_that_was_only_written_to_is_new() -> None:
     """
-    Its leader epochs come from one broker, and must be confirmed.
+    If a process has only written to a topic, the topic's leader epochs come from one broker, and
+    must be confirmed.
     """
     epochs = LastSeenEpochs()
     writer = FreshnessCheck("c", ("t",), epochs, confirms_new_topics=False)
@@ -212,7 +214,8 @@ def test_a_topic_that_was_only_written_to_is_new() -> None:
 
 def test_a_new_pattern_needs_a_second_broker() -> None:
     """
-    A broker may know the topics that the process has read, and lack others that match.
+    A broker may know the topics that the process has read, and lack other topics that match the
+    pattern.
     """
     epochs = confirmed_topics(topic(4))
     pattern = FreshnessCheck("c", None, epochs)
@@ -332,7 +335,7 @@ def test_a_third_broker_decides_between_topic_ids() -> None:
 def test_three_responses_may_leave_a_topic_to_one_broker(third: TopicMetadata) -> None:
     """
     A broker that has just started knows no topics, and decides neither whether a topic exists nor
-    which of two has its name.
+    which of two topics is the current one of that name.
     """
     responses = [cluster_metadata(one) for one in (topic(9), missing(), third)]
     for one in responses:

@@ -331,7 +331,8 @@ def test_every_address_of_a_name_is_tried(
 
 def test_an_unknown_host_name(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A misspelt name raises a different error from a broker that is down.
+    The error for a misspelt host name says that the name cannot be resolved, not that the broker is
+    down.
     """
 
     def unknown(*_: object, **__: object) -> None:

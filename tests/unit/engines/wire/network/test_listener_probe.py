@@ -37,7 +37,7 @@ def open_connection(address: Address, protocol: str) -> Connection:
 @pytest.fixture
 def tls_address() -> Iterator[Address]:
     """
-    A TLS listener that ends other connections without an alert, as proxies do.
+    A TLS listener that ends connections without TLS, and sends no alert, as proxies do.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     trustme.CA().issue_cert("localhost").configure_cert(context)

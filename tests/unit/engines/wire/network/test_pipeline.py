@@ -159,7 +159,7 @@ def test_unusable_broker_delays_no_requests_to_others(
     monkeypatch.setattr(connect, "ADDRESS_TIMEOUT_SECONDS", 600.0)
     with cluster_without_one(kind) as (_, cluster, unusable):
         addresses = cluster.addresses(Deadline.after(60))
-        # The one that is tried first.
+        # The unusable broker is tried first.
         requested = {unusable: [(unusable, metadata_of_t)]}
         requested |= {address: [(address, metadata_of_t)] for address in addresses}
         result = request_pipelined(cluster, requested, Deadline.after(SECONDS), 600.0)

@@ -112,7 +112,7 @@ def bootstrap(stubs: StubCluster, *nodes: int) -> str:
 
 def cluster_of(servers: str, *, creates_topics: bool = False) -> Cluster:
     """
-    Return a cluster that tries the bootstrap servers in order; that of a writer creates topics.
+    Return a cluster that tries the bootstrap servers in order; a writer's cluster creates topics.
     """
     turns = iter(range(1_000_000))
     config = wire_config(KafkaSettings.of({"bootstrap.servers": servers}))
@@ -256,8 +256,8 @@ def test_clients_of_librdkafka_that_find_the_stale_leader(
 ) -> None:
     """
     A client may get its metadata from the stale broker although it was given the leader's address.
-    A new client then replaces it, if necessary more than once, as long as the leader's log has the
-    records.
+    A new client then replaces that client, if necessary more than once, as long as the leader's log
+    has the records.
     """
     addresses: list[str] = []
     # At first all brokers name the stale leader: a client chooses by itself whose metadata it uses.
@@ -296,7 +296,8 @@ def test_a_range_beyond_the_stale_leaders_end_is_read(engine: str, *, fail: bool
 
 def test_a_pattern_finds_topics_that_the_first_broker_does_not_know(stubs: StubCluster) -> None:
     """
-    Metadata of all topics comes from two brokers as well, if the first knows none that match.
+    Metadata of all topics comes from two brokers as well, if the first broker knows none that
+    match.
     """
     options = parse_batch_source(
         {"kafka.bootstrap.servers": bootstrap(stubs, STALE), "subscribePattern": "n.w"}
@@ -326,7 +327,7 @@ def test_a_single_broker_gets_one_request(monkeypatch: pytest.MonkeyPatch) -> No
     """
     wait_for_responses(monkeypatch, 300.0)
     with StubCluster(Stale(brokers=1, topics={"t": 1})) as alone:
-        # A wait would exceed the time of the test.
+        # A wait would exceed the time limit of the test.
         assert planned_end(bootstrap(alone, 0)) == 100
         assert len(alone.get("metadata_nodes")) == 1
 
@@ -374,7 +375,7 @@ def test_a_silent_second_broker_delays_one_plan(
         servers = bootstrap(stubs, 0)
         assert planning_seconds(servers, subscribe="t") > 1.5
         wait_for_responses(monkeypatch, 300.0)
-        # Another wait would exceed the time of the test.
+        # Another wait would exceed the time limit of the test.
         for strategy in ({"subscribe": "u"}, {"subscribe": "v"}, {"subscribePattern": "w.*"}):
             planning_seconds(servers, **strategy)
 
@@ -383,8 +384,8 @@ def test_metadata_that_no_second_broker_confirms_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """
-    A plan that two brokers confirm logs nothing; one that rests on a single broker of two logs a
-    warning.
+    A plan that two brokers confirm logs nothing; a plan that only one of two brokers confirms logs
+    a warning.
     """
     wait_for_responses(monkeypatch, 1.0)
     with StubCluster(Silent(brokers=2, topics={"t": 1, "u": 1})) as stubs:
@@ -482,7 +483,7 @@ def test_a_second_broker_that_is_down_costs_no_time(monkeypatch: pytest.MonkeyPa
     """
     A plan does not wait for a second broker that refuses connections.
     """
-    # Waiting for the second broker would exceed the time of the test.
+    # Waiting for the second broker would exceed the time limit of the test.
     wait_for_responses(monkeypatch, 300.0)
     with StubCluster(Silent(brokers=2, topics={"t": 1})) as stubs:
         stubs.set(ports=[stubs.ports[0], unused_address()[1]])
@@ -647,7 +648,7 @@ def test_a_single_broker_is_believed() -> None:
 
 def test_a_topic_of_a_pattern_does_not_come_and_go(stubs: StubCluster) -> None:
     """
-    A subscribed topic does not vanish once the stale broker, which does not have it, has responded.
+    A subscribed topic does not vanish when the stale broker, which does not have it, responds.
     """
     stubs.set(stale=())
     query = stream(bootstrap(stubs, STALE), subscribePattern="new|t")
@@ -779,7 +780,8 @@ def test_a_writer_waits_for_a_slow_leader(write: Callable[..., int]) -> None:
 
 class NoCoordinators(Stale):
     """
-    A stale broker that does not know the coordinators: their topic was created without it.
+    A stale broker that does not know the coordinators: their internal topics were created while it
+    was cut off.
     """
 
     def _on_10(self, node: int, request: Any) -> Any:

@@ -62,7 +62,7 @@ def test_replicas_are_decoded(version: int, replicas: tuple[int, ...]) -> None:
 @pytest.mark.parametrize(("topic", "replicas"), [("orders-ledger", 1), ("other", None)])
 def test_replicas_of_a_missing_topic(topic: str, replicas: int | None) -> None:
     """
-    A topic that is missing has no replication factor; an existing one has.
+    A missing topic has no replication factor, unlike an existing one.
     """
     with StubCluster(Behaviour(brokers=2, topics={"orders-ledger": 1})) as stubs:
         kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap})

@@ -51,7 +51,7 @@ class LeaderInMemory:
 
     def take(self, batch: ProducerBatch) -> bool:
         """
-        Return whether the batch is in the log now; False for one out of order.
+        Return whether the batch is in the log now; False for a batch that is out of order.
         """
         if batch.sequence in self.recent:
             return True

@@ -65,8 +65,8 @@ def after_the_first_fence(
     action: Callable[[dict[str, PykafkaError]], dict[str, PykafkaError]],
 ) -> list[str]:
     """
-    Replace the errors of the first InitProducerId by the result of an action; return a list that
-    gets the transactional id of each request.
+    Replace the errors of the first InitProducerId by the result of ``action``; return a list to
+    which each request appends its transactional id.
     """
     fence_once, fenced = Transactions.fence_once, list[str]()
 

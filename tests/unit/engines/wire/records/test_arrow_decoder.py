@@ -167,7 +167,7 @@ def test_record_larger_than_the_limit_is_a_batch() -> None:
 
 def test_headers_count_towards_the_limit() -> None:
     """
-    Headers count towards the size of a batch, as their offsets have 32 bits too.
+    Headers count towards the size of a batch, because their Arrow arrays have 32-bit offsets, too.
     """
     headers = ((b"h" * 30, b"v" * 30),)
     batch = batch_of(*(Record(i, headers=headers) for i in range(5)))

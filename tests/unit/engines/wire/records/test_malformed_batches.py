@@ -64,7 +64,7 @@ def test_wrong_record_count(count: int, match: str, rows: int) -> None:
 
 def test_record_count_one_too_low() -> None:
     """
-    The last record of the count must end at the end of the batch.
+    The last of the records that the header announces must end at the end of the batch.
     """
     batch = with_payload(ONE + ONE[:3] + varint(1) + ONE[4:], 1, last_delta=1)
 

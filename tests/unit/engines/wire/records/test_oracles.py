@@ -102,7 +102,7 @@ def test_kafka_python_recognises_built_markers() -> None:
 def test_codecs_agree_with_arrow(codec: int, name: str) -> None:
     """
     Arrow's codecs, which are independent of cramjam's, decompress our builder's data, and our
-    decoder theirs.
+    decoder decompresses the data of Arrow's codecs.
     """
     plain = b"".join(b"%d," % i for i in range(50_000))
     arrow_codec = pa.Codec(name)
