@@ -116,8 +116,8 @@ def test_exactly_the_failing_records_are_found(
     offsets: list[set[int]], data: st.DataObject
 ) -> None:
     """
-    Exactly the failing records are found, wherever they are. At most two of the other records are
-    run again, as controls, and the number of runs is bounded.
+    Exactly the failing records are found, wherever they are. At most two runs repeat a record that
+    has succeeded, to show that the sink works, and the number of runs is bounded.
     """
     full_batch = batch(*(sorted(partition_offsets) for partition_offsets in offsets))
     everything = places(full_batch)
@@ -136,7 +136,7 @@ def test_exactly_the_failing_records_are_found(
 
     assert {(record.tp, record.offset) for record in poisoned} == bad
     assert set(sink.accepted) == set(everything) - bad
-    # At most two records are accepted twice, and only if both controls are poison, too.
+    # At most two runs repeat a record that was accepted, and two only if both controls are poison.
     assert len(sink.accepted) <= len(everything) - len(bad) + 2
     steps = math.ceil(math.log2(len(everything))) + 1
     # Each failing record costs the runs on the path down to it, a run of each good part beside that
@@ -220,7 +220,7 @@ def test_outage_during_bisection_sets_nothing_aside() -> None:
 @pytest.mark.parametrize("records", [3, 10, 100, 1000])
 def test_an_outage_that_begins_during_the_search_sets_nothing_aside(records: int) -> None:
     """
-    The sink goes down for good after any number of runs, but an empty frame still succeeds. Then
+    If the sink goes down for good after any number of runs, and only an empty frame still succeeds,
     the batch fails, unless all records were processed before.
     """
     for last_run in range(30):

@@ -175,7 +175,7 @@ def test_records_with_any_timestamp_are_set_aside(engine: str) -> None:
 )
 def test_records_with_headers_of_others_are_no_dead_letters(changed: dict[str, str]) -> None:
     """
-    A record whose headers name no position is ignored; any producer may write it.
+    A record whose headers name no valid position is ignored: any producer may write such a record.
     """
     foreign = batch_of(Record(0, headers=_headers(**changed)), Record(1, headers=_headers()))
     behaviour = Behaviour(topics={"dead": 1}, logs={("dead", 0): [foreign.encode()]})

@@ -115,7 +115,7 @@ def test_rows_without_a_position(nulls: dict[str, Any], caplog: pytest.LogCaptur
 
 def test_rows_with_a_position() -> None:
     """
-    Without such rows the batch is run in parts.
+    If all rows have a position, the batch is run in parts.
     """
     frame, sink = Frame([WHOLE]), Sink()
 

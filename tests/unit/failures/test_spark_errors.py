@@ -70,8 +70,8 @@ LOGGED = [
 
 def quoting(record: str) -> list[BaseException]:
     """
-    Return errors that quote a record: of a cast, of a task that fails in a cast or in Python, and
-    of a function.
+    Return errors that quote a record: a failed cast, two tasks that fail in a cast and in Python,
+    and an error of the user's function.
     """
     cast_kind = "org.apache.spark.SparkNumberFormatException"
     text = f"[CAST_INVALID_INPUT] The value '{record}' of the type STRING cannot be cast to INT"
@@ -90,8 +90,8 @@ def quoting(record: str) -> list[BaseException]:
 @pytest.mark.parametrize("record", LOGGED)
 def test_text_of_a_record_is_no_error_and_no_stop(record: str) -> None:
     """
-    If the text of a record is that of a connector's error, or of a cancelled job, the record's own
-    error is neither.
+    An error that quotes a record is neither an error of the connector nor the stop of a job, even
+    if the record contains the text of either.
     """
     for error in quoting(record):
         assert connector_errors(error) == []
@@ -129,7 +129,8 @@ def test_errors_of_the_connector_among_the_causes() -> None:
 
 def test_unknown_classes_are_none_of_the_connector() -> None:
     """
-    A name in the module of the errors that is not an error class does not count.
+    A name below the module of the connector's errors does not count if it is not an error class
+    there.
     """
     texts = [f"pyspark_pykafka.errors.{name}: ?" for name in ("NoSuchError", "check_values")]
 

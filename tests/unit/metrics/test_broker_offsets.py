@@ -67,7 +67,7 @@ def test_unread_record_with_a_timestamp_that_is_no_date() -> None:
 @pytest.mark.parametrize("unread", [NO_TIMESTAMP], indirect=True)
 def test_unread_record_without_a_timestamp() -> None:
     """
-    Its age is unknown.
+    The age of an unread record without a timestamp is unknown.
     """
     unread = OffsetRange(TP, 5, 9)
 
@@ -86,8 +86,8 @@ def test_unread_record_without_a_timestamp() -> None:
 )
 def test_lag_with_a_timestamp_that_is_no_date(now: float, age: float | None) -> None:
     """
-    The lag by a store has an age of 0 for records from the future, and none for those without a
-    timestamp.
+    The lag in seconds is 0 if the first unread record is from the future, and unknown if that
+    record has no timestamp.
     """
     cluster = Cluster()
     cluster.create_topic("t", 9)
@@ -99,7 +99,8 @@ def test_lag_with_a_timestamp_that_is_no_date(now: float, age: float | None) -> 
 
 class DatedLog:
     """
-    A log in which each record has its offset as timestamp, in seconds; it keeps what was read.
+    A log in which each record has its offset as timestamp, in seconds; ``read`` has the ranges that
+    were read.
     """
 
     def __init__(self) -> None:
@@ -149,8 +150,8 @@ def test_topics_of_other_clusters_are_left_out(
     refreshed: Callable[[Cluster, QueryMetrics], DatedLog],
 ) -> None:
     """
-    Of queries that read topics of one name from several clusters, only those get the end offsets of
-    a cluster whose topic has its id, or an unknown one.
+    If queries read topics of one name from several clusters, a cluster's end offsets count only for
+    queries whose topic has the id of the cluster's topic, or an unknown id.
     """
     cluster = Cluster()
     cluster.create_topic("t", 100)
@@ -280,7 +281,8 @@ def test_growth_of_the_dead_letter_topic(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_a_dead_letter_topic_with_many_partitions() -> None:
     """
-    Beyond `max_partitions` its end offsets are summed, as those of sources are.
+    The end offsets of more than `max_partitions` partitions of a dead-letter topic are summed, as
+    those of sources are.
     """
     metrics = QueryMetrics(max_partitions=2)
     metrics.observe_dead_letter_ends({TopicPartition("dead", n): n for n in range(3)})

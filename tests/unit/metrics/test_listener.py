@@ -91,7 +91,7 @@ def test_late_events_of_an_earlier_run(listener: MetricsListener) -> None:
 
 def test_audit_verdicts_are_counted(listener: MetricsListener) -> None:
     """
-    A micro-batch counts with its most severe verdict, that of a partition included.
+    A micro-batch counts with its most severe verdict, which may be that of a partition.
     """
     complete = {WHOLE_BATCH: Checksum(2, 5), "t-0": Checksum(1, 2)}
     at_sink = {WHOLE_BATCH: Checksum(2, 5), "t-0": Checksum(0, 0)}

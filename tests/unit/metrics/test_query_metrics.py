@@ -409,7 +409,8 @@ def test_many_partitions_are_summed_by_topic() -> None:
 
 def test_dead_letters_are_summed_by_topic() -> None:
     """
-    Dead letters from too many partitions are counted by topic from then on; the total goes on.
+    Dead letters from too many partitions are counted by topic from then on; the total still
+    includes all of them.
     """
     metrics = metrics_of(max_partitions=3)
     metrics.count_dead_letters("q", [TopicPartition("t", p) for p in range(3)])
@@ -447,8 +448,9 @@ def read_and_lost(partitions: dict[str, int], lost: int, *, batch_id: int) -> Ba
 
 def test_counter_of_a_group_does_not_fall_when_a_partition_leaves() -> None:
     """
-    The series of a topic keeps the counts of its deleted partitions, and that of all topics those
-    of deleted topics: Prometheus would take a lower value for a restart of the counter.
+    The series of a topic keeps the counts of its deleted partitions, and the series of all topics
+    keeps the counts of deleted topics: Prometheus would take a lower value for a restart of the
+    counter.
     """
     metrics = QueryMetrics(max_partitions=2)
     metrics.add(read_and_lost({"a": 1, "b": 1, "c": 1}, 4, batch_id=0), 10.0)
@@ -494,8 +496,9 @@ def test_no_counter_falls_while_its_series_exists(
     batches: list[dict[str, int]], max_partitions: int
 ) -> None:
     """
-    Whatever topics and partitions come and go, a series in two scrapes in a row has not fallen, a
-    series that replaces others begins with the batch, and there are at most ``max_partitions``.
+    Whatever topics and partitions come and go, no series falls from one scrape to the next, a
+    series that replaces others counts from that batch on, and there are at most ``max_partitions``
+    series.
     """
     metrics = QueryMetrics(max_partitions)
     before: dict[tuple[str, str], tuple[int, int]] = {}

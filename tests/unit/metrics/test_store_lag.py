@@ -1,5 +1,5 @@
 """
-The lag by a progress store, read repeatedly on a cluster in memory.
+The lag of a query according to its progress store, read repeatedly on a cluster in memory.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def test_records_that_arrive_are_dated_without_reading(scene: Scene) -> None:
 
 def test_query_with_only_gaps_before_it_is_not_behind(scene: Scene) -> None:
     """
-    A query before control records, or before records that compaction has removed, has a lag of 0 s,
-    however long it stays there.
+    A query whose unread offsets hold only control records, or records that compaction has removed,
+    has a lag of 0 s, however long it stays at its position.
     """
     scene.log.without_records = {98, 99}
 

@@ -94,7 +94,7 @@ def test_consumer_settings_are_translated(name: str, value: str, expected: dict[
 
 def test_compression_level_follows_the_codec() -> None:
     """
-    Java has a level per codec; the level of the chosen codec becomes librdkafka's only one.
+    Java has a level per codec; librdkafka has a single level, which is that of the chosen codec.
     """
     levels = {"compression.gzip.level": "9", "compression.zstd.level": "3"}
 

@@ -23,7 +23,8 @@ SERVERS = {"kafka.bootstrap.servers": "localhost:9092"}
 @pytest.mark.parametrize("streaming", [True, False])
 def test_defaults(streaming: bool) -> None:
     """
-    The bootstrap servers are the only mandatory option; topics then come with the rows.
+    The bootstrap servers are the only mandatory option: without the option topic, each row names
+    its topic.
     """
     assert parse_sink(SERVERS, streaming=streaming) == SinkOptions(
         engine="auto",

@@ -26,7 +26,8 @@ PACKAGE = Path(pyspark_pykafka.__file__).parent
 @cache
 def names_in(module: Path) -> tuple[frozenset[str], frozenset[str]]:
     """
-    Return the names that a module has, and those of attributes that it reads.
+    Return the names that a module uses, imports or defines as classes, and the names of the
+    attributes that it accesses.
     """
     nodes = list(ast.walk(ast.parse(module.read_text())))
     names = {node.id for node in nodes if isinstance(node, ast.Name)}

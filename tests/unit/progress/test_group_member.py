@@ -37,7 +37,7 @@ class Message(NamedTuple):
 
 class Client:
     """
-    Returns the errors in turn, and is assigned its partitions afterwards unless it never is.
+    Returns the errors in turn; afterwards it is assigned its partitions if ``assigned`` is true.
     """
 
     def __init__(self, codes: tuple[int, ...], clock: Clock, *, assigned: bool) -> None:

@@ -170,8 +170,9 @@ def test_a_lost_claim(
     is_restarted: bool,
 ) -> None:
     """
-    If a write has no response, the listener claims the store again. Only if a process of the query
-    has claimed it by then, the query is running again, and records its progress itself.
+    If a write has no response, the listener claims the store again. If a process of the query has
+    claimed it by then, the listener records nothing: the query is running again, and records its
+    progress itself.
     """
     server = sites["broker:9092"].server
 
@@ -251,7 +252,7 @@ def test_a_first_claim_that_meets_another_process(
 ) -> None:
     """
     A first claim is lost only to a process that has claimed the store since. The listener does not
-    replace that process, even if it was not told of its start.
+    replace that process, even if no event has told the listener that the query was started again.
     """
     server = sites["broker:9092"].server
 

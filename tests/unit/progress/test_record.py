@@ -155,7 +155,7 @@ def test_node_of_another_topic_is_rejected() -> None:
 
 def test_long_cause_is_truncated() -> None:
     """
-    Kafka accepts 4,096 bytes of metadata by default, however long an error is.
+    A long error is truncated, because Kafka accepts only 4,096 bytes of metadata by default.
     """
     assert len(to_metadata(ProgressRecord(1, failing=FailedAttempts(1, 2, "x" * 9_000)))) < 1_000
 

@@ -87,7 +87,7 @@ def test_an_alias_replaces_the_default() -> None:
 
 def test_the_read_sets_the_isolation_level() -> None:
     """
-    The parsed level can be passed in, so that driver and executors have the same.
+    The parsed level can be passed in, so that driver and executors have the same level.
     """
     config = consumer_config(NONE, group_id="g", isolation_level="read_committed")
 
@@ -140,7 +140,7 @@ def test_invalid_settings_make_no_configuration() -> None:
 
 def test_librdkafka_accepts_the_defaults() -> None:
     """
-    All three clients can be created, even with settings that are meant for another one.
+    All three clients can be created, even with settings that are meant for another client.
     """
     mixed = settings(**{"fetch.min.bytes": "1", "linger.ms": "1", "acks": "all"})
 
@@ -180,7 +180,7 @@ def test_librdkafka_knows_every_property(name: str) -> None:
     """
     refusal = rejection(PROPERTIES[name])
 
-    # Some are of no use without a file, other settings, or another operating system.
+    # Some properties are of no use without a file, other settings, or another operating system.
     assert not refusal or re.search("Failed to create|not supported in this build", refusal)
 
 

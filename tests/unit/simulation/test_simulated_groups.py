@@ -46,7 +46,7 @@ class Groups(SimulatedKafka):
 
     def static(self, instance_id: str = "only") -> Any:
         """
-        Join as the only member, a static one, and take the assignment.
+        Join as a static member, the only one of the group, and take the assignment.
         """
         joined = self.response(self.join(instance_id=instance_id))
         self.sync(joined, {joined.member_id: b"all"})
@@ -196,7 +196,8 @@ def test_a_restarted_static_member_fences_its_predecessor(groups: Groups) -> Non
 
 def test_a_silent_member_is_removed(groups: Groups) -> None:
     """
-    A member that sends no heartbeat for its session timeout is removed; one that does stays.
+    A member that sends no heartbeat for its session timeout is removed; a member that sends
+    heartbeats stays.
     """
     joined = groups.static()
     groups.time.run(8)

@@ -158,7 +158,7 @@ def test_epochs_have_ends(kafka: SimulatedKafka) -> None:
 def test_a_new_leader_does_not_name_an_old_end(kafka: SimulatedKafka) -> None:
     """
     Until a new leader knows that its log is replicated, its high watermark may be too low: Fetch
-    answers with it, and ListOffsets with OFFSET_NOT_AVAILABLE (KIP-207).
+    returns it, and ListOffsets returns OFFSET_NOT_AVAILABLE (KIP-207).
     """
     kafka.produce(b"a")
     kafka.time.run(1)
