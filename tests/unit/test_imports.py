@@ -62,7 +62,7 @@ batch = pa.RecordBatch.from_arrays([columns[name] for name in typed.record_schem
 assert rows.to_pylist() == 2 * [{"value": {"a": 1}, "key": "k", "_error": None, "topic": "t"}]
 """
 
-#: As Spark's `lookup_data_sources` finds the format.
+#: Finds the format in the way of Spark's `lookup_data_sources`.
 LOOKUP = """
 from pyspark.sql.datasource import DataSource
 import pyspark_pykafka as mod

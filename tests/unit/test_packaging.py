@@ -17,7 +17,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 def test_the_oldest_python_is_the_same_everywhere() -> None:
     """
-    The requirement of pip, the classifiers and the pages name the same version of Python.
+    `requires-python`, the classifiers, the pages, the Makefile and `.ci/run` name the same oldest
+    Python.
     """
     oldest = PROJECT["requires-python"].removeprefix(">=")
     versions = re.findall(r"Python :: (3\.\d+)", "\n".join(PROJECT["classifiers"]))
@@ -30,8 +31,8 @@ def test_the_oldest_python_is_the_same_everywhere() -> None:
 
 def test_no_newest_python_is_required() -> None:
     """
-    The requirement has no upper bound, since pip would install an older version of the connector
-    that lacks the bound; the classifiers name the tested versions of Python.
+    `requires-python` has no upper bound, because with one pip would install an older version of the
+    connector that lacks the bound; the classifiers name the tested versions of Python.
     """
     assert re.fullmatch(r">=3\.\d+", PROJECT["requires-python"])
 

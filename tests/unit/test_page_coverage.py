@@ -110,7 +110,7 @@ def has_commands_only(text: str) -> bool:
 
 def matching(page: str, text: str) -> list[tuple[str, str]]:
     """
-    Return the keys of the tables for single blocks that describe a block.
+    Return the keys that match a block in the tables of single blocks.
     """
     keys = [*TESTS_OF_BLOCKS, *NOT_RUN]
     return [key for key in keys if key[0] == page and text.startswith(key[1])]

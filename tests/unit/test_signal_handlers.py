@@ -17,7 +17,8 @@ def test_a_handler_that_python_did_not_install_is_left_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """
-    Python reports the handler of a program that embeds it as None, and could not restore it.
+    If a program that embeds Python has installed a handler, Python reports None for it, and could
+    not restore it.
     """
     known = signal.getsignal(signal.SIGINT)
     monkeypatch.setattr(

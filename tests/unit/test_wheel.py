@@ -31,7 +31,8 @@ def test_tag_of_a_wheel(
     source: Path, tmp_path: Path, compiler: dict[str, str], is_compiled: bool
 ) -> None:
     """
-    Without a compiler the build succeeds and says so, and its wheel fits every platform.
+    Without a compiler the build succeeds, reports that the compiled modules are missing, and makes
+    a wheel that fits every platform.
     """
     wheel, printed = build_wheel(source, tmp_path, compiler)
 

@@ -63,7 +63,8 @@ if TYPE_CHECKING:
     from pyspark_pykafka.sink.ledger_entries import CommittableBatch
 
 ROWS = "abcd"
-#: After the first: other counts of rows, equal counts of other rows, one task, a task without rows.
+#: The divisions after the first have other counts of rows, equal counts of other rows, one task,
+#: and a task without rows.
 DIVISIONS: tuple[Division, ...] = (
     ("ab", "cd"),
     ("abc", "d"),
@@ -72,7 +73,8 @@ DIVISIONS: tuple[Division, ...] = (
     ("a", "", "bcd"),
 )
 FIRST = DIVISIONS[0]
-#: A write without rows, as of a filter that was changed, or of data that retention has removed.
+#: A write without rows, for example after a filter was changed, or after retention has removed the
+#: data.
 EMPTY: Division = ("", "")
 LANDING = "requests in flight land"
 DEATHS = (Turn.DIE, Turn.DIE_AFTER, Turn.DIE_LATE)
@@ -160,7 +162,8 @@ def land(world: World) -> None:
 
 def check_completed(world: World, process: Process, division: Division) -> None:
     """
-    Fail unless the batch is whole, or was refused with another division after a part timed out.
+    Fail unless the batch is whole, or the process was refused because it divides the rows
+    differently.
     """
     check_once(world, {0: ROWS})
     if process.outcome == "done":
@@ -427,8 +430,8 @@ def test_a_write_without_rows_leaves_the_next_batch_alone() -> None:
 def test_a_paused_driver_leaves_the_next_batch_alone(*, fails: bool) -> None:
     """
     A driver is paused before its tasks begin. Meanwhile its successor completes the batch, and the
-    tasks of the next batch have written. In whatever order the calls follow then, the paused driver
-    aborts nothing of the next batch, whether that is decided or not.
+    tasks of the next batch write. In whatever order the calls follow after that, the paused driver
+    aborts nothing of the next batch, whether the commit of that batch is decided or not.
     """
     for moment, pause in product(range(60), range(6)):
         world = World()
@@ -899,7 +902,8 @@ def committed_in_part() -> World:
 
 def run_command(world: World, turn: Turn, *, repeat: bool) -> Process:
     """
-    Run `release` or `complete`; ``turn`` is the turn of the command at its append to the ledger.
+    Run `release` or `complete`; ``turn`` says what happens when the command appends its entry to
+    the ledger.
     """
     command = start_command(world, repeat=repeat)
     while command.outcome is None:
@@ -1144,7 +1148,7 @@ def run_histories(count: int) -> None:
 @pytest.mark.soak
 def test_more_histories_of_three_processes() -> None:
     """
-    The same with more seeds; some end in a refusal, after a decided part has timed out.
+    The same with more seeds; some histories end in a refusal, after a decided part has timed out.
     """
     refusals = 0
     for seed in range(400, 20_000):
@@ -1496,8 +1500,8 @@ def test_a_planted_fault_is_found(
     monkeypatch: pytest.MonkeyPatch, plant: Callable[[pytest.MonkeyPatch], None]
 ) -> None:
     """
-    Each step of the protocol is needed: without it some order loses or duplicates rows, or gets
-    stuck.
+    Each step of the protocol is needed: without it some order of calls loses or duplicates rows, or
+    gets stuck.
     """
     plant(monkeypatch)
     with pytest.raises(AssertionError):
@@ -1506,7 +1510,8 @@ def test_a_planted_fault_is_found(
 
 def test_losing_attempts_are_looked_up_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    A broker that did not respond when open transactions were listed only delays a commit.
+    If a broker does not respond while open transactions are listed, they are listed again later:
+    the commit is delayed, but does not fail.
     """
     world = World()
     losing_attempt = world.begin(stream_task_id(PREFIX, QUERY, 0, 0, 0))

@@ -124,8 +124,8 @@ def test_one_warning_names_all_that_could_not_be_ended(
     caplog: pytest.LogCaptureFixture, *, takes_over: bool
 ) -> None:
     """
-    If neither the end of a write can be registered nor a losing attempt be aborted, because a
-    permission is missing, one warning names both.
+    If a missing permission prevents both the registration of a write's fence id and the abort of a
+    losing attempt, one warning names both ids.
     """
     coordination = Coordination(brokers=BROKERS, errors={INIT: (_NOT_AUTHORIZED, 99)})
     waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(3)]
@@ -217,7 +217,7 @@ def test_a_dead_coordinator_is_connected_to_once() -> None:
     with StubCoordinators(coordination) as stubs, connected(stubs, **timeouts) as transactions:
         transactions.describe_all([transaction.transactional_id for transaction in waiting])
         before = stubs.set(silent=frozenset({dead})).connections[dead]
-        # The others know only a little later who coordinates now.
+        # The other brokers learn a little later which broker coordinates these ids now.
         stubs.set(moved={dead: 4})
         commit_write(transactions, waiting, write_pattern("w"), MARK)
 
@@ -392,8 +392,9 @@ def messages_of(tasks: list[PreparedTransaction]) -> list[TaskCommitMessage]:
 @pytest.mark.parametrize("tasks", [0, 2])
 def test_a_narrower_write_ends_all_that_a_dead_one_left(tasks: int) -> None:
     """
-    A driver died while it committed 40 tasks; the next write with its prefix has fewer. It ends the
-    transactions of the other tasks, which would hide its rows from readers of committed records.
+    A driver died while it committed 40 tasks; the next write with the same prefix has fewer tasks.
+    This write ends the transactions of the dead driver's other tasks, which would hide its own rows
+    from readers of committed records.
     """
     coordination = Coordination(brokers=BROKERS)
     done, *left = [prepared(coordination, task_id("w", task, 0)) for task in range(tasks, 40)]
@@ -445,8 +446,8 @@ def test_a_write_with_ids_of_its_own_lists_no_transactions() -> None:
 
 def test_the_command_aborts_all_transactions_of_a_prefix() -> None:
     """
-    The command aborts those of batch writes and streams, fallback ids included, and none of a
-    longer prefix.
+    The command aborts the transactions of batch writes and of streams, including those of fallback
+    ids, and none of a longer prefix.
     """
     coordination = Coordination(brokers=2)
     query = "0a1b2c3d-0000-0000-0000-000000000000"
@@ -570,7 +571,8 @@ def test_an_abort_with_another_epoch(
     epoch: int, start_times: dict[str, int], outcome: Outcome
 ) -> None:
     """
-    An epoch that is bumped twice is believed only with the start time, and other epochs never are.
+    An epoch that is bumped twice is believed only with the start time, and other epochs are never
+    believed.
     """
     prepared = PreparedTransaction("w-0-0", 1, 4)
 

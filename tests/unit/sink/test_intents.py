@@ -145,7 +145,8 @@ def test_the_first_copy_of_an_intent_counts() -> None:
 
 def test_a_release_covers_earlier_intents_only() -> None:
     """
-    Intents before a release are released; those before a late copy of it are not.
+    Intents before a release are released; intents between the release and a late copy of it are
+    not.
     """
     release = Release(QUERY, 103, "r")
     entries = with_offsets(*MARKERS, OURS, release)
@@ -159,7 +160,8 @@ def test_a_release_covers_earlier_intents_only() -> None:
 
 def test_old_intents_are_removed() -> None:
     """
-    The intents of earlier batches are outdated, each listed once.
+    The intents of the query's earlier batches are outdated; each is listed once, even if the ledger
+    has copies of it.
     """
     old = Intent(QUERY, 6, "before", 2, 2)
 

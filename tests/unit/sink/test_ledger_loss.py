@@ -1,5 +1,6 @@
 """
-Ledgers that are emptied, or lose their first entries: no write commits by what is left.
+Ledgers that are emptied, or lose their first entries: no write decides from the remaining entries
+what to commit.
 
 The connector's code runs over a ledger and a coordinator in memory (``commit_model``).
 """
@@ -180,7 +181,7 @@ def test_a_release_behind_an_open_transaction_accepts_deleted_entries() -> None:
 )
 def test_entries_that_record_a_commit(entry: Entry, *, expected: bool) -> None:
     """
-    Markers and completions show a commit, and a release accepts the loss of those before it.
+    Markers and completions show a commit, and a release accepts the loss of the entries before it.
     """
     assert ledger_loss.records_commit([Withdrawal(QUERY, "x"), entry]) is expected
     assert not ledger_loss.records_commit([])

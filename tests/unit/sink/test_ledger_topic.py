@@ -292,7 +292,7 @@ def test_an_empty_ledger_of_a_query_that_has_committed_is_refused(
 ) -> None:
     """
     The topic was deleted and created again while no process ran: the coordinators remember the
-    query's commits, the replayed batch's own ones included.
+    query's commits, including those of the replayed batch.
     """
     name = stream_task_id(PREFIX, QUERY, parity, 0, 0)
     stubs.set(transactions={name: StubTransaction(7, 3, "CompleteCommit")})

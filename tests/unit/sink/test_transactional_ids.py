@@ -42,7 +42,7 @@ def test_forms_of_ids() -> None:
 def test_ids_alternate_between_batches() -> None:
     """
     A late attempt of the previous batch does not fence the same task of this batch; the batch after
-    next reuses the id.
+    the next one reuses the id.
     """
     before, now, later = (stream_task_id("orders", QUERY, batch, 2, 0) for batch in (6, 7, 8))
 

@@ -145,7 +145,8 @@ def test_page_shows_a_leak(soak: dict[str, Any]) -> None:
 
 def test_page_shows_the_simulation(soak: dict[str, Any]) -> None:
     """
-    The simulation's runs are a row for each workload, with the seeds and commits of all.
+    The page has a row for each workload of the simulation, with the seeds of all its runs, and
+    names the commits of the runs.
     """
     runs = [
         Run("source", 0, 9_999, 123_000, 90, (), "abc"),
@@ -160,7 +161,7 @@ def test_page_shows_the_simulation(soak: dict[str, Any]) -> None:
 
 def test_page_shows_the_planted_faults(soak: dict[str, Any]) -> None:
     """
-    Each search for a planted fault is a row, one that found nothing included.
+    Each search for a planted fault is a row, even if it found nothing.
     """
     searches = [
         Search("hasty-restart", "exactly-once", 0, 8, 8, "abc"),

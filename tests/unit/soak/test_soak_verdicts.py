@@ -259,7 +259,8 @@ FLAT: Sample = dict.fromkeys(NORMAL_GROWTH, 100)
 @pytest.mark.parametrize("name", NORMAL_GROWTH)
 def test_leak_is_found(name: str) -> None:
     """
-    Growth is a leak if it exceeds the normal growth, and that of Spark at each start of a query.
+    Growth is a leak if it exceeds the sum of the normal growth and of Spark's growth at each start
+    of a query.
     """
     starts = [0, 10, 20]
     allowed = {**FLAT, name: 100 + NORMAL_GROWTH[name] + GROWTH_PER_START[name] * 20}

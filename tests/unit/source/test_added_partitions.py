@@ -69,9 +69,9 @@ def added(cluster: Cluster, **limits: Any) -> list[tuple[TopicPartition, int, in
 )
 def test_added_partitions_are_read_by_the_last_task(limits: dict[str, str], start: int) -> None:
     """
-    The task of the plan's last range also reads partitions that were added since, from the start
-    that the options give them up to the end of the log. That start may be in the future: only the
-    driver checks it, since the clock of an executor may be behind.
+    The task of the plan's last range also reads partitions that were added since: from the start
+    that the options define for them to the end of the log. That start may be in the future: only
+    the driver checks it, since the clock of an executor may be behind.
     """
     assert added(grown_cluster(), **limits) == [(T2, start, LATEST)]
 
@@ -105,7 +105,7 @@ def test_partitions_of_a_recreated_topic_are_not_added() -> None:
 
 def test_nothing_was_added() -> None:
     """
-    A plan whose partitions are all that exist reads nothing else, nor does one of a deleted topic.
+    A plan reads nothing else if no partition was added, or if its topic was deleted.
     """
     cluster = Cluster()
     cluster.create_topic("t", 10, 20)

@@ -82,8 +82,8 @@ def test_a_range_without_records_loses_none(
     stubs: StubCluster, end: dict[str, str], split: dict[str, str]
 ) -> None:
     """
-    If an end that is given as a time or a count is the log start of the plan, nothing is lost
-    later.
+    If an end that is given as a time or a count resolves to the log start at planning, nothing is
+    lost later.
     """
     planned = reader(stubs, **end, **split)
     partitions = planned.partitions()

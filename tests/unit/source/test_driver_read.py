@@ -184,7 +184,7 @@ def test_errors_are_left_to_tasks(error: PykafkaError) -> None:
 
 def test_driver_read_pauses_after_a_failure() -> None:
     """
-    Tasks read the batches within the pause; the driver reads the next one.
+    Tasks read the batches within the pause; the driver reads the first batch after it.
     """
     log = Log(error=BrokerUnavailableError("down"))
     driver_reader = log.driver_reader()

@@ -113,7 +113,7 @@ def test_an_end_before_1970_is_not_one_of_the_special_times() -> None:
 
 def test_timestamps_narrow_the_end_only_with_a_maximum_delay() -> None:
     """
-    A timestamp narrows the end only with maxTimestampDelay, and by that much later.
+    A timestamp narrows the end only with maxTimestampDelay: the end is then later by that delay.
     """
     ten = (
         Comparison("timestamp", ">=", timestamp_of(1020)),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 SIZE, FACTOR = 2_000, 4
-#: Between the factor itself and its square, with room for caches that are too small.
+#: The limit is between the factor itself and its square, with room for caches that are too small.
 MAX_GROWTH = 10
 BROKERS = {"kafka.bootstrap.servers": "b:1"}
 
@@ -51,7 +51,7 @@ def cpu_seconds(work: Callable[[], object]) -> float:
 
 def growth(work_of: Callable[[int], Callable[[], object]]) -> float:
     """
-    Return how many times as long the work of ``FACTOR`` times the size takes.
+    Return the time for ``FACTOR`` times the size, divided by the time for the size.
     """
     return cpu_seconds(work_of(SIZE * FACTOR)) / cpu_seconds(work_of(SIZE))
 

@@ -124,8 +124,8 @@ def test_an_available_now_run_ends_at_the_position(cluster: Cluster) -> None:
 
 def test_before_spark_4_2_a_new_query_keeps_its_start(cluster: Cluster) -> None:
     """
-    The end of a new query's first batch is not before its start on Spark versions that do not pass
-    the start either.
+    On Spark versions that do not pass the start, too, the end of a new query's first batch is not
+    before the start of that batch.
     """
     query = Query(cluster)
 

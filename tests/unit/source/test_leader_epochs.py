@@ -262,7 +262,8 @@ def test_older_epoch_without_the_same_topic_id_is_accepted(
 
 def test_brokers_without_leader_epochs(cluster: Cluster) -> None:
     """
-    Without epochs from the brokers checkpoints get none, and those that have some are accepted.
+    If brokers return no epochs, checkpoints get none, and checkpoints that already have epochs are
+    accepted.
     """
     end = Process(cluster).first()
     cluster.epochs = {}
@@ -277,7 +278,8 @@ def test_brokers_without_leader_epochs(cluster: Cluster) -> None:
 
 def test_unknown_epoch_is_no_data_loss(cluster: Cluster) -> None:
     """
-    An epoch that the leader does not know, as of a log in the old message format, is not data loss.
+    An epoch that the leader does not know, as with a log in the old message format, is not data
+    loss.
     """
     end = Process(cluster).first()
     cluster.epochs[T0] = {5: 0}

@@ -238,8 +238,8 @@ def test_committed_batch_is_recorded(cluster: Cluster) -> None:
 
 def test_commit_has_the_identity_of_the_next_plan(cluster: Cluster) -> None:
     """
-    A commit records the same query id as the next plan, even if the checkpoint has no id, or one
-    with another store.
+    A commit records the same query id as the next plan, even if the checkpoint has no id, or an id
+    that belongs to another store.
     """
     process = Process(cluster)
     plain, other = {"t": {"0": 3}}, {"id": "query-7", "batch": 4, "store": "consumerGroup h"}

@@ -239,7 +239,8 @@ def test_deleted_partitions_with_a_consumer_group(cluster: Cluster) -> None:
 
 def test_lost_records_are_counted(cluster: Cluster, caplog: pytest.LogCaptureFixture) -> None:
     """
-    Unread offsets deleted by retention are counted by partition, in the log and in progress.
+    Unread offsets deleted by retention are counted by partition, in a warning and in the query's
+    progress.
     """
     process = query(cluster, failOnDataLoss="false")
     process.step()
@@ -536,8 +537,8 @@ def test_available_now_with_a_stale_end(
 
 def test_available_now_with_a_lost_log(cluster: Cluster) -> None:
     """
-    If a log still ends before the checkpoint when it is requested again, that is data loss, and
-    the run has one end nevertheless.
+    If a log still ends before the checkpoint when its end is requested again, that is data loss,
+    and the run has one end nevertheless.
     """
     process = query(cluster, maxOffsetsPerTrigger="1")
     process.step(limited=False)

@@ -86,7 +86,7 @@ def test_a_recreated_topic_may_have_fewer_partitions(
     cluster: Cluster, end_options: dict[str, str]
 ) -> None:
     """
-    The ends of the partitions that the new topic has are those of the options.
+    The partitions that the new topic has are read up to the ends in the options.
     """
     query = query_of(cluster, end_options)
     step(query)

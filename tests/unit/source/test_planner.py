@@ -294,7 +294,7 @@ def test_split_ranges_keep_the_topic_id() -> None:
 
 def test_planning_thousands_of_partitions_is_linear() -> None:
     """
-    20,000 partitions with a minimum of as many tasks are planned with one range each.
+    With a minimum of 20,000 tasks, 20,000 partitions are planned with one range each.
     """
     offsets = {TopicPartition("t", n): n % 7 + 1 for n in range(20_000)}
     start = StreamOffset(dict.fromkeys(offsets, 0))

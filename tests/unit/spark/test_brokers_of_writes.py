@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 ROWS = StructType([StructField("value", StringType()), StructField("topic", StringType())])
 ENGINES = ["wire", "librdkafka"]
-# Less than the retries of a broker take, and enough on a busy machine.
+# Shorter than the retries to connect to a broker, and long enough on a busy machine.
 MAX_BLOCK_MS = 8_000
 
 

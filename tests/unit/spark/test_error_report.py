@@ -60,7 +60,7 @@ def main(call: Callable[[Exception], None], error: Exception, infile: object) ->
 
 def call_directly(call: Callable[[Exception], None], error: Exception) -> str:
     """
-    Call an adapter; return the variable that hides the traceback.
+    Call an adapter; return the value of the environment variable that hides tracebacks.
     """
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv(HIDE_TRACEBACK, "")
@@ -74,7 +74,8 @@ def test_only_own_errors_in_a_worker_hide_the_traceback(
     call: Callable[[Exception], None],
 ) -> None:
     """
-    Errors of others keep their traceback, and a program that calls a reader keeps all of them.
+    Errors that are not the connector's keep their traceback, and if a program calls a reader
+    itself, every error keeps it.
     """
     error = UnknownTopicError("the brokers do not have the topic 't'")
 
@@ -118,7 +119,7 @@ def test_several_mistakes_have_a_line_each() -> None:
 
 def test_the_text_of_an_error_is_bounded() -> None:
     """
-    Neither its beginning nor the advice at its end is lost, and the attributes are complete.
+    A long text keeps its beginning and the advice at its end, and the attributes are complete.
     """
     mistakes = ("begin " + "x" * 50_000 + " end",)
 

@@ -208,9 +208,9 @@ def test_restart_whose_end_depends_on_the_start_and_calls_latest_offset_first(
     cluster: Cluster, starting: str, position: int
 ) -> None:
     """
-    With Spark's wrapper a restarted query is refused if its end differs from that of a new query:
-    its offset would go back, or records beyond the end would be read. The checkpoint does not have
-    that end yet.
+    With Spark's wrapper latestOffset returns the end that a new query would have. A restarted query
+    for which that end is wrong is refused: its offset would go back, or it would read records
+    beyond its own end. The checkpoint does not have the wrong end yet.
     """
     options = {"startingOffsets": starting, "endingOffsets": '{"t": {"0": 20}}'}
     stream_reader = reader(cluster, **options)
@@ -224,7 +224,8 @@ def test_restart_whose_end_depends_on_the_start_and_calls_latest_offset_first(
 
 def test_restart_after_its_end_time_that_calls_latest_offset_first(cluster: Cluster) -> None:
     """
-    The same for a query that has reached its end time, and whose log starts beyond it now.
+    With Spark's wrapper a restarted query that has reached its end time is refused if its log now
+    starts beyond that end.
     """
     first = reader(cluster, endingTimestamp="20")
     end = first.latestOffset()

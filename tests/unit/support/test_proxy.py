@@ -194,8 +194,8 @@ def test_black_hole(proxy: Proxy) -> None:
 
 def test_silent_connections_end_with_their_clients(proxy: Proxy) -> None:
     """
-    The proxy drops a connection that it has forgotten once its client closes it, even if requests
-    are unanswered.
+    When a client closes a connection that the proxy has forgotten, the proxy drops the connection,
+    even if requests are unanswered.
     """
     with connect(proxy) as idle, connect(proxy) as waiting:
         for client in (idle, waiting):

@@ -50,7 +50,7 @@ def test_each_kind_of_fault_is_found(actual: list[str], expected: Verdict) -> No
 
 def test_equal_counts_do_not_pass_for_equal_rows() -> None:
     """
-    As many lost as duplicated rows leave the total correct, but the verdict is invalid.
+    If as many rows are lost as are duplicated, the total is correct, but the verdict is invalid.
     """
     verdict = check_rows(["a", "b"], ["a", "a"])
 
@@ -68,7 +68,7 @@ def test_a_verdict_names_some_rows_of_each_kind() -> None:
 
 def test_rows_are_compared_without_ignored_columns() -> None:
     """
-    The order of columns does not matter either; any other value does.
+    Ignored columns and the order of columns do not matter; any other value does.
     """
     row = row_of({"id": 1, "key": "k", "random": 0.5}, ignored={"random"})
 

@@ -141,7 +141,8 @@ def test_processes_have_ports_of_their_own() -> None:
     """
     No two processes get the same port, so a broker that is stopped for a while keeps its port.
     """
-    # With the same seed, all would have the same ports if they did not know of each other.
+    # With the same seed, all processes would have the same ports if they did not know of each
+    # other.
     code = (
         "import random; from pyspark_pykafka.testing.ports import free_ports; random.seed(1); "
         "print(*free_ports(150), flush=True); input()"

@@ -112,8 +112,8 @@ def test_metrics_are_served(serve: Callable[..., PageServer]) -> None:
 
 def test_only_the_pages_own_script_and_style_are_allowed(serve: Callable[..., PageServer]) -> None:
     """
-    The policy has the hashes of the page's script and style, and lets it fetch from its own server
-    only.
+    The Content-Security-Policy has the hashes of the page's script and style, and lets the page
+    fetch from its own server only.
     """
     policy = request(serve(page), "/")[0].getheader("Content-Security-Policy") or ""
 

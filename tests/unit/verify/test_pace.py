@@ -10,7 +10,7 @@ from pyspark_pykafka.verify.checker import ABORTED, COMMITTED, UNKNOWN
 from pyspark_pykafka.verify.pace import Arrivals, Pace
 from pyspark_pykafka.verify.records import WrittenRecords
 
-#: A second, and for each partition the records that are acknowledged and those that are seen.
+#: A time in seconds, and for each partition the numbers of acknowledged and of seen records.
 Step = tuple[int, list[tuple[int, int]]]
 
 
