@@ -131,8 +131,8 @@ def test_uniform_log_needs_few_samples() -> None:
 @pytest.mark.parametrize(("batches", "samples"), [(3, 1), (100, 2), (170, 8)])
 def test_small_backlog_needs_fewer_samples(batches: int, samples: int) -> None:
     """
-    A backlog within one sample is sampled once, one far below the limit twice, and one near the
-    limit eight times.
+    A backlog within one sample is sampled once, a backlog far below the limit twice, and a backlog
+    near the limit eight times.
     """
     log = Log(equal_batches(10, 500, batches))
     assert log.apply_limits(LIMIT) == log.end

@@ -261,7 +261,7 @@ def test_unknown_entry_points(name: str) -> None:
 
 def test_no_entry_points() -> None:
     """
-    Without any package that declares one, the error says so.
+    If no package declares an entry point for racks, the error says so.
     """
     assert f"it must be: an entry point of the group {GROUP} (there are none)" in fails_with("here")
 

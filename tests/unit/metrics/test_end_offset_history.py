@@ -21,8 +21,8 @@ def history(*observations: tuple[int, float]) -> EndOffsetHistory:
 
 def test_arrival_is_interpolated_between_two_observations() -> None:
     """
-    Of ten records that arrived between two observations, the first is dated one tenth after the
-    earlier one, the last at the later one.
+    Of ten records that arrived between two observations, the first is dated a tenth of the way from
+    the earlier to the later observation, and the last at the later observation.
     """
     observed = history((100, 10.0), (110, 20.0))
 

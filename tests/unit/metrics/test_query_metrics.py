@@ -254,7 +254,7 @@ def test_replay_after_a_late_batch_of_the_earlier_run_counts() -> None:
 def test_query_has_failed_if_its_last_run_has() -> None:
     """
     A restart, and a later end without an error, end the failure; a late end of an earlier run does
-    not begin one.
+    not begin a failure.
     """
     metrics = QueryMetrics(100)
     failed = []
@@ -288,7 +288,8 @@ def test_run_that_started_before_the_listener_was_added() -> None:
 
 def test_failures_are_counted_by_a_bounded_number_of_names() -> None:
     """
-    Errors beyond the twentieth name count as one; a run that was stopped counts as none.
+    Failures with more than twenty different names are counted under `other`; a run that was stopped
+    is not counted.
     """
     metrics = metrics_of()
     for number in range(30):

@@ -294,8 +294,8 @@ def test_queries_of_two_clusters_are_not_mixed(
     sites: defaultdict[str, Site], caplog: pytest.LogCaptureFixture, exception: str | None
 ) -> None:
     """
-    Of queries that read topics of one name from two clusters, with groups of one name, each
-    listener records its own cluster's, and logs that it does not record the other's.
+    If two queries read topics of one name from two clusters, with groups of one name, each listener
+    records the query of its own cluster, and logs that it does not record the other query.
     """
     listeners = [
         ProgressListener({**OPTIONS, "kafka.bootstrap.servers": address}) for address in CLUSTERS

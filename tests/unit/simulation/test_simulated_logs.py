@@ -103,7 +103,8 @@ def test_only_five_batches_are_remembered(kafka: SimulatedKafka) -> None:
 
 def test_a_gap_is_out_of_order(kafka: SimulatedKafka) -> None:
     """
-    A producer's batch has to follow its last one, and the first one of an epoch starts at 0.
+    A producer's batch has to follow the producer's last batch, and the first batch of an epoch
+    starts at sequence number 0.
     """
     kafka.produce(b"a", producer_id=5)
     wrong = Code.OUT_OF_ORDER_SEQUENCE_NUMBER

@@ -32,7 +32,8 @@ def values(kafka: SimulatedKafka) -> list[bytes | None]:
 
 def test_all_in_sync_replicas_confirm(kafka: SimulatedKafka) -> None:
     """
-    With acks=all a leader answers once all in-sync replicas have the batch, with acks=1 at once.
+    With acks=all a leader answers when all in-sync replicas have the batch, with acks=1
+    immediately.
     """
     kafka.cluster.lag_replica("t", 0, followers(kafka)[0], 5)
     assert kafka.send_produce(b"a", acks=1).done

@@ -101,7 +101,8 @@ def test_markers_come_later() -> None:
 
 def test_a_new_producer_fences_the_old_one(kafka: SimulatedKafka) -> None:
     """
-    InitProducerId aborts the open transaction with a higher epoch, and its retry gets the next one.
+    InitProducerId aborts the open transaction with a higher epoch, and a retry of InitProducerId
+    gets the epoch after that.
     """
     old = kafka.begin("x")
     kafka.write("x", old, b"a")

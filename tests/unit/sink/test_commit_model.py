@@ -663,8 +663,8 @@ def test_a_former_coordinator_does_not_make_abort_lose_rows(state: TransactionSt
 
 def test_a_driver_that_aborts_by_name_too_late() -> None:
     """
-    A driver that pauses after listing transactions then aborts, by id, one that another driver has
-    decided to commit: the lost part is reported, and no row is duplicated.
+    A driver pauses after it has listed the transactions, and then aborts by its id a transaction
+    that another driver has decided to commit: the lost part is reported, and no row is duplicated.
     """
     world = World()
     first = until(start(world, "a", FIRST), "write task 1")

@@ -31,7 +31,7 @@ def test_query_of_a_driver() -> None:
 
 def test_ended_queries_come_last() -> None:
     """
-    Running queries are first; one whose last run has ended without an error has not failed.
+    Running queries come first; a query whose last run has ended without an error has not failed.
     """
     metrics = eventful_metrics()
     metrics.end("q", "run", ("X", "text"), 60.0)

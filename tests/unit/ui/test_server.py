@@ -167,7 +167,7 @@ def test_each_form_of_a_loopback_address_rejects_foreign_names(host: str) -> Non
 )
 def test_addresses_of_ipv6(address: str, *, is_loopback: bool) -> None:
     """
-    An address of IPv6 can be loopback in two forms; its own name is in brackets.
+    An address of IPv6 can be loopback in two forms; as a host name it stands in brackets.
     """
     names = _host_names(address, address)
 

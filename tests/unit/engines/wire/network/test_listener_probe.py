@@ -79,8 +79,8 @@ def test_a_broker_that_only_ends_connections_is_retried() -> None:
 
 def test_a_broker_that_ends_before_the_first_response_is_retried() -> None:
     """
-    A broker that closes connections to any listener may come back, so it is retried; the probe does
-    not probe itself.
+    A broker that closes its connections on any listener may come back, so it is retried; the
+    connection of the probe starts no second probe.
     """
     with scripted_brokers() as start:
         broker = start(GREETING, disconnecting)
