@@ -86,4 +86,4 @@ def _await_lookup(
     try:
         return results.get(timeout=seconds)
     except queue.Empty:
-        raise ResolutionTimeoutError() from None
+        raise ResolutionTimeoutError from None

@@ -42,13 +42,13 @@ TYPED = """
 import pyarrow as pa
 from tests.support.fetching import settings
 from pyspark_pykafka.formats.record_decoder import decode_records
-from pyspark_pykafka.formats.record_format import record_format
+from pyspark_pykafka.formats.read_format import make_read_format
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import FormatOptions
 
 schema = pa.schema([("value", pa.struct([("a", pa.int64())])), ("key", pa.string()),
                     ("_error", pa.string()), ("topic", pa.string())])
-typed = record_format(FormatOptions("json", "text", on_bad_record="rescue"), schema,
+typed = make_read_format(FormatOptions("json", "text", on_bad_record="rescue"), schema,
                       include_headers=False)
 def text(kind, value):
     ends = pa.py_buffer(bytes(4) + len(value).to_bytes(4, "little"))

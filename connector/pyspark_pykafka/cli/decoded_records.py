@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.ddl_types import arrow_type
 from pyspark_pykafka.formats.default_columns import default_ddl
-from pyspark_pykafka.formats.record_format import RecordFormat, record_format
+from pyspark_pykafka.formats.read_format import ReadFormat, make_read_format
 from pyspark_pykafka.formats.registered_schemas import with_registered_schemas
 from pyspark_pykafka.schema import TIMESTAMP_MS
 
@@ -36,7 +36,7 @@ _ID_BYTES = 4
 _OLD_ID_BYTES = 8
 
 
-def decoded_format(options: SourceOptions) -> RecordFormat | None:
+def decoded_format(options: SourceOptions) -> ReadFormat | None:
     """
     Return the format of records whose types come from a schema, or None if nothing is decoded.
 
@@ -50,7 +50,7 @@ def decoded_format(options: SourceOptions) -> RecordFormat | None:
     ddl = default_ddl(formats, include_headers=True)
     if ddl is None:
         return None
-    decoded = record_format(formats, pa.schema(list(arrow_type(ddl))), include_headers=True)
+    decoded = make_read_format(formats, pa.schema(list(arrow_type(ddl))), include_headers=True)
     return replace(
         decoded,
         schema=_with_milliseconds(decoded.schema),

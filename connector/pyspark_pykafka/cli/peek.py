@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from pyspark_pykafka.engines.contract import FetchSettings
-    from pyspark_pykafka.formats.record_format import RecordFormat
+    from pyspark_pykafka.formats.read_format import ReadFormat
     from pyspark_pykafka.offsets import OffsetRange, Offsets, TopicPartition
     from pyspark_pykafka.options import SourceOptions
 
@@ -75,7 +75,7 @@ class _Topic(NamedTuple):
     settings: FetchSettings
     topic_id: str | None
     tps: tuple[TopicPartition, ...]
-    format: RecordFormat | None
+    format: ReadFormat | None
     json_columns: tuple[str, ...]
 
     def read(

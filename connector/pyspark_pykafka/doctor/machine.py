@@ -87,7 +87,8 @@ def installed_spark() -> str | None:
 
 def check_spark(spark: str | None) -> Finding:
     """
-    Check that Spark is installed in a supported version, and that it applies read limits.
+    Check that Spark is installed in a supported version, and that an availableNow run reads
+    everything, also with read limits.
     """
     if spark is None:
         return failed("spark", "PySpark is not installed", "pip install 'pyspark>=4.0,<5'")
@@ -99,8 +100,10 @@ def check_spark(spark: str | None) -> Finding:
     if numbers < _PASSES_START_OFFSET:
         return warning(
             "spark",
-            f"Spark {spark} ignores read limits: availableNow and once run a single micro-batch",
-            "use Spark 4.2 or newer if a stream has maxOffsetsPerTrigger or another limit",
+            f"Spark {spark} runs availableNow and once as a single micro-batch, which read limits "
+            "can end before everything is read",
+            "run the query again for the rest, or use Spark 4.2 or newer, if the stream has "
+            "maxOffsetsPerTrigger or another limit",
         )
     return ok("spark", f"Spark {spark}")
 

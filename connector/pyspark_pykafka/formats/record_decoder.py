@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark_pykafka.engines.contract import BATCH_RECORDS
 from pyspark_pykafka.formats.bad_records import describe_bad_record
 from pyspark_pykafka.formats.columns import TextColumn, joined, without_last_field
-from pyspark_pykafka.formats.record_format import FLAT_PREFIX, RESCUE_TYPES, RESCUED_FIELDS
+from pyspark_pykafka.formats.read_format import FLAT_PREFIX, RESCUE_TYPES, RESCUED_FIELDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.formats.bad_record_topic import BadRecordTopic
     from pyspark_pykafka.formats.bad_records import BadRecordPolicy
     from pyspark_pykafka.formats.columns import ValueColumn
-    from pyspark_pykafka.formats.record_format import RecordFormat, TypedColumn
+    from pyspark_pykafka.formats.read_format import ReadFormat, TypedColumn
     from pyspark_pykafka.offsets import TopicPartition
 
     _ArrayBuilder = Callable[[Mapping[str, pa.Array]], pa.Array]
@@ -36,7 +36,7 @@ _DECODED_BATCHES = 2
 def decode_records(
     batches: Iterable[pa.RecordBatch],
     tp: TopicPartition,
-    record_format: RecordFormat,
+    read_format: ReadFormat,
     settings: FetchSettings,
     micro_batch: int = -1,
 ) -> Iterator[pa.RecordBatch]:
@@ -46,9 +46,9 @@ def decode_records(
     ``micro_batch`` is the id for dead letters, or -1. Raises :class:`RecordError` for a bad record
     that the policy does not allow, and :class:`DeadLetterError` if a dead letter cannot be written.
     """
-    if record_format.schema.names == record_format.record_schema.names and not record_format.typed:
+    if read_format.schema.names == read_format.record_schema.names and not read_format.typed:
         return iter(batches)
-    return _RecordDecoder(tp, record_format, settings, micro_batch).rows(batches)
+    return _RecordDecoder(tp, read_format, settings, micro_batch).rows(batches)
 
 
 class _RecordDecoder:
@@ -59,22 +59,20 @@ class _RecordDecoder:
     def __init__(
         self,
         tp: TopicPartition,
-        record_format: RecordFormat,
+        read_format: ReadFormat,
         settings: FetchSettings,
         micro_batch: int,
     ) -> None:
         self._tp = tp
-        self._format = record_format
+        self._format = read_format
         self._max_bytes = _DECODED_BATCHES * settings.batch_bytes
         # The limit of each decoded column; the rest is for the records' bytes and fetched data.
         memory = min(settings.memory_bytes // 2, _MAX_COLUMN_BYTES)
-        self._columns = {
-            column.name: self._column(column, memory) for column in record_format.typed
-        }
+        self._columns = {column.name: self._column(column, memory) for column in read_format.typed}
         # Looked up once: pyarrow makes a new object each time that a field or its type is read.
-        self._builders = [self._builder(field) for field in record_format.schema]
-        self._needs_headers = "headers" in record_format.record_schema.names
-        self._sources = list(dict.fromkeys(name for _, name in record_format.sources))
+        self._builders = [self._builder(field) for field in read_format.schema]
+        self._needs_headers = "headers" in read_format.record_schema.names
+        self._sources = list(dict.fromkeys(name for _, name in read_format.sources))
         self._parts: list[pa.RecordBatch] = []
         self._part_bytes = 0
         self._rows = 0

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.registry.client import SchemaRegistry
     from pyspark_pykafka.registry.schemas import RegisteredSchema
 
-_KINDS = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
+_SCHEMA_TYPES = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
 
 
 class UnusableSchemaError(Exception):
@@ -155,7 +155,7 @@ def _text(
     column: str, kind: str, subject: str, registered: RegisteredSchema, *, is_envelope: bool
 ) -> str:
     schema = registered.schema
-    _check_kind(column, kind, subject, registered)
+    _check_schema_type(column, kind, subject, registered)
     imports = tuple(imported.text for _, imported in registered.imports)
     try:
         if kind == "json":
@@ -171,10 +171,10 @@ def _text(
     return text
 
 
-def _check_kind(column: str, kind: str, subject: str, registered: RegisteredSchema) -> None:
-    if registered.schema.kind != _KINDS[kind]:
+def _check_schema_type(column: str, kind: str, subject: str, registered: RegisteredSchema) -> None:
+    if registered.schema.schema_type != _SCHEMA_TYPES[kind]:
         msg = (
-            f"the subject '{subject}' has a schema of type {registered.schema.kind}, but "
+            f"the subject '{subject}' has a schema of type {registered.schema.schema_type}, but "
             f"{column}Format is '{kind}'; set it to the format of the records, or {column}Subject "
             "to their subject"
         )
@@ -186,7 +186,7 @@ def _protobuf(
 ) -> ResolvedSchema:
     from pyspark_pykafka.formats.protobuf_schemas import registered_schema
 
-    _check_kind(column, "protobuf", subject, registered)
+    _check_schema_type(column, "protobuf", subject, registered)
     imports = [(name, imported.text) for name, imported in registered.imports]
     try:
         return registered_schema(column, registered.schema.text, imports, message)
@@ -274,8 +274,8 @@ class WriterSchemas:
             if name.kind == "id" or cause.code != HTTPStatus.NOT_FOUND:
                 raise
             raise UnusableSchemaError(str(cause)) from cause
-        if registered.schema.kind != kind:
-            msg = f"the schema with {name} is of type {registered.schema.kind}, not {kind}"
+        if registered.schema.schema_type != kind:
+            msg = f"the schema with {name} is of type {registered.schema.schema_type}, not {kind}"
             raise UnusableSchemaError(msg)
         return registered
 

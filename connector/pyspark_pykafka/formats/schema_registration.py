@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     from pyspark_pykafka.formats.write_format import WriteFormat, WrittenColumn
     from pyspark_pykafka.options import EncodedColumnOptions, EncodingOptions
     from pyspark_pykafka.registry.client import SchemaRegistry
-    from pyspark_pykafka.registry.schemas import RegisteredSchema, SchemaKind
+    from pyspark_pykafka.registry.schemas import RegisteredSchema, SchemaType
 
-_KINDS: dict[str, SchemaKind] = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
+_SCHEMA_TYPES: dict[str, SchemaType] = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
 # The magic bytes of schema ids: of an id before a value, and of a GUID in a header.
 _ID, _GUID = b"\x00", b"\x01"
 
@@ -124,7 +124,7 @@ def _register_or_look_up(
         if column.format == "protobuf":
             registered = register_files(column.schema, subject, request, registry.look_up)
         else:
-            registered = request(subject, Schema(column.schema, _KINDS[column.format]))
+            registered = request(subject, Schema(column.schema, _SCHEMA_TYPES[column.format]))
     index = b""
     if column.format == "protobuf":
         index = message_index(column.name, column.schema, column.message)
@@ -158,9 +158,9 @@ def _with_schema(
     Return a column with the schema that the registry has for its subject.
     """
     schema = registered.schema
-    if schema.kind != _KINDS[column.format]:
+    if schema.schema_type != _SCHEMA_TYPES[column.format]:
         msg = (
-            f"the subject '{subject}' has a schema of type {schema.kind}, but "
+            f"the subject '{subject}' has a schema of type {schema.schema_type}, but "
             f"{column.name}Format is '{column.format}'; set it to the format of the subject, or "
             f"{column.name}Subject to another one"
         )

@@ -28,9 +28,9 @@ from pyspark_pykafka.registry.rest_api import (
     in_context_of,
     is_missing,
     path_part,
-    read_kind,
     read_number,
     read_references,
+    read_schema_type,
     registry_url,
     schema_body,
     with_query,
@@ -229,7 +229,7 @@ class SchemaRegistry:
             raise SchemaRegistryError(msg)
         schema = Schema(
             document["schema"],
-            read_kind(document.get("schemaType"), resource),
+            read_schema_type(document.get("schemaType"), resource),
             read_references(document.get("references")),
         )
         return RegisteredSchema(
@@ -242,12 +242,12 @@ class SchemaRegistry:
         )
 
     def _apicurio_schema(self, path: str, resource: str, response: Response) -> RegisteredSchema:
-        kind = response.headers.get("x-registry-artifacttype", "AVRO")
+        schema_type = response.headers.get("x-registry-artifacttype", "AVRO")
         listed = self._response(
             Request("GET", f"{path}/references"), resource, apicurio_url
         ).document
         references = read_references(listed if isinstance(listed, list) else (), "artifactId")
-        schema = Schema(response.text, read_kind(kind, resource), references)
+        schema = Schema(response.text, read_schema_type(schema_type, resource), references)
         return RegisteredSchema(schema, int(path.rpartition("/")[2]), imports=self._imports(schema))
 
     def _request_object(self, request: Request, resource: str) -> dict[str, Any]:
@@ -320,7 +320,7 @@ class SchemaRegistry:
             raise SchemaRegistryError(msg)
         return Schema(
             document["schema"],
-            read_kind(document.get("schemaType"), resource),
+            read_schema_type(document.get("schemaType"), resource),
             read_references(document.get("references")),
         )
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _NOT_FOUND = frozenset({40401, 40402, 40403})
 _REJECTED = frozenset({409, 42201, 42202, 42203})
-_KINDS = frozenset({"AVRO", "JSON", "PROTOBUF"})
+_SCHEMA_TYPES = frozenset({"AVRO", "JSON", "PROTOBUF"})
 
 # At most as many digits as a signed number of 64 bits has.
 _NUMBER = re.compile(r"[0-9]{1,19}")
@@ -115,8 +115,8 @@ def schema_body(schema: Schema) -> dict[str, Any]:
     Return the body of a request to register or look up a schema.
     """
     body: dict[str, Any] = {"schema": schema.text}
-    if schema.kind != "AVRO":
-        body["schemaType"] = schema.kind
+    if schema.schema_type != "AVRO":
+        body["schemaType"] = schema.schema_type
     if schema.references:
         body["references"] = [
             {"name": r.name, "subject": r.subject, "version": r.version} for r in schema.references
@@ -140,17 +140,20 @@ def read_references(listed: Any, subject: str = "subject") -> tuple[SchemaRefere
         raise InvalidSchemaError(msg) from cause
 
 
-def read_kind(name: Any, resource: str) -> Any:
+def read_schema_type(name: Any, resource: str) -> Any:
     """
     Return the type of a schema: AVRO (also if the response has none), JSON or PROTOBUF.
 
     Raises :class:`InvalidSchemaError` for any other type.
     """
-    kind = name or "AVRO"
-    if not isinstance(kind, str) or kind not in _KINDS:
-        msg = f"the schema registry's schema of {resource} has the type {kind!s:.50}; it must be: "
-        raise InvalidSchemaError(msg + ", ".join(sorted(_KINDS)))
-    return kind
+    schema_type = name or "AVRO"
+    if not isinstance(schema_type, str) or schema_type not in _SCHEMA_TYPES:
+        msg = (
+            f"the schema registry's schema of {resource} has the type {schema_type!s:.50}; "
+            "it must be: "
+        )
+        raise InvalidSchemaError(msg + ", ".join(sorted(_SCHEMA_TYPES)))
+    return schema_type
 
 
 def read_number(document: dict[str, Any], name: str) -> int:

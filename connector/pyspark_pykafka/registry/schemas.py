@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-SchemaKind = Literal["AVRO", "JSON", "PROTOBUF"]
+SchemaType = Literal["AVRO", "JSON", "PROTOBUF"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,11 @@ class SchemaReference:
 @dataclass(frozen=True, slots=True)
 class Schema:
     """
-    The text, the kind and the references of a schema, as it is registered.
+    The text, the type and the references of a schema, as it is registered.
     """
 
     text: str
-    kind: SchemaKind = "AVRO"
+    schema_type: SchemaType = "AVRO"
     references: tuple[SchemaReference, ...] = ()
 
 

@@ -13,8 +13,8 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from pyspark_pykafka.engines.first_contact import one_api_timeout
 from pyspark_pykafka.engines.selection import check_topic, fetch
+from pyspark_pykafka.formats.read_format import make_read_format
 from pyspark_pykafka.formats.record_decoder import decode_records
-from pyspark_pykafka.formats.record_format import record_format
 from pyspark_pykafka.offsets import EARLIEST, LATEST, TopicPartition
 from pyspark_pykafka.source.added_partitions import ranges_of, with_last_range
 from pyspark_pykafka.source.factory import (
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.contract import FetchSettings
     from pyspark_pykafka.engines.metadata import MetadataClient
-    from pyspark_pykafka.formats.record_format import RecordFormat
+    from pyspark_pykafka.formats.read_format import ReadFormat
     from pyspark_pykafka.offsets import Assignment, OffsetRange
     from pyspark_pykafka.options import SourceOptions
 
@@ -58,7 +58,7 @@ class KafkaBatchReader(DataSourceReader):
     """
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
-        self._format = record_format(
+        self._format = make_read_format(
             options.formats, schema, include_headers=options.include_headers
         )
         self._options = options
@@ -153,18 +153,18 @@ class FilteringBatchReader(KafkaBatchReader):
         return filters
 
 
-def check_dead_letter_topic(record_format: RecordFormat, settings: FetchSettings) -> None:
+def check_dead_letter_topic(read_format: ReadFormat, settings: FetchSettings) -> None:
     """
     Raise an error, on the driver, if the topic for bad records cannot be found.
     """
-    if record_format.dead_letter_topic is not None:
-        check_topic(settings.kafka, record_format.dead_letter_topic, settings.engine)
+    if read_format.dead_letter_topic is not None:
+        check_topic(settings.kafka, read_format.dead_letter_topic, settings.engine)
 
 
 def read_range(
     partition: InputPartition | None,
     settings: FetchSettings,
-    record_format: RecordFormat,
+    read_format: ReadFormat,
     read: Callable[[OffsetRange, FetchSettings], Iterator[pa.RecordBatch]] = fetch,
 ) -> Iterator[pa.RecordBatch]:
     """
@@ -177,5 +177,5 @@ def read_range(
     freeze_loaded_modules()
     requested: OffsetRange = partition.value
     batches = read(requested, settings)
-    batch_id = -1 if record_format.dead_letter_topic is None else micro_batch_id()
-    return decode_records(batches, requested.tp, record_format, settings, batch_id)
+    batch_id = -1 if read_format.dead_letter_topic is None else micro_batch_id()
+    return decode_records(batches, requested.tp, read_format, settings, batch_id)

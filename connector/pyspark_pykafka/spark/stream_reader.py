@@ -14,7 +14,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark_pykafka.engines import first_contact
 from pyspark_pykafka.engines.selection import sample_byte_densities
 from pyspark_pykafka.errors import OffsetsError
-from pyspark_pykafka.formats.record_format import record_format
+from pyspark_pykafka.formats.read_format import make_read_format
 from pyspark_pykafka.progress.factory import make_progress_sink
 from pyspark_pykafka.source.admission import FaultTolerantSampling
 from pyspark_pykafka.source.driver_read import (
@@ -66,7 +66,7 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
     """
 
     def __init__(self, options: SourceOptions, schema: pa.Schema) -> None:
-        self._format = record_format(
+        self._format = make_read_format(
             options.formats, schema, include_headers=options.include_headers
         )
         self._settings = fetch_settings(options, self._format.record_schema)

@@ -61,7 +61,7 @@ class Case(NamedTuple):
 
     command: str
     code: ExitCode
-    documents: int | None = 1
+    documents: int = 1
 
 
 DONE, FAILED, WRONG, MISSING = (

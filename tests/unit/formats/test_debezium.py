@@ -21,8 +21,8 @@ from tests.unit.formats.test_record_decoder import batches_of
 from pyspark_pykafka.errors import OptionsError, RecordError
 from pyspark_pykafka.formats.default_columns import default_ddl
 from pyspark_pykafka.formats.json_schema import json_schema_ddl
+from pyspark_pykafka.formats.read_format import ReadFormat, make_read_format
 from pyspark_pykafka.formats.record_decoder import decode_records
-from pyspark_pykafka.formats.record_format import RecordFormat, record_format
 from pyspark_pykafka.formats.registered_schemas import with_registered_schemas
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import FormatOptions, RegistryOptions, Subscribe
@@ -82,15 +82,15 @@ def wrapped(value: bytes) -> bytes:
 
 
 def decoded(
-    form: RecordFormat, values: Sequence[bytes | None], sizes: Sequence[int] = ()
+    form: ReadFormat, values: Sequence[bytes | None], sizes: Sequence[int] = ()
 ) -> list[dict[str, Any]]:
     batches = batches_of(form, [*values], [*sizes])
     decoded_batches = decode_records(batches, TP, form, settings("b:1", "wire"))
     return [row for batch in decoded_batches for row in batch.to_pylist()]
 
 
-def form_of(schema: pa.Schema, format_options: FormatOptions) -> RecordFormat:
-    return record_format(format_options, schema, include_headers=False)
+def form_of(schema: pa.Schema, format_options: FormatOptions) -> ReadFormat:
+    return make_read_format(format_options, schema, include_headers=False)
 
 
 def flat_rows(values: Sequence[bytes | None], **changes: Any) -> list[tuple[Any, ...]]:

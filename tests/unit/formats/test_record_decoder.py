@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.support.fetching import settings
 
 from pyspark_pykafka.errors import DeadLetterError, OptionsError, RecordError, UnknownTopicError
+from pyspark_pykafka.formats.read_format import ReadFormat, make_read_format
 from pyspark_pykafka.formats.record_decoder import decode_records
-from pyspark_pykafka.formats.record_format import RecordFormat, record_format
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.options import FormatOptions
 from pyspark_pykafka.schema import SOURCE_TYPES
@@ -34,12 +34,12 @@ RESCUE_SCHEMA = pa.schema(
 )
 
 
-def format_of(options: FormatOptions, *fields: tuple[str, pa.DataType]) -> RecordFormat:
-    return record_format(options, pa.schema(fields), include_headers=False)
+def format_of(options: FormatOptions, *fields: tuple[str, pa.DataType]) -> ReadFormat:
+    return make_read_format(options, pa.schema(fields), include_headers=False)
 
 
 def batches_of(
-    record_format: RecordFormat, values: list[bytes | None], sizes: list[int]
+    read_format: ReadFormat, values: list[bytes | None], sizes: list[int]
 ) -> list[pa.RecordBatch]:
     """
     Return records in batches of these sizes, as an engine reads them.
@@ -53,7 +53,7 @@ def batches_of(
         "timestamp": [0] * count,
         "headers": [None] * count,
     }
-    schema = record_format.record_schema
+    schema = read_format.record_schema
     whole = pa.record_batch([pa.array(columns[f.name], f.type) for f in schema], schema=schema)
     batches, position = [], 0
     for size in sizes:
@@ -63,9 +63,9 @@ def batches_of(
 
 
 def rows(
-    record_format: RecordFormat, batches: list[pa.RecordBatch], **changes: Any
+    read_format: ReadFormat, batches: list[pa.RecordBatch], **changes: Any
 ) -> list[pa.RecordBatch]:
-    return [*decode_records(batches, TP, record_format, settings("b:1", "wire", **changes))]
+    return [*decode_records(batches, TP, read_format, settings("b:1", "wire", **changes))]
 
 
 def test_nothing_is_decoded_by_default() -> None:
@@ -103,7 +103,7 @@ def test_rows_are_those_of_the_records(
     values = [None if n is None else b"{" if n == 50 else b'{"a":%d}' % n for n in numbers]
 
     tables = rows(
-        form := record_format(RESCUE, RESCUE_SCHEMA, include_headers=False),
+        form := make_read_format(RESCUE, RESCUE_SCHEMA, include_headers=False),
         batches_of(form, values, sizes),
         memory_bytes=memory,
     )
@@ -133,7 +133,7 @@ def test_key_and_value_of_a_bad_record() -> None:
     """
     If key and value are bad, `_error` has both reasons, and `_raw` the bytes of the key.
     """
-    form = record_format(RESCUE, RESCUE_SCHEMA, include_headers=False)
+    form = make_read_format(RESCUE, RESCUE_SCHEMA, include_headers=False)
     batch = pa.record_batch(
         [[b"{"], [b"x"], [7]],
         schema=pa.schema([("value", pa.binary()), ("key", pa.binary()), ("offset", pa.int64())]),
@@ -269,7 +269,7 @@ def test_columns_that_can_be_null_must_be_nullable(
     A column that some record has no value for is rejected if it is NOT NULL, once and by its name.
     """
     with pytest.raises(OptionsError) as caught:
-        record_format(
+        make_read_format(
             options, pa.schema([pa.field(name, kind, nullable=False)]), include_headers=False
         )
 
@@ -302,7 +302,7 @@ def test_without_the_compiled_module(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     JSON and Protobuf need the compiled module, and the error says so; text does not.
     """
-    target = "pyspark_pykafka.formats.record_format.find_spec"
+    target = "pyspark_pykafka.formats.read_format.find_spec"
     monkeypatch.setattr(target, lambda _: None)
 
     with pytest.raises(OptionsError, match="needs a compiled module that is not installed"):

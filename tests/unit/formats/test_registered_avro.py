@@ -20,8 +20,8 @@ from pyspark_pykafka.errors import OptionsError, RecordError
 from pyspark_pykafka.formats import registered_avro
 from pyspark_pykafka.formats.avro_schema import parse_avro
 from pyspark_pykafka.formats.default_columns import default_ddl
+from pyspark_pykafka.formats.read_format import make_read_format
 from pyspark_pykafka.formats.record_decoder import decode_records
-from pyspark_pykafka.formats.record_format import record_format
 from pyspark_pykafka.formats.registered_schemas import with_registered_schemas
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import (
@@ -84,7 +84,7 @@ def rows(
     fields = [("value", kind)]
     if options.on_bad_record == "rescue":
         fields.append(("_error", pa.string()))
-    record = record_format(resolved, pa.schema(fields), include_headers=False)
+    record = make_read_format(resolved, pa.schema(fields), include_headers=False)
     schema = record.record_schema
     assert schema.names == ["value", "offset", "headers"]
     listed = [
@@ -178,7 +178,7 @@ def test_subject_of_a_given_schema(
     resolved = with_registered_schemas(options, strategy, gives_columns=True)
     kind = arrow_type(parse_avro(json.dumps(NEW)))
     fields = pa.schema([("value", kind), ("_error", pa.string())])
-    (column,) = record_format(resolved, fields, include_headers=False).typed
+    (column,) = make_read_format(resolved, fields, include_headers=False).typed
     assert column.subject == expected
     assert registry.requests == []
 
@@ -550,7 +550,7 @@ def test_driver_waits_less(registry: FakeRegistry) -> None:
     """
     options = replace(formats(registry), value_schema=json.dumps(OLD), on_bad_record="null")
     schema = pa.schema([("value", pa.struct([("id", pa.int32())]))])
-    quick = record_format(options, schema, include_headers=False).failing_fast(5)
+    quick = make_read_format(options, schema, include_headers=False).failing_fast(5)
     (column,) = quick.typed
     assert column.registry is not None
     assert (column.registry.request_timeout_ms, column.registry.timeout_ms) == (5, 5)
@@ -681,7 +681,7 @@ def test_json_after_a_prefix(registry: FakeRegistry) -> None:
     """
     options = formats(registry, value_format="json", value_schema="STRUCT<a: BIGINT>")
     kind = pa.struct([("a", pa.int64())])
-    record = record_format(
+    record = make_read_format(
         options, pa.schema([("value", kind), ("_error", pa.string())]), include_headers=False
     )
     values = [framed(5, b'{"a":1}'), b'{"a":2}', b"\0\0\0\0", framed(5, b""), b"\0"]

@@ -24,8 +24,8 @@ from pyspark_pykafka.formats.proto_text import at_path, message_names
 from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
 from pyspark_pykafka.formats.protobuf_schemas import MAX_SCHEMA_BYTES, given_schema
 from pyspark_pykafka.formats.protoc import compile_proto
+from pyspark_pykafka.formats.read_format import make_read_format
 from pyspark_pykafka.formats.record_decoder import decode_records
-from pyspark_pykafka.formats.record_format import record_format
 from pyspark_pykafka.formats.registered_schemas import with_registered_schemas
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import FormatOptions, RegistryOptions, Subscribe
@@ -85,7 +85,7 @@ def rows(
     Return the decoded values with the errors of bad ones.
     """
     fields = pa.schema([("value", kind), ("_error", pa.string())])
-    record = record_format(options, fields, include_headers=False)
+    record = make_read_format(options, fields, include_headers=False)
     listed = [
         [{"key": key, "value": value} for key, value in pairs]
         for pairs in headers or [[]] * len(values)

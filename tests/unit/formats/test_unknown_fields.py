@@ -17,7 +17,7 @@ from pyspark_pykafka.formats.default_columns import default_ddl
 from pyspark_pykafka.options import FormatOptions, parse_source
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.formats.record_format import RecordFormat
+    from pyspark_pykafka.formats.read_format import ReadFormat
 
 RESCUE = FormatOptions("json", rescues_unknown_fields=True)
 VALUE = pa.struct([("a", pa.int64()), ("b", pa.struct([("x", pa.int64())]))])
@@ -36,7 +36,7 @@ NESTED = pa.struct(
 
 
 def decoded_rows(
-    form: RecordFormat, values: list[bytes | None], sizes: tuple[int, ...] = (), **changes: Any
+    form: ReadFormat, values: list[bytes | None], sizes: tuple[int, ...] = (), **changes: Any
 ) -> list[dict[str, Any]]:
     """
     Return the rows of values that arrive in batches of these sizes.

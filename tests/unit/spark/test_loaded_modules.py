@@ -11,13 +11,13 @@ READING = """
 import gc, weakref
 from pyspark.sql.datasource import InputPartition
 from tests.support.fetching import SCHEMA, settings
-from pyspark_pykafka.formats.record_format import RecordFormat
+from pyspark_pykafka.formats.read_format import ReadFormat
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.spark.batch_reader import read_range
 
 def read():
     partition = InputPartition(OffsetRange(TopicPartition("t", 0), 0, 1))
-    raw = RecordFormat(SCHEMA, SCHEMA)
+    raw = ReadFormat(SCHEMA, SCHEMA)
     return read_range(partition, settings("localhost:1", "wire"), raw)
 
 class Node:

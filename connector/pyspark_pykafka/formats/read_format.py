@@ -87,7 +87,7 @@ class TypedColumn(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RecordFormat:
+class ReadFormat:
     """
     The columns of rows, the columns of records to read for them, and the decoding in between.
 
@@ -107,7 +107,7 @@ class RecordFormat:
     accepts_bad_records: bool = True
     drops_tombstones: bool = False
 
-    def failing_fast(self, max_ms: int) -> RecordFormat:
+    def failing_fast(self, max_ms: int) -> ReadFormat:
         """
         Return the format with a shorter limit on waiting for the schema registry.
 
@@ -132,9 +132,9 @@ class RecordFormat:
         return dict(self.sources).get(name)
 
 
-def record_format(
+def make_read_format(
     options: FormatOptions, schema: pa.Schema, *, include_headers: bool
-) -> RecordFormat:
+) -> ReadFormat:
     """
     Return the format that maps records to rows of a schema.
 
@@ -158,7 +158,7 @@ def record_format(
         mistakes += _record_mistakes(copied, include_headers=include_headers)
     if mistakes:
         raise OptionsError(tuple(mistakes))
-    return RecordFormat(
+    return ReadFormat(
         schema,
         _record_schema(copied, typed, options),
         tuple(typed),
