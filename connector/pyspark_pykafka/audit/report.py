@@ -2,9 +2,10 @@
 Compares the records that entered a micro-batch with those that left: their number, and the sum of
 their ids.
 
-An id that occurs once on each side cancels out, whatever the order of the records. The comparison
-takes the same memory for any number of records. Storm's acker uses the XOR of ids; a sum is cheaper
-in Spark, whose ``bit_xor`` computes each id twice.
+A record's id is a hash of its topic, partition and offset. An id that occurs once on each side
+cancels out, whatever the order of the records. The comparison takes the same memory for any number
+of records. Storm's acker uses the XOR of ids; a sum is cheaper in Spark, whose ``bit_xor`` computes
+each id twice.
 """
 
 from __future__ import annotations
@@ -40,13 +41,14 @@ class Verdict(enum.Enum):
     """
 
     COMPLETE = "complete"
-    #: Fewer records left than entered.
+    #: Fewer records left the micro-batch than entered it.
     MISSING = "records are missing"
-    #: More records left than entered.
+    #: More records left the micro-batch than entered it.
     DUPLICATED = "records are duplicated"
     #: One record is missing for each duplicated one.
     REPLACED = "as many records left as entered, but not the same ones"
-    #: Both sides differ, and retention or compaction has deleted records since.
+    #: The two sides differ, and retention or compaction has deleted records since the batch was
+    #: read.
     UNKNOWN = "unknown, since the log no longer holds all records that entered"
 
 
@@ -138,8 +140,8 @@ def compare(
     """
     Compare the records that entered with those that left at the exits: the sink and each filter.
 
-    ``max_entered`` is the number of records that may have entered; it is given if ``entered`` holds
-    only those that certainly did.
+    If it is not known which records entered, ``entered`` has only those that certainly did, and
+    ``max_entered`` is the largest number that may have entered.
     """
     processed = reduce(Checksum.__add__, exits, Checksum())
     return Finding(

@@ -73,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # Hides kazoo's warning about each attempt to connect; the error at the end says enough.
     logging.getLogger("kazoo").addHandler(logging.NullHandler())
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A terminal that cannot show a character shows its code.
+        # A character that the terminal's encoding lacks is written as an escape sequence.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with _signals_as_interrupt():

@@ -50,8 +50,8 @@ def client_settings(
     Return the settings, without the prefix `kafka.`.
 
     The sources are, from the lowest precedence to the highest: the default cluster of the
-    configuration file (only if no other source names brokers), environment variables (with
-    `--cluster` only if they name no brokers), the cluster of `--cluster`, the file of
+    configuration file (only if no other source names brokers), environment variables (left out if
+    they name brokers and `--cluster` is given), the cluster of `--cluster`, the file of
     `--command-config`, `--bootstrap-server`.
     """
     environment = os.environ if environment is None else environment

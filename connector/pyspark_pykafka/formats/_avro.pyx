@@ -55,7 +55,8 @@ cdef enum:
 
 
 cdef struct Writer:
-    # A type of the writer's schema, and the node that gets its values, or NULL to skip them.
+    # One type in the writer's schema, which is the schema that the values were written with; and
+    # the node that gets its values, or NULL to skip them.
     int kind
     int conversion
     int64_t size
@@ -228,7 +229,8 @@ cdef int decode(Parser* parser, Writer* writer) noexcept nogil:
     """
     Append a value to its column.
 
-    A value that is UNFIT is skipped. After any other error the column may be unfinished.
+    A value that does not fit the type of its column is skipped, with the status UNFIT. After any
+    other error the column may be unfinished.
     """
     cdef int kind = writer.kind
     cdef Node* node = writer.target
@@ -446,7 +448,7 @@ cdef int decode_record(Parser* parser, Writer* writer) noexcept nogil:
     cdef int i
     for i in range(writer.child_count):
         status = decode(parser, &writer.children[i])
-        # An unfit field stays missing.
+        # A field whose value does not fit its column stays missing.
         if status > UNFIT:
             return status
     return fill_missing(parser, writer.target, row)
@@ -469,7 +471,7 @@ cdef int decode_union(Parser* parser, Writer* writer) noexcept nogil:
 
 cdef int decode_blocks(Parser* parser, Writer* writer) noexcept nogil:
     """
-    Decode an array or a map; an unfit item makes the whole value unfit.
+    Decode an array or a map; it is UNFIT as a whole if one of its items is.
     """
     cdef Node* node = writer.target
     cdef Py_ssize_t first = node.children[0].rows
@@ -567,9 +569,10 @@ cdef class AvroDecoder(ColumnDecoder):
     """
     Decodes values that were all written with one schema, or that have the ids of their schemas.
 
-    ``writer`` is the plan of that one schema, as avro_decoder_plan.py makes it for the type of
-    ``plan``; or None if values have ids of ``id_bytes`` bytes. In the latter case :meth:`decode`
-    stops at a value whose schema is ``missing``, until :meth:`add_schema` has added the schema.
+    ``plan`` describes the column. ``writer`` is what avro_decoder_plan.py makes of that one schema
+    for this column, or None if values have ids of ``id_bytes`` bytes. In the latter case
+    :meth:`decode` stops at a value whose schema is unknown; ``missing`` is then the schema's key,
+    with which :meth:`add_schema` adds the schema.
     """
 
     cdef Writer writer

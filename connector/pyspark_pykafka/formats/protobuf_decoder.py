@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.formats.bad_records import BadRecordPolicy
     from pyspark_pykafka.formats.protobuf_schemas import ResolvedSchema
 
-# A reason that concerns one field, like the reasons from MISMATCH on.
+# The number of a reason that concerns one field, like MISMATCH and the numbers after it.
 _BAD_UTF8 = 5
 
 
@@ -26,8 +26,8 @@ class ProtobufColumn(DecodedColumn):
     """
     The column that Protobuf messages are decoded into; it is full at ``max_bytes``.
 
-    With ``id_bytes`` each value begins with the id of its schema, and names its message by indexes
-    or by ``ref``.
+    With ``id_bytes`` each value begins with the id of its schema. Its message is named by message
+    indexes, or by the bytes ``ref``, with which Apicurio's serializers name it.
     """
 
     format_name = "Protobuf"

@@ -61,7 +61,8 @@ class EndOffsetHistory:
 
     def needs_arrival(self, position: int) -> bool:
         """
-        Whether the first unread record is older than the history, and its age has not been read.
+        Whether the first unread record, which is at ``position``, is older than the history, and
+        :meth:`record_arrival` has not been called for this history yet.
         """
         return bool(self._ends) and not self._has_first_arrival and position < self._ends[0]
 

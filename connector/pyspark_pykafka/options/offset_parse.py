@@ -61,7 +61,7 @@ def _by_precedence(
 
 def check_end(reader: OptionReader, source: SourceOptions, reason: str) -> None:
     """
-    Report an end at earliest; ``reason`` is the message's explanation.
+    Report each end that is ``earliest`` as a mistake; ``reason`` is the message's explanation.
     """
     if isinstance(source.ending_offsets, Earliest):
         reader.mistakes.append(f"endingOffsets is 'earliest'; {reason}")

@@ -45,8 +45,8 @@ _AFTER_END_SUFFIX = "-after-end"
 _PROCESS_DIGITS = 8
 
 _SESSION_TIMEOUT_MS = 10_000
-# librdkafka's maximum: a member that does not poll for longer is removed, and this member has no
-# records to poll for.
+# librdkafka's maximum: a member that has not polled within this time is removed, and this member
+# reads no records that it would poll for.
 _MAX_POLL_INTERVAL_MS = 86_400_000
 
 _POLL_SECONDS = 0.1
@@ -63,8 +63,8 @@ class _ClientReports:
     """
     The errors and the result of a commit that a client reports through its callbacks.
 
-    Each client has its own instance, so one that is still being closed cannot report for its
-    successor.
+    Each client has its own reports, so a client that is still being closed cannot add to the
+    reports of its successor.
     """
 
     def __init__(self) -> None:
@@ -142,8 +142,8 @@ class GroupMember:
 
     def is_replaced_by(self, client_id: str, owner: Owner) -> bool:
         """
-        Whether the client is another process of an owner's query, except one that only finishes up
-        after the query has ended.
+        Whether the client has replaced the owner: it is another process of the owner's query, but
+        not one that only finishes up after the query has ended.
         """
         ignored = (self.client_id(owner), self._query_client_id(owner) + _AFTER_END_SUFFIX)
         return self.is_of_query(client_id, owner) and client_id not in ignored
@@ -196,7 +196,8 @@ class GroupMember:
 
     def start_claim(self) -> None:
         """
-        Require the present session in :meth:`keep_alive` from now on.
+        Begin a claim, which is lost if the coordinator assigns partitions to the member again; from
+        now on :meth:`keep_alive` checks this.
         """
         self._claimed_at = self._assignments
 
@@ -226,7 +227,7 @@ class GroupMember:
 
     def commit(self, chunk: list[tuple[TopicPartition, ProgressRecord]]) -> None:
         """
-        Commit the records in one request, without those of partitions that no longer exist.
+        Commit the records in one request; those of partitions that no longer exist are skipped.
         """
         assert self.consumer is not None
         action = f"committing to the consumer group {self._group}"
@@ -263,8 +264,9 @@ class GroupMember:
         if consumer is None:
             return
         if self._is_unanswered:
-            # The client waits until librdkafka has repeated the commit twice, each time for
-            # kafka.request.timeout.ms. Nothing depends on that: the next member fences this one.
+            # close() waits until librdkafka has sent the commit twice more, each time with the
+            # timeout kafka.request.timeout.ms. Nothing depends on that, since the next member
+            # fences this one; so another thread calls close().
             self._is_unanswered = False
             Thread(target=consumer.close, name="pykafka-progress-close", daemon=True).start()
         else:
@@ -330,7 +332,8 @@ class GroupMember:
             "client.id": self.client_id(owner),
             # In the protocol of KIP-848 the later of two processes would be rejected.
             "group.protocol": "classic",
-            # A cooperative assignor would need incremental assignments; there is nothing to share.
+            # A cooperative assignor would need incremental assignments, and has no benefit for the
+            # only member of a group.
             "partition.assignment.strategy": "range",
             "group.instance.id": INSTANCE,
             "session.timeout.ms": str(session),
@@ -355,5 +358,5 @@ def _raise_permanent_error(error: KafkaError, action: str) -> None:
 
 def _ignore_revocation(_: Consumer, __: list[KafkaPartition]) -> None:
     """
-    Do nothing: no partition is ever assigned.
+    Do nothing: the client never reads the partitions that the coordinator assigns to it.
     """

@@ -32,7 +32,8 @@ logger = logging.getLogger("pyspark_pykafka")
 # How long one poll may block, and so how soon a fatal error of librdkafka's threads is noticed.
 POLL_SECONDS = 0.25
 
-# The timeout of a metadata request during a read; the deadline for progress is longer.
+# The timeout of a metadata request during a read; pollTimeoutMs, which limits the time in which the
+# read does not advance, is longer.
 _METADATA_SECONDS = 5.0
 
 # The last part of librdkafka's error text if the log was truncated (KIP-320).
@@ -71,7 +72,7 @@ class ConsumerEvents:
     sleep: Callable[[float], None] = field(repr=False)
     #: Why the partition seems to be deleted, if it does.
     missing_reason: str | None = field(init=False, default=None)
-    #: Why no records arrive, for the error at the end.
+    #: Why no records arrive, for the error that ends a stalled read.
     stall_reason: str = field(init=False, default=_NO_RECORDS)
     short_log_seen: int = field(init=False, default=0)
     backoff: Backoff = field(init=False, default_factory=_new_backoff)
@@ -116,8 +117,8 @@ class ConsumerEvents:
         except PykafkaError as error:
             if not error.retriable:
                 raise
-            # Retried until the deadline for progress. An earlier report that the partition is
-            # missing no longer counts.
+            # Retried until the read has not advanced for pollTimeoutMs. An earlier report that the
+            # partition is missing no longer counts.
             logger.info("%s; librdkafka retries", error)
             self.missing_reason = None
             return
@@ -134,8 +135,9 @@ class ConsumerEvents:
         Retry: a broker that has just started, or is cut off from its controllers, may not know the
         topic.
 
-        The partition counts as deleted if it is still missing at the deadline for progress. Each
-        retry may reach another broker: librdkafka sends such a request to any broker.
+        The partition counts as deleted if it is still missing when the read has not advanced for
+        pollTimeoutMs. Each retry may reach another broker: librdkafka sends a metadata request to
+        any broker.
         """
         logger.info("%s: %s; retrying", self.assigned.range.tp, reason)
         self.missing_reason = reason
@@ -218,7 +220,8 @@ class ConsumerEvents:
 
     def _on_truncated(self, error: KafkaError) -> None:
         """
-        Continue with the current log if data loss is allowed; do not check this start again.
+        Continue with the current log if data loss is allowed, without another check of the start of
+        the range.
         """
         assigned = self.assigned
         epoch_end = _EPOCH_END.search(error.str())

@@ -58,7 +58,7 @@ class Transport:
 
     def start_tls(self, context: ssl.SSLContext, limit: Deadline) -> None:
         """
-        Perform the TLS handshake, with SNI; the host name is checked if the context does so.
+        Perform the TLS handshake, with SNI; the host name is checked if the context requires it.
         """
         name = self._address.host.partition("%")[0]
         self._secured = True

@@ -59,7 +59,7 @@ def deposed_leader_error(address: Address, tps: Iterable[TopicPartition]) -> Bro
 
 def name_timeout_setting(error: PykafkaError, seconds: float) -> PykafkaError:
     """
-    Return the error, with the setting and its value added if it is a request timeout.
+    Return the error; to a request timeout, the setting and its value are added.
     """
     if not isinstance(error, TimeoutExceededError):
         return error

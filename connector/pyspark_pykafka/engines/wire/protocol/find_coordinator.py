@@ -86,7 +86,7 @@ def _coordinator(reader: Reader) -> Coordinator:
     return Coordinator(None, reader.string() or "", reader.int32(), error)
 
 
-#: Used from the first version with key types on: version 0 finds only the coordinators of groups.
+#: Version 0 is not used: it has no key types, and finds only the coordinators of groups.
 FIND_COORDINATOR = ApiSpec(
     "FindCoordinator", 10, (1, MIN_BATCHED_VERSION), _FLEXIBLE, read_find_coordinator_response
 )
