@@ -57,7 +57,8 @@ def batches(kafka_cluster: KafkaCluster, engine: str) -> Callable[..., list[pa.R
 @pytest.fixture
 def read(batches: Callable[..., list[pa.RecordBatch]]) -> Callable[..., list[dict[str, Any]]]:
     """
-    Return a function that reads a range of partition 0 as rows, and checks each table as a whole.
+    Return a function that reads a range of partition 0 as rows, and validates the Arrow table that
+    all batches of the range make up.
     """
 
     def reading(*args: Any, **changes: Any) -> list[dict[str, Any]]:
@@ -177,7 +178,7 @@ def test_codecs(
     codec: str,
 ) -> None:
     """
-    Record batches are read as the producer compressed them, and as the broker recompressed them.
+    Record batches are read, whether the producer has compressed them or the broker.
     """
     values = [b"%d" % i * 50 for i in range(500)]
     by_client, by_broker = topic(), topic(compression_type=codec)
@@ -267,7 +268,7 @@ def test_range_that_ends_in_hidden_records(
     read: Callable[..., list[dict[str, Any]]],
 ) -> None:
     """
-    A range whose last offsets are aborted records and markers ends without a wait.
+    A range whose last offsets are aborted records and transaction markers ends without a wait.
     """
     name = topic()
     writer = transactional(kafka_cluster, name)
@@ -376,7 +377,7 @@ def test_start_beyond_the_log_is_data_loss(
     read: Callable[..., list[dict[str, Any]]],
 ) -> None:
     """
-    A range beyond the log end is data loss; a start after latest is an error.
+    A range that starts beyond the log end is data loss, or an OffsetsError if it ends at latest.
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"x")] * 5)
@@ -393,7 +394,7 @@ def test_records_that_arrive_during_the_wait_are_read(
     engine: str,
 ) -> None:
     """
-    A log that grows to the end of the range in time is read to that end (KAFKA-7703).
+    If the log soon grows to the end of the range, the whole range is read (KAFKA-7703).
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"x")] * 5)
@@ -415,7 +416,8 @@ def test_missing_partition_or_topic_is_data_loss(
     engine: str,
 ) -> None:
     """
-    A missing partition or topic is reported once no broker has known it for pollTimeoutMs.
+    A missing partition or topic is data loss, but only after no broker has known it for
+    pollTimeoutMs.
     """
     name = topic()
     short = settings(kafka_cluster.bootstrap, engine, poll_timeout_ms=3_000)

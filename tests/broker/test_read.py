@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
-#: From 4.1 on Spark plans a batch once for each ``load()`` or view, and not for each query: the JVM
-#: object of the data source caches the plan.
+#: Since version 4.1, Spark plans a batch once for each ``load()`` or view, and not for each query:
+#: the JVM object of the data source caches the plan.
 KEEPS_BATCH_PLAN = SPARK_VERSION >= (4, 1)
 
 
@@ -113,7 +113,8 @@ def test_late_binding(
     topic: Callable[..., str], kafka_cluster: KafkaCluster, load: Callable[..., DataFrame]
 ) -> None:
     """
-    A DataFrame that runs again reads records that arrived since; so does a split one.
+    A DataFrame that runs again reads records that arrived since, also if minPartitions splits the
+    topic's partitions.
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"a")] * 6)
@@ -138,7 +139,7 @@ def test_a_recreated_topic_is_not_read_by_an_old_plan(
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"old")] * 6)
-    # A topic that has another id for this long was recreated.
+    # A topic counts as recreated once it has had another id for pollTimeoutMs.
     options = {"subscribe": name, "engine": engine, "kafkaConsumer.pollTimeoutMs": 3000}
     failing, allowing = load(**options), load(**options, failOnDataLoss="false")
     split = load(**options, minPartitions=3)
@@ -176,9 +177,9 @@ def test_added_partitions(
     options: dict[str, Any],
 ) -> None:
     """
-    Each query on a DataFrame or view reads the partitions that the topic has then, although Spark
-    4.1 and later plan only the first query, and every version keeps the plan of a repeated
-    collect().
+    Each query on a DataFrame or view reads the partitions that the topic has at that time, although
+    Spark 4.1 and later plan only the first query, and every version uses the plan of the first
+    collect() for further ones.
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"a", b"%d" % key) for key in range(6)])
@@ -453,7 +454,8 @@ def test_register_for_sessions_that_ship_a_zip(
     rows: Callable[..., list[Any]],
 ) -> None:
     """
-    register() works for a package that Spark has found already.
+    register(), for sessions that ship the package as a ZIP file, also works if Spark has found the
+    package already.
     """
     name = topic()
     kafka_cluster.produce(name, [Record(b"x")])

@@ -42,8 +42,8 @@ REST_BATCHES = 20
 POLL_SECONDS = 0.2
 COMMITTED = {"isolation.level": "read_committed"}
 
-#: The growth from the second quarter of a run to the last, by resource; the JVM's thread pools and
-#: open jars vary more.
+#: The largest growth that is allowed from the second quarter of a run to the last, by resource. The
+#: JVM's thread pools and open jars vary more, so their limits are larger.
 LIMITS = {
     "processes": 1.0,
     "files": 3.0,
@@ -56,8 +56,8 @@ LIMITS = {
 
 class RollingRestarts:
     """
-    Restarts one broker after another until it is stopped: SIGTERM, start, wait until the brokers
-    see it again.
+    Restarts one broker after another until the ``with`` block ends: SIGTERM, start, wait until the
+    brokers see the restarted one again.
 
     Between two restarts the stream must complete some micro-batches, so it has continued after
     each restart.

@@ -85,7 +85,7 @@ def add_run(recorded: Iterable[Run], new: Run) -> list[Run]:
     Raises:
     ------
     OverlappingRunError
-        A recorded run has seeds of the new run and other seeds: its figures cannot be divided.
+        The new run has only some of the seeds of a recorded run, whose figures cannot be divided.
 
     """
     remaining = []

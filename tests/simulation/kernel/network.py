@@ -1,8 +1,9 @@
 """
 A simulated TCP network between processes and brokers, with the faults of real ones.
 
-Bytes in one direction of a connection arrive in order, after a delay from the seed. A link that is
-cut keeps them, as TCP's retransmissions do, until it is healed or the connection is reset.
+Bytes in one direction of a connection arrive in order, after a random delay, which the seed
+determines. A link that is cut keeps them, as TCP's retransmissions do, until it is healed or the
+connection is reset.
 """
 
 from __future__ import annotations
@@ -534,7 +535,7 @@ class Sockets:
 
     def __init__(self, world: Any) -> None:
         self.world = world
-        #: Set for each history.
+        #: Set for each history, which is one run of the simulation with one seed.
         self.network: Network | None = None
         self._open: dict[int, Socket | PairEnd] = {}
         self._numbers = count(3)

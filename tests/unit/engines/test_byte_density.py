@@ -45,8 +45,8 @@ class Log:
 
     def fetch(self, position: int) -> memoryview:
         """
-        Return a broker's response: the log from the batch that contains the position, and at least
-        that whole batch.
+        Return a broker's response: up to FETCH_BYTES of the log, from the batch that contains the
+        position on; that first batch is always whole.
         """
         response = b""
         for (base, part), (count, _) in zip(self._parts, self.batches, strict=True):

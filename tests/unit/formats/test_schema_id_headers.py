@@ -132,9 +132,9 @@ def test_equal_to_confluent(registry: FakeRegistry) -> None:
 
 def test_ids_of_former_schemas_are_removed() -> None:
     """
-    Any lists of headers stay in order, without the ids of former schemas; the new id is last.
+    The headers of any list stay in order, without the ids of former schemas; the new id is last.
 
-    The lists may have any layout in memory, with hidden entries where they are null.
+    The lists may have any layout in memory; a list that is null may have entries in the buffers.
     """
     generator = random.Random(7)
     names = ["a", "b", "__value_schema_id", "apicurio.value.globalId", "__key_schema_id"]
@@ -162,8 +162,9 @@ def test_ids_of_former_schemas_are_removed() -> None:
 @pytest.mark.parametrize("kind", ["avro", "json", "protobuf"])
 def test_ids_are_removed_without_a_registry(kind: str) -> None:
     """
-    A value that is encoded without a registry has no schema id, so the headers that name the schema
-    and the message of the value that was read are removed; those of a key that is not encoded stay.
+    A value that is encoded without a registry has no schema id. So the headers that name a schema
+    or a message for the value are removed: they belong to the value that was read. The headers of a
+    key that is not encoded stay.
     """
     schema = pa.schema([("key", pa.binary()), *list(ROWS)[1:]])
     stale = ["__value_schema_id", "apicurio.value.globalId", "apicurio.value.contentId"]
@@ -240,8 +241,9 @@ MESSAGE = "apicurio.protobuf.type"
 
 def test_last_header_of_the_first_kind_counts() -> None:
     """
-    Of several headers of one name the last one counts, also in a batch with headers of other names,
-    and so does the last name of a message.
+    Of the kinds of ids that a record has in headers, the first in NAMES counts, and of several
+    headers of that kind the last one; of several message names the last one counts, too. Other
+    records of the batch may have other headers.
     """
     generator = random.Random(9)
     for _ in range(300):

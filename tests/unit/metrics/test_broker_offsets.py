@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 TP = TopicPartition("t", 0)
 OPTIONS = parse_stream_source({"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"})
 
-# The year 55000, as of a producer that takes microseconds for milliseconds.
+# A time in the year 55000: a producer has taken microseconds for milliseconds.
 NO_DATE_MS = 1_673_000_000_000_000
 
 
@@ -214,7 +214,7 @@ def test_end_offsets_are_old_while_the_brokers_do_not_answer(
 
 class FailingOnce:
     """
-    A lag whose first refresh fails with an error that the connector does not know.
+    Broker offsets whose first refresh fails with an error that is not one of the connector's.
     """
 
     def __init__(self) -> None:

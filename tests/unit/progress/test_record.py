@@ -140,7 +140,8 @@ def test_any_metadata_is_parsed(text: str) -> None:
 @given(st.binary() | JSON.map(lambda value: json.dumps(value).encode()) | st.just(b"[" * 100_000))
 def test_any_node_of_an_owner_is_parsed(data: bytes) -> None:
     """
-    A node that another application wrote has no owner.
+    Any content is parsed where an owner's node is expected: a node that another application wrote
+    has no owner.
     """
     assert owner_from_node(data) is None
 
@@ -184,8 +185,8 @@ def test_only_moved_offsets_are_written() -> None:
 )
 def test_store_ahead_is_not_written(record: ProgressRecord) -> None:
     """
-    An offset of another query, of a later batch or of an unknown one is ahead of the query: it is
-    not moved back, but reported.
+    A greater offset is ahead of the query unless an earlier batch of the same query is known to
+    have recorded it: it is not moved back, but reported.
     """
     step = advance({T0: record}, completed({T0: 3}), ME)
 
@@ -195,7 +196,7 @@ def test_store_ahead_is_not_written(record: ProgressRecord) -> None:
 def test_offset_follows_a_query_that_went_back() -> None:
     """
     A recorded offset of an earlier batch of the same query moves back with the query: the log was
-    truncated, and the query may lose data.
+    truncated, and the query's options allow data loss.
     """
     step = advance({T0: ProgressRecord(8, ME, 8, "id-t")}, completed({T0: 3}), OTHER)
 
@@ -229,8 +230,8 @@ def test_unknown_batch_number_is_not_recorded() -> None:
 
 def test_touch_owner_rewrites_one_record() -> None:
     """
-    One existing record is written again, or none if there is none. The batch of another query is
-    left out.
+    One existing record is written again with the new owner; if there is none, nothing is written.
+    The record keeps its batch number only if the new owner belongs to the same query.
     """
     both = completed({T0: 3, T1: 5})
     stored = {T0: ProgressRecord(3, ME, 8), T1: ProgressRecord(5, ME, 8)}

@@ -126,7 +126,7 @@ def test_deleted_entries_hide_no_commit(batch: int) -> None:
 
 def test_a_batch_without_rows_is_refused_with_deleted_entries() -> None:
     """
-    A replay without rows cannot know either whether the batch had rows before.
+    A replay without rows is refused, too: it cannot know whether the batch had rows before.
     """
     world = after(1)
     world.log_start = 1
@@ -218,7 +218,7 @@ def test_a_ledger_with_a_refused_write_only_is_unused() -> None:
 @pytest.mark.parametrize("log_start", [0, 1, 4])
 def test_a_truncated_ledger_is_known_to_the_command(log_start: int) -> None:
     """
-    A ledger counts as truncated until it has a release.
+    A ledger that has lost its first entries counts as truncated until it has a release.
     """
     world = after(1)
     world.log_start = log_start

@@ -1,5 +1,6 @@
 """
-Responses without progress, from stub brokers: none of them is taken for a gap.
+Responses of stub brokers with which a read does not advance: none of them is taken for a gap in the
+offsets.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def test_permanent_stall_is_a_retriable_error(kind: str, reason: str) -> None:
 @pytest.mark.parametrize("engine", ["wire", "librdkafka"])
 def test_topic_unknown_for_poll_timeout_is_data_loss(engine: str) -> None:
     """
-    A partition that brokers do not know is lost only after pollTimeoutMs.
+    A partition that brokers do not know counts as lost only after pollTimeoutMs.
     """
     with StubCluster(Gone(high_watermark=END)) as stubs:
         assert read(stubs, ODD_FROM, engine=engine) == expected(ODD_FROM)
@@ -169,7 +170,8 @@ class Large(Behaviour):
 
 def test_slow_network_is_read_in_smaller_responses() -> None:
     """
-    A response that does not arrive within one request's time is requested again in smaller parts.
+    A response that does not arrive within the timeout of its request is requested again in smaller
+    parts.
     """
     settings = {"socket.timeout.ms": "1000", "fetch.wait.max.ms": "10", "log_level": "0"}
     with StubCluster(Large()) as stubs, Proxy(("127.0.0.1", stubs.ports[0])) as proxy:
@@ -188,7 +190,7 @@ def test_slow_network_is_read_in_smaller_responses() -> None:
 
 class Gone(Behaviour):
     """
-    Forgets its topic at once.
+    Knows its topic until ``gone`` is set.
     """
 
     gone = False
@@ -325,7 +327,7 @@ def test_records_after_an_open_transaction_are_not_lost(engine: str) -> None:
 
 class Holes(Behaviour):
     """
-    A compacted log: nothing between offsets 200 and 700, nor from 900 on, but a batch at 1500.
+    A compacted log that has no records at the offsets from 200 to 699, and from 900 to 1499.
     """
 
     def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
@@ -341,7 +343,8 @@ class Holes(Behaviour):
 @pytest.mark.parametrize("end", [END, 500])
 def test_hole_ends_at_the_next_record_batch(end: int) -> None:
     """
-    A record batch after a hole shows that the hole is empty, even if the range ends inside it.
+    A record batch that begins after the requested offset shows that there are no records before it,
+    even if the range ends before the batch.
     """
     with StubCluster(Holes(high_watermark=2000)) as stubs:
         rows = read(stubs, end)
@@ -389,7 +392,8 @@ def test_a_read_reuses_its_response_memory(monkeypatch: pytest.MonkeyPatch) -> N
     with StubCluster(Behaviour(high_watermark=5000, batch_records=1000)) as stubs:
         assert len(read(stubs, 4000)) == 4000
 
-    # The first response is the smallest, so there are at least four.
+    # A response has 1,000 records at most, and the first response is the smallest: the second may
+    # need new memory.
     assert len(addresses) >= 4
     assert len(set(addresses)) <= 2
 

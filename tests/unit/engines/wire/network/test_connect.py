@@ -267,7 +267,8 @@ def test_a_dead_address_has_its_own_timeout(dead: Proxy, monkeypatch: pytest.Mon
 
 def test_a_plan_without_brokers_ends_in_time(caplog: pytest.LogCaptureFixture) -> None:
     """
-    Retries are not nested: planning fails after the API timeout, and logs it once.
+    Retries are not nested: planning fails after the API timeout, and one warning says that it is
+    retried.
     """
     servers = f"127.0.0.1:{free_port()}"
     query = stream(servers, default_api_timeout_ms="6000")
@@ -296,8 +297,8 @@ def test_brokers_that_never_answered_are_waited_for_less(
     reached: bool,
 ) -> None:
     """
-    A first contact waits for only ten seconds, because the address may be wrong; a timeout that the
-    user sets applies from the beginning.
+    The driver waits for the first contact for only ten seconds, because the address may be wrong; a
+    timeout that the user sets applies from the beginning.
     """
     monkeypatch.setattr(first_contact, "_reached", set())
     kafka = KafkaSettings.of({"bootstrap.servers": "b:1", **settings})
@@ -351,7 +352,7 @@ class Advertised(Behaviour):
 @pytest.mark.parametrize("answers_syns", [True, False])
 def test_an_advertised_address_that_is_unreachable(dead: Proxy, *, answers_syns: bool) -> None:
     """
-    The error names the address, and the setting of the brokers that it comes from.
+    The error names the address, and the brokers' setting from which the address comes.
     """
     port = free_port() if answers_syns else dead.port
     with StubCluster(Advertised(elsewhere=port)) as stubs:
@@ -392,8 +393,8 @@ def proxied() -> Iterator[list[Proxy]]:
 
 def test_forgotten_connections_cost_one_timeout(proxied: list[Proxy]) -> None:
     """
-    Once a connection has been silent for the request timeout, the others that have been idle as
-    long are reopened: a firewall forgets all of them.
+    Once a request has had no response for the request timeout, the other connections that have been
+    idle as long as this request's connection are reopened: a firewall forgets all of them.
     """
     cluster = cluster_of(proxied[0].address, request_timeout_ms="2000")
     timed_out: list[int] = []
