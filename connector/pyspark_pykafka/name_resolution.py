@@ -30,9 +30,6 @@ class ResolutionTimeoutError(TimeoutError):
     The DNS server did not respond before the deadline.
     """
 
-    def __init__(self) -> None:
-        super().__init__("the lookup of its host name timed out")
-
 
 def resolve(
     host: str, port: int, deadline: Deadline, family: int = socket.AF_UNSPEC
@@ -53,7 +50,8 @@ def resolve(
     if isinstance(result, OSError):
         # A lookup cannot be cancelled, so it gets a thread that can be abandoned.
         threading.Thread(target=look_up, daemon=True).start()
-        result = _await_lookup(results, f"{host}:{port}", deadline)
+        address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+        result = _await_lookup(results, address, deadline)
     if isinstance(result, OSError):
         raise result
     return result
@@ -86,4 +84,5 @@ def _await_lookup(
     try:
         return results.get(timeout=seconds)
     except queue.Empty:
-        raise ResolutionTimeoutError from None
+        msg = "the lookup of its host name timed out"
+        raise ResolutionTimeoutError(msg) from None

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from pyspark_pykafka.options.registry_values import SubjectNameStrategy
 
 
+#: The limit of DNS for each part of a host name.
+_MAX_LABEL_BYTES = 63
+
+
 def _read_urls(text: str) -> tuple[str, ...]:
     urls = tuple(url.strip().rstrip("/") for url in text.split(",") if url.strip())
     try:
@@ -43,10 +47,28 @@ def _is_url(url: str) -> bool:
     is_plain_url = not (parts.query or parts.fragment) and url.isprintable() and " " not in url
     return (
         parts.scheme in {"http", "https"}
-        and bool(parts.hostname)
+        and _is_host(parts.hostname or "")
         and parts.port != 0
+        and parts.path.isascii()
         and is_plain_url
     )
+
+
+def _is_host(host: str) -> bool:
+    if ":" in host:
+        return True
+    try:
+        labels = host.encode("ascii" if host.isascii() else "idna").rstrip(b".").split(b".")
+    except UnicodeError:
+        return False
+    return all(0 < len(label) <= _MAX_LABEL_BYTES for label in labels)
+
+
+def _read_token(text: str) -> str:
+    token = text.strip()
+    if not (token and token.isascii() and token.isprintable()):
+        raise ValueError
+    return token
 
 
 def _read_strategy(text: str) -> SubjectNameStrategy:
@@ -90,7 +112,7 @@ BEARER_SOURCE = Option(
 )
 BEARER_TOKEN = Option(
     "schema.registry.bearer.auth.token",
-    TEXT,
+    Parser(_read_token, "printable ASCII characters"),
     "A bearer token for the registry.",
     Scope.ALL,
     secret=True,

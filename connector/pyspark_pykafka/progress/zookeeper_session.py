@@ -4,6 +4,8 @@ A session with ZooKeeper: the client, its responses within a timeout, and the ma
 
 from __future__ import annotations
 
+import logging
+import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -37,7 +39,10 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.options import ZooKeeperNodes
 
+logger = logging.getLogger("pyspark_pykafka")
+
 _RESPONSE_SECONDS = 5.0
+_CLOSE_SECONDS = 10.0
 
 _ACLS = {
     "open": OPEN_ACL_UNSAFE,
@@ -80,7 +85,7 @@ class ZooKeeperSession:
                 auth_data=None if digest is None else [("digest", ":".join(digest))],
                 default_acl=_ACLS[self._nodes.acl],
             )
-            client.start(_RESPONSE_SECONDS)
+            _start(client)
             self.client = client
         return self.client
 
@@ -105,8 +110,14 @@ class ZooKeeperSession:
         """
         if self.client is not None:
             client, self.client = self.client, None
-            client.stop()
-            client.close()
+            if not _stop(client, _CLOSE_SECONDS):
+                logger.warning(
+                    "the session with ZooKeeper at %s could not be closed within %.0f s; ZooKeeper "
+                    "ends it %d ms after its last message",
+                    self._nodes.hosts,
+                    _CLOSE_SECONDS,
+                    self._nodes.session_timeout_ms,
+                )
 
     @contextmanager
     def translating_errors(self, action: str) -> Iterator[None]:
@@ -133,6 +144,43 @@ class ZooKeeperSession:
         except KazooException as cause:
             msg = f"{where}: {type(cause).__name__} {cause}"
             raise ProgressError("ZOOKEEPER_REFUSED", msg) from cause
+
+
+def _start(client: KazooClient) -> None:
+    """
+    Connect a client, or raise KazooTimeoutError after some seconds.
+
+    ``KazooClient.start`` stops a client that does not connect, and waits for it without a limit.
+    """
+    client.start_async().wait(_RESPONSE_SECONDS)
+    if not client.connected:
+        _stop(client, 0)
+        msg = "Connection time-out"
+        raise KazooTimeoutError(msg)
+
+
+def _stop(client: KazooClient, seconds: float) -> bool:
+    """
+    Stop a client, and return whether it stopped within some seconds.
+
+    kazoo waits for the thread of the connection, which may wait for a DNS server: a lookup cannot
+    be cancelled. The thread that waits for it can be abandoned.
+    """
+    failures: list[KazooException] = []
+
+    def stop() -> None:
+        try:
+            client.stop()
+            client.close()
+        except KazooException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=stop, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    if failures:
+        raise failures[0]
+    return not thread.is_alive()
 
 
 def wait_for_response(pending: Any) -> Any:

@@ -128,7 +128,7 @@ class HttpClient:
                 f"{cause.verify_message}; check schema.registry.ssl.ca.location and the host's name"
             )
             raise TlsError(msg) from cause
-        except (OSError, UnicodeError, http.client.HTTPException) as cause:
+        except (OSError, http.client.HTTPException) as cause:
             reason = getattr(cause, "strerror", None) or str(cause) or type(cause).__name__
             msg = f"{_server_url(url)}: {reason}"
             raise RegistryUnavailableError(msg) from cause
@@ -234,6 +234,7 @@ def _redirect_target(base: str, url: str, response: Response) -> tuple[str, tupl
     location = response.headers.get("location", "")
     try:
         target = urljoin(url, location)
+        target.encode("ascii")
         return target, _origin(target)
     except ValueError as cause:
         msg = (

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.registry.errors import RegistryUnavailableError
 from pyspark_pykafka.registry.http import MIN_SECONDS, HttpClient
-from pyspark_pykafka.retry import Backoff, Deadline, retry_until
+from pyspark_pykafka.retry import Backoff, Deadline, part_of_wait, retry_until
 
 if TYPE_CHECKING:
     import re
@@ -70,7 +70,8 @@ class RegistryTransport:
                 deadline.pause(MIN_SECONDS)
                 raise last
             try:
-                return self._send_to_any_url(request, is_accepted, rebase, deadline)
+                with part_of_wait():
+                    return self._send_to_any_url(request, is_accepted, rebase, deadline)
             except RegistryUnavailableError as failure:
                 last = failure
                 raise

@@ -14,7 +14,7 @@ from tests.support import fetching
 from tests.support.stub_behaviour import FETCH, LIST_OFFSETS
 from tests.support.stub_brokers import Behaviour, StubCluster
 
-from pyspark_pykafka import retry
+from pyspark_pykafka import name_resolution, retry
 from pyspark_pykafka.engines.librdkafka import client, range_reader
 from pyspark_pykafka.engines.selection import fetch
 from pyspark_pykafka.engines.wire.network import connect, transport
@@ -38,7 +38,7 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Let a wait count as long after a fraction of a second.
     """
-    for module in (retry, transport, client, range_reader, connect):
+    for module in (retry, transport, client, range_reader, connect, name_resolution):
         monkeypatch.setattr(module, "LONG_WAIT_SECONDS", LONG)
 
 

@@ -13,7 +13,7 @@ from pyspark.sql.types import StringType, StructField, StructType
 from tests.support.listening import listen, unused_address
 from tests.support.proxy import Proxy
 
-from pyspark_pykafka import DefaultSource, retry
+from pyspark_pykafka import DefaultSource, name_resolution, retry
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.cli.exit_codes import ExitCode
 from pyspark_pykafka.engines import first_contact
@@ -40,7 +40,10 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Let a wait count as long after one second, and a first contact take at most three seconds.
     """
-    for module in (retry, transport, connect, racing, api_timeout, client, producer):
+    for module in (
+        *(retry, transport, connect, name_resolution),
+        *(racing, api_timeout, client, producer),
+    ):
         monkeypatch.setattr(module, "LONG_WAIT_SECONDS", LONG_SECONDS)
     monkeypatch.setattr(admin, "_LONG_WAIT_SECONDS", LONG_SECONDS)
     monkeypatch.setattr(admin, "_FIRST_REQUEST_SECONDS", LONG_SECONDS)

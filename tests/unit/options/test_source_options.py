@@ -838,3 +838,45 @@ def test_wrong_sources_of_the_rack(options: dict[str, str], expected: str) -> No
     (mistake,) = mistakes_of_batch({**MINIMAL, **options})
 
     assert expected in mistake
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("schema.registry.url", f"http://{'r' * 64}.example:8081"),
+        ("schema.registry.url", f"http://{chr(0xFC) * 64}.example:8081"),
+        ("schema.registry.url", "http://registry..example"),
+        ("schema.registry.url", f"http://registry/{chr(0xFC)}"),
+        ("schema.registry.bearer.auth.token", "canary\u20ac"),
+        ("schema.registry.bearer.auth.token", "canary\r\nHost: other"),
+    ],
+)
+def test_a_registry_to_which_no_request_can_be_sent(name: str, value: str) -> None:
+    """
+    Host names beyond DNS's limits, and characters that HTTP does not allow, are mistakes that name
+    the option; a token is not shown.
+    """
+    url = {"schema.registry.url": "http://registry:8081", "valueFormat": "avro"}
+    mistakes = mistakes_of_batch({**MINIMAL, **url, name: value})
+
+    (mistake,) = (mistake for mistake in mistakes if name in mistake)
+    assert "it must be: " in mistake
+    assert "canary" not in mistake
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://localhost:8081",
+        "https://registry.example./apis",
+        "http://[::1]:8081",
+        f"http://b{chr(0xFC)}cher.example",
+    ],
+)
+def test_urls_of_a_registry(url: str) -> None:
+    """
+    IPv6 addresses, international host names and a final dot are accepted.
+    """
+    options = batch(**{"schema.registry.url": url, "valueFormat": "avro"})
+
+    assert options.formats.registry is not None

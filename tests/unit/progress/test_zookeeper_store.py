@@ -5,9 +5,13 @@ returns them as the results of the steps.
 
 from __future__ import annotations
 
+import socket
+import threading
+import time
 from typing import Any, NamedTuple
 
 import pytest
+from kazoo.client import KazooClient
 from kazoo.exceptions import (
     BadVersionError,
     InvalidACLError,
@@ -18,7 +22,7 @@ from kazoo.exceptions import (
     RuntimeInconsistency,
 )
 
-from pyspark_pykafka.errors import AuthorizationError, ProgressError
+from pyspark_pykafka.errors import AuthorizationError, BrokerUnavailableError, ProgressError
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import ZooKeeperNodes
 from pyspark_pykafka.progress import zookeeper_session
@@ -95,9 +99,16 @@ class Client:
     def ensure_path_async(self, _: str) -> Response:
         return Response(None)
 
-    def start(self, *_: object) -> None: ...
+    connected = True
 
-    stop = close = start
+    def start_async(self) -> threading.Event:
+        started = threading.Event()
+        started.set()
+        return started
+
+    def stop(self) -> None: ...
+
+    close = stop
 
 
 class Clock:
@@ -159,6 +170,42 @@ def test_other_refusals_are_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ProgressError, match="InvalidACLError") as caught:
         store.claim(Owner("q", "run", 0), ["t"])
     assert caught.value.condition == "ZOOKEEPER_REFUSED"
+
+
+def test_a_dns_server_that_hangs(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    A connection whose host names cannot be looked up fails at its deadline, and neither the failure
+    nor a close waits for the DNS server.
+    """
+    over = threading.Event()
+
+    def hanging(*_: object, **__: object) -> None:
+        over.wait(60)
+        raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+
+    monkeypatch.setattr(socket, "getaddrinfo", hanging)
+    monkeypatch.setattr(zookeeper_session, "_RESPONSE_SECONDS", 0.3)
+    monkeypatch.setattr(zookeeper_session, "_CLOSE_SECONDS", 0.3)
+    nodes = ZooKeeperNodes("zk1:2181,zk2:2181", "/pykafka", "etl", 6_000, None, "open")
+    session = zookeeper_session.ZooKeeperSession(nodes, "/pykafka/etl")
+    started_at = time.monotonic()
+    try:
+        with (
+            pytest.raises(BrokerUnavailableError, match="no response .*; are its servers up"),
+            session.translating_errors("reading"),
+        ):
+            session.connect()
+        session.client = KazooClient("zk1:2181")
+        session.client.start_async()
+        session.close()
+        seconds = time.monotonic() - started_at
+    finally:
+        over.set()
+
+    assert seconds < 20
+    assert "zk1:2181,zk2:2181 could not be closed within 0 s" in caplog.text
 
 
 def test_missing_chroot(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -417,8 +417,9 @@ def test_a_dns_server_that_hangs(
         raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
 
     monkeypatch.setattr(socket, "getaddrinfo", hanging)
-    monkeypatch.setattr("pyspark_pykafka.name_resolution.LONG_WAIT_SECONDS", 0.1)
-    schema_client = client("http://registry:8081", request_timeout_ms=300, timeout_ms=400)
+    for module in ("name_resolution", "retry"):
+        monkeypatch.setattr(f"pyspark_pykafka.{module}.LONG_WAIT_SECONDS", 0.1)
+    schema_client = client("http://registry:8081", request_timeout_ms=300, timeout_ms=800)
     started_at = time.monotonic()
     try:
         with pytest.raises(RegistryUnavailableError, match="lookup of its host name timed out"):
@@ -428,18 +429,9 @@ def test_a_dns_server_that_hangs(
         over.set()
 
     assert seconds < 10
-    assert "registry:8081: still waiting for the DNS server" in caplog.text
-
-
-@pytest.mark.parametrize("letter", ["r", "\u00fc"])
-def test_an_invalid_host_name(letter: str) -> None:
-    """
-    A host name with a label that is too long for DNS is an error that names the host.
-    """
-    name = letter * 64 + ".example"
-    schema_client = client(f"http://{name}:8081", timeout_ms=100)
-    with pytest.raises(RegistryUnavailableError, match=f"http://{name}:8081: "):
-        schema_client.schema_by_id(1)
+    (line,) = (record.message for record in caplog.records)
+    assert "http://registry:8081: the lookup of its host name timed out" in line
+    assert "retrying" in line
 
 
 @contextmanager
@@ -490,7 +482,7 @@ def test_redirect_to_another_server(registry: FakeRegistry) -> None:
 
 
 @pytest.mark.parametrize(
-    "location", ["http://127.0.0.1:999999/x", "http://[x/", "//[", "http://h:x/"]
+    "location", ["http://127.0.0.1:999999/x", "http://[x/", "//[", "http://h:x/", "/\u00fc"]
 )
 def test_redirect_to_an_invalid_url(registry: FakeRegistry, location: str) -> None:
     """
