@@ -238,6 +238,7 @@ class KafkaCluster(Startable, KafkaAccess):
             self._cluster_id = kraft.prepare_nodes(
                 command,
                 self._processes,
+                self.version,
                 self.nodes,
                 lambda member: {**tiered, **self.node_config(member)},
             )

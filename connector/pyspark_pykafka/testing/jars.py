@@ -82,7 +82,14 @@ def kafka_jars(version: str) -> list[Path]:
     """
     kafka = MavenCoordinate("org.apache.kafka", "kafka_2.13", version, transitive=True)
     coordinates = [kafka, MavenCoordinate.parse(SLF4J_SIMPLE)]
-    return _fetch_once(coordinates, cache_folder() / f"kafka-{version}")
+    return _fetch_once(coordinates, kafka_folder(version))
+
+
+def kafka_folder(version: str) -> Path:
+    """
+    Return the folder of a version's jars, and of what is derived from them.
+    """
+    return cache_folder() / f"kafka-{version}"
 
 
 def tiered_storage_jars(version: str) -> list[Path]:

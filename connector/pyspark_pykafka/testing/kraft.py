@@ -4,14 +4,20 @@ Prepares the nodes of a KRaft cluster: ports, settings, formatted storage, Java 
 
 from __future__ import annotations
 
-import uuid
-from base64 import urlsafe_b64encode
 from typing import TYPE_CHECKING
 
 from .jars import kafka_jars, tiered_storage_jars
 from .java import find_java
 from .ports import free_ports
 from .properties import Node, Setting, server_settings
+from .storage_format import (
+    CHECKPOINT,
+    changes_format,
+    keep_checkpoint,
+    kept_checkpoint,
+    random_id,
+    write_format,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -55,9 +61,8 @@ def java_command(version: str, *, tiered: bool = False) -> list[str]:
     """
     Return the command that runs a class of this Kafka version, up to the name of the class.
     """
-    jars = [kafka_jars(version), tiered_storage_jars(version) if tiered else []]
-    class_path = ":".join(f"{group[0].parent}/*" for group in jars if group)
-    return [str(find_java()), *_FLAGS, "-cp", class_path]
+    jars = [*kafka_jars(version), *(tiered_storage_jars(version) if tiered else [])]
+    return [str(find_java()), *_FLAGS, "-cp", ":".join(map(str, jars))]
 
 
 def broker_command(java: list[str], folder: Path, node: Node) -> list[str]:
@@ -70,41 +75,55 @@ def broker_command(java: list[str], folder: Path, node: Node) -> list[str]:
 def prepare_nodes(
     java: list[str],
     processes: Processes,
+    version: str,
     nodes: tuple[Node, ...],
     config: Callable[[Node], Mapping[str, Setting]],
 ) -> str:
     """
     Write the settings of all nodes, format their storage, and return the cluster id.
     """
-    folder = processes.folder
-    cluster_id = _random_id()
-    for node in nodes:
-        settings = server_settings(node, nodes, data_folder(folder, node), config(node))
+    cluster_id = random_id()
+    configs = [config(node) for node in nodes]
+    for node, overrides in zip(nodes, configs, strict=True):
+        data = data_folder(processes.folder, node)
+        settings = server_settings(node, nodes, data, overrides)
         text = "".join(f"{name}={value}\n" for name, value in settings.items())
-        _properties_file(folder, node).write_text(text)
-    first, *rest = nodes
-    _format(java, processes, first, cluster_id)
-    for node in rest:
-        _copy_format(data_folder(folder, first), data_folder(folder, node), node, cluster_id)
+        _properties_file(processes.folder, node).write_text(text)
+    is_usual = not any(map(changes_format, configs))
+    _format(java, processes, nodes, cluster_id, version if is_usual else None)
     return cluster_id
 
 
-def _format(java: list[str], processes: Processes, node: Node, cluster_id: str) -> None:
+def _format(
+    java: list[str],
+    processes: Processes,
+    nodes: tuple[Node, ...],
+    cluster_id: str,
+    usual_of: str | None,
+) -> None:
+    """
+    Format the storage of all nodes; Kafka's tool runs once at most, for the first node.
+
+    `usual_of` is the version whose usual format is written, or None for another format.
+    """
+    first, *rest = nodes
+    formatted = data_folder(processes.folder, first)
+    checkpoint = kept_checkpoint(usual_of) if usual_of else None
+    if checkpoint is not None:
+        write_format(formatted, first.id, cluster_id, checkpoint)
+    else:
+        _run_format_tool(java, processes, first, cluster_id)
+        if usual_of:
+            keep_checkpoint(usual_of, formatted)
+    for node in rest:
+        folder = data_folder(processes.folder, node)
+        write_format(folder, node.id, cluster_id, (formatted / CHECKPOINT).read_bytes())
+
+
+def _run_format_tool(java: list[str], processes: Processes, node: Node, cluster_id: str) -> None:
     properties = str(_properties_file(processes.folder, node))
     tool = ["kafka.tools.StorageTool", "format", "-t", cluster_id, "-c", properties]
     processes.run("format", [*java, *tool], FORMAT_SECONDS)
-
-
-def _copy_format(source: Path, target: Path, node: Node, cluster_id: str) -> None:
-    """
-    Format another node's storage by copying: Kafka's tool would take a second for each node.
-    """
-    target.mkdir()
-    (target / "meta.properties").write_text(
-        f"version=1\nnode.id={node.id}\ncluster.id={cluster_id}\ndirectory.id={_random_id()}\n"
-    )
-    checkpoint = "bootstrap.checkpoint"
-    (target / checkpoint).write_bytes((source / checkpoint).read_bytes())
 
 
 def _properties_file(folder: Path, node: Node) -> Path:
@@ -116,12 +135,3 @@ def data_folder(folder: Path, node: Node) -> Path:
     Return the folder of a node's partition logs.
     """
     return folder / f"{node.name}-data"
-
-
-def _random_id() -> str:
-    """
-    Return a Kafka UUID: 16 bytes in 22 characters, not starting with a dash.
-    """
-    while (text := urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")).startswith("-"):
-        continue
-    return text
