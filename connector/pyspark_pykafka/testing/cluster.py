@@ -8,6 +8,7 @@ import signal
 from typing import TYPE_CHECKING, Any
 
 from . import kraft, readiness
+from .class_archive import archive_options, ensure_archive
 from .client import KafkaAccess
 from .lifecycle import Startable
 from .ports import is_free
@@ -230,6 +231,7 @@ class KafkaCluster(Startable, KafkaAccess):
                 raise ServerError(msg)
 
     def _start_once(self) -> KafkaCluster:
+        ensure_archive(self.version)
         command = self._command()
         self.nodes = kraft.assign_ports(self.brokers, self._port)
         self._processes = Processes("kafka")
@@ -249,7 +251,8 @@ class KafkaCluster(Startable, KafkaAccess):
         return self
 
     def _command(self) -> list[str]:
-        return kraft.java_command(self.version, tiered=self.tiered)
+        java, *options = kraft.java_command(self.version, tiered=self.tiered)
+        return [java, *archive_options(self.version), *options]
 
     def _tiered_settings(self, folder: Path) -> dict[str, Setting]:
         return tiered_settings(self.brokers, folder / "tiered") if self.tiered else {}

@@ -150,7 +150,7 @@ def pyspark_jars() -> Path:
 def _fetch_once(coordinates: list[MavenCoordinate], folder: Path) -> list[Path]:
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(folder.with_name(f".{folder.name}.lock")):
+        with locked(folder.with_name(f".{folder.name}.lock")):
             if not folder.is_dir():
                 _fetch(coordinates, folder)
     return sorted(folder.glob("*.jar"))
@@ -230,7 +230,7 @@ _ADVICE = (
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def locked(path: Path) -> Iterator[None]:
     """
     Hold a file lock, which the operating system also releases when this process ends.
     """

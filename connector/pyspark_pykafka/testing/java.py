@@ -47,10 +47,17 @@ def find_java() -> Path:
     raise JavaNotFoundError(msg)
 
 
-@lru_cache(maxsize=8)
 def java_version(java: Path) -> int:
     """
     Return the major version that a `java` reports, or 0 if it does not run.
+    """
+    return parse_version(java_report(java))
+
+
+@lru_cache(maxsize=8)
+def java_report(java: Path) -> str:
+    """
+    Return what `java -version` prints, or an empty text if it does not run.
     """
     try:
         result = subprocess.run(
@@ -61,8 +68,8 @@ def java_version(java: Path) -> int:
             check=False,
         )
     except (OSError, subprocess.TimeoutExpired):
-        return 0
-    return parse_version(result.stdout + result.stderr)
+        return ""
+    return result.stdout + result.stderr
 
 
 def parse_version(report: str) -> int:
