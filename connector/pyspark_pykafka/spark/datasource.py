@@ -154,6 +154,7 @@ class DefaultSource(DataSource):
         options = parse_sink(self.options, streaming=True)
         writer = KafkaStreamWriter(options, schema)
         check_destination(options)
+        writer.begin()
         return writer
 
 
