@@ -618,47 +618,6 @@ def test_a_decided_commit_is_completed(
     assert open_ids(sink.cluster, sink.topic) == []
 
 
-@pytest.mark.parametrize("completed_by", ["driver", "task"])
-def test_a_decided_commit_is_completed_before_the_tasks(
-    sink: Sink, monkeypatch: pytest.MonkeyPatch, completed_by: str
-) -> None:
-    """
-    The driver, or the first task, commits the open transactions of a binding intent before rows are
-    written: after the tasks the transactions may have timed out.
-    """
-    sink.run(0, 2)
-    die_after(monkeypatch, 1)
-    with pytest.raises(DiedError):
-        sink.restarted().run(1, 3, 4, 5)
-    restarted = sink.restarted()
-    if completed_by == "driver":
-        restarted.delivery.begin()
-    else:
-        restarted.write(1, 0, 7)
-    whole = sorted(expected(0, 2) + expected(1, 3, 4, 5))
-    assert rows_of(sink) == whole
-    time_passes(sink)
-    sink.restarted().run(1, 4, 4)
-
-    assert rows_of(sink) == whole
-    assert open_ids(sink.cluster, sink.topic) == []
-
-
-def test_a_late_task_leaves_the_commit_to_its_own_driver(
-    sink: Sink, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """
-    An attempt of the first task that starts after its driver has decided to commit does not commit.
-    """
-    messages = sink.write_all(0, 3, 4)
-    die_after(monkeypatch, 1)
-    with pytest.raises(DiedError):
-        sink.commit(0, messages)
-    sink.write(0, 0, 9, attempt=1)
-
-    assert rows_of(sink) == expected(0, 3)
-
-
 def test_a_decided_commit_is_not_aborted(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Spark calls abort after a failed commit; transactions whose commit is decided are left to the

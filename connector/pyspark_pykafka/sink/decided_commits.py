@@ -9,12 +9,9 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
 from pyspark_pykafka.engines.wire.transactions.values import TransactionState
-from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
+from pyspark_pykafka.errors import TimeoutExceededError
 from pyspark_pykafka.retry import Backoff
 from pyspark_pykafka.sink.intents import find_unreleased_intents, is_binding, named_transactions
-from pyspark_pykafka.sink.ledger import open_ledger
-from pyspark_pykafka.sink.ledger_entries import Intent
-from pyspark_pykafka.sink.ledger_topic import ledger_exists
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,38 +24,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyspark_pykafka")
 
 _INITIAL_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 0.01, 1.0
-
-
-def complete_decided_commit(transactions: Transactions, prefix: str, write: str) -> None:
-    """
-    Commit the open transactions of a binding intent before a micro-batch is written.
-
-    The commit of the micro-batch does the same, but after its tasks: by then the transactions may
-    have timed out. So an error is logged only. ``write`` identifies the present write: once it has
-    an intent, every earlier write has ended.
-    """
-    try:
-        _complete(transactions, prefix, write)
-    except PykafkaError as error:
-        logger.warning(
-            "it is not known whether an earlier driver had decided to commit transactions of the "
-            "prefix %s that are still open: %s; the commit of this micro-batch completes them",
-            *(prefix, error),
-        )
-
-
-def _complete(transactions: Transactions, prefix: str, write: str) -> None:
-    ledger = open_ledger(transactions, prefix)
-    if not ledger_exists(transactions, ledger.topic):
-        return
-    log_start, stable_end = ledger.watermarks()
-    end = ledger.high_watermark()
-    entries = ledger.read_all(stable_end, end)
-    intents = [entry for _, entry in entries if isinstance(entry, Intent)]
-    if any(intent.write == write for intent in intents):
-        return
-    for query in sorted({intent.query for intent in intents}):
-        roll_forward(transactions, ledger, (prefix, query), log_start, (stable_end, end))
 
 
 def roll_forward(

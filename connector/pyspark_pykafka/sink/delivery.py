@@ -79,11 +79,6 @@ class Delivery(Protocol):
     How rows are delivered; pickled with the writer for the executors.
     """
 
-    def begin(self) -> None:
-        """
-        Complete what an earlier write has left, on the driver, before the tasks start.
-        """
-
     def write(self, batches: Iterable[pa.RecordBatch], task: SinkTask) -> TaskCommitMessage:
         """
         Write a task's rows; return once all of them are acknowledged.
@@ -137,11 +132,6 @@ class AtLeastOnce:
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
-    def begin(self) -> None:
-        """
-        Do nothing: all earlier rows are visible.
-        """
-
     def write(self, batches: Iterable[pa.RecordBatch], _: SinkTask) -> TaskCommitMessage:
         """
         Write a task's rows.
@@ -170,11 +160,6 @@ class ExactlyOnceBatch:
         self._options = options
         self._prefix = options.transactional_id_prefix or f"pykafka-{uuid4().hex}"
         self._fence_id = fence_id(self._prefix, uuid4().hex)
-
-    def begin(self) -> None:
-        """
-        Do nothing: the commit ends what an earlier write has left.
-        """
 
     def write(self, batches: Iterable[pa.RecordBatch], task: SinkTask) -> TaskCommitMessage:
         """
@@ -235,22 +220,6 @@ class ExactlyOnceStream:
         # Spark makes one writer for each execution of a micro-batch, and the tasks get copies.
         self._write = uuid4().hex
 
-    def begin(self) -> None:
-        """
-        Complete the commit that an earlier driver had decided.
-
-        Without the option ``transactionalIdPrefix`` the first task does so, because Spark tells
-        only the tasks the id of the query.
-        """
-        if self._options.transactional_id_prefix is not None:
-            self._complete_decided_commit(self._options.transactional_id_prefix)
-
-    def _complete_decided_commit(self, prefix: str) -> None:
-        from pyspark_pykafka.sink.decided_commits import complete_decided_commit
-
-        with transaction_client(self._options.kafka) as transactions:
-            complete_decided_commit(transactions, prefix, self._write)
-
     def write(self, batches: Iterable[pa.RecordBatch], task: SinkTask) -> TaskCommitMessage:
         """
         Write a task's rows and its ledger marker into a transaction that stays open.
@@ -268,8 +237,6 @@ class ExactlyOnceStream:
         durability = (options.ledger_replication_factor, options.ledger_min_insync_replicas)
         write = MicroBatchWrite(prefix, task.query, is_first=task.batch <= 0)
         ensure_ledger_topic(options.kafka, LedgerTopic(topic, *durability), write)
-        if task.partition == 0:
-            self._complete_decided_commit(prefix)
 
         def make_marker(records: int, content_hash: str) -> tuple[bytes, bytes]:
             fields = (task.query, task.batch, self._write, task.partition, records, content_hash)

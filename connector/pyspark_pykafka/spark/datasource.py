@@ -154,7 +154,6 @@ class DefaultSource(DataSource):
         options = parse_sink(self.options, streaming=True)
         writer = KafkaStreamWriter(options, schema)
         check_destination(options)
-        writer.begin()
         return writer
 
 

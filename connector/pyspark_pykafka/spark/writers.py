@@ -63,12 +63,6 @@ class _Writer:
         self._delivery = make_delivery(options, streaming=streaming)
         self._format = _with_registered_write_schemas(self._format, options)
 
-    def begin(self) -> None:
-        """
-        Complete what an earlier write has left, on the driver, before the tasks start.
-        """
-        self._delivery.begin()
-
     def write(self, iterator: Iterator[pa.RecordBatch]) -> KafkaWriterCommitMessage:
         """
         Write a task's rows, on an executor.
