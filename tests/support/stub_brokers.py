@@ -4,10 +4,15 @@ Stub brokers in a process of their own, with responses that a test defines.
 
 from __future__ import annotations
 
+import os
+import socket
 import subprocess
 import sys
+import threading
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from pyspark import cloudpickle
 from tests.support.stub_behaviour import (
@@ -17,11 +22,12 @@ from tests.support.stub_behaviour import (
     StubTransaction,
     record_batch,
 )
-from tests.support.stub_process import read_value, write_value
+from tests.support.stub_process import NUMBER, read_value, write_value
 
 from pyspark_pykafka.testing.ports import free_ports
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Self
 
 __all__ = [
@@ -34,7 +40,78 @@ __all__ = [
 ]
 
 _ROOT = Path(__file__).parents[2]
-_END_SECONDS = 10
+_NEW_PROCESS = 0
+
+
+class _Forks:
+    """
+    Starts and kills processes of stub clusters, through a process that forks them. It ends when
+    this process ends, and so do they.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._channel, other_end = socket.socketpair()
+        with other_end:
+            number = other_end.fileno()
+            command = [sys.executable, "-m", "tests.support.stub_process", str(number)]
+            self._process = subprocess.Popen(
+                command, pass_fds=[number], cwd=_ROOT, start_new_session=True
+            )
+
+    def start(self) -> _Process:
+        commands_out, commands_in = os.pipe()
+        replies_out, replies_in = os.pipe()
+        their_ends = (commands_out, replies_in)
+        try:
+            number = self._request(_NEW_PROCESS, their_ends)
+        finally:
+            for pipe in their_ends:
+                os.close(pipe)
+        return _Process(self, number, os.fdopen(commands_in, "wb"), os.fdopen(replies_out, "rb"))
+
+    def kill(self, number: int) -> int:
+        """
+        Kill a process if it still runs, and return its exit code.
+        """
+        return self._request(number)
+
+    def _request(self, number: int, pipes: Sequence[int] = ()) -> int:
+        with self._lock:
+            socket.send_fds(self._channel, [NUMBER.pack(number)], pipes)
+            reply: tuple[int] = NUMBER.unpack(self._channel.recv(NUMBER.size))
+        return reply[0]
+
+
+@cache
+def _forks(_process: int) -> _Forks:
+    """
+    Return the forks of this process, whose id is the argument: a fork of it has its own.
+    """
+    return _Forks()
+
+
+@dataclass
+class _Process:
+    """
+    The process of a stub cluster, and the pipes to and from it.
+    """
+
+    forks: _Forks
+    number: int
+    commands: BinaryIO
+    replies: BinaryIO
+    exit_code: int | None = None
+
+    def end(self) -> int:
+        """
+        Kill the process if it still runs, and return its exit code.
+        """
+        if self.exit_code is None:
+            self.exit_code = self.forks.kill(self.number)
+            self.replies.close()
+            self.commands.close()
+        return self.exit_code
 
 
 class StubCluster:
@@ -83,35 +160,25 @@ class StubCluster:
         return self._command("get", attribute)
 
     def __enter__(self) -> Self:
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.support.stub_process"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            cwd=_ROOT,
-        )
-        self._pipe.write(_pickled(self._behaviour))
+        self._process = _forks(os.getpid()).start()
+        self._process.commands.write(_pickled(self._behaviour))
         # The ports come from this process, which hands out no port twice.
-        write_value(free_ports(self._behaviour.brokers), self._pipe)
+        write_value(free_ports(self._behaviour.brokers), self._process.commands)
         self.ports = self._receive()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.communicate(timeout=_END_SECONDS)
-
-    @property
-    def _pipe(self) -> Any:
-        return self._process.stdin
+        self._process.end()
 
     def _receive(self) -> Any:
         try:
-            return read_value(self._process.stdout)  # type: ignore[arg-type] # it is a pipe
+            return read_value(self._process.replies)
         except EOFError:
-            msg = f"the stub brokers ended with exit code {self._process.wait(_END_SECONDS)}"
+            msg = f"the stub brokers ended with exit code {self._process.end()}"
             raise RuntimeError(msg) from None
 
     def _command(self, name: str, value: Any) -> Any:
-        write_value((name, value), self._pipe)
+        write_value((name, value), self._process.commands)
         return self._receive()
 
 

@@ -1,28 +1,38 @@
 """
-The process of a stub cluster: one event loop that serves all its brokers.
+The processes of stub clusters: in each, one event loop serves all brokers of a cluster.
 
-It reads a behaviour, ports, and then commands from standard input, as pickles, and writes the
-replies to standard output.
+Such a process reads a behaviour, ports, and then commands from a pipe, as pickles, and writes the
+replies to another pipe. It is a fork of a process that has imported everything before, since the
+imports take longer than most tests.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import pickle
+import random
+import signal
+import socket
 import struct
 import sys
-from typing import TYPE_CHECKING, Any, BinaryIO
+import traceback
+from typing import TYPE_CHECKING, Any, BinaryIO, NoReturn
 
+# Imported for the forks: pickles of classes need it.
+from pyspark import cloudpickle  # noqa: F401
 from tests.support.listening import listen
 from tests.support.stub_behaviour import API_VERSIONS, has_flexible_header
 
 if TYPE_CHECKING:
-    import socket
+    from collections.abc import Sequence
 
     from tests.support.stub_behaviour import Behaviour
 
 _HEADER = struct.Struct(">hhih")
 _SIZE = struct.Struct(">i")
+#: A process id, an exit code, or 0 in a request for a new process.
+NUMBER = struct.Struct(">i")
 _BACKLOG = 512
 
 
@@ -116,17 +126,56 @@ def read_value(pipe: BinaryIO) -> Any:
     return pickle.loads(pipe.read(*_SIZE.unpack(head)))  # noqa: S301 (from our parent process)
 
 
-async def _main() -> None:
+async def _serve_cluster(commands: BinaryIO, replies: BinaryIO) -> None:
     loop = asyncio.get_running_loop()
-    server = _Server(read_value(sys.stdin.buffer))
-    write_value(await server.listen(read_value(sys.stdin.buffer)), sys.stdout.buffer)
+    server = _Server(read_value(commands))
+    write_value(await server.listen(read_value(commands)), replies)
     while True:
         try:
-            name, value = await loop.run_in_executor(None, read_value, sys.stdin.buffer)
+            name, value = await loop.run_in_executor(None, read_value, commands)
         except EOFError:
             return
-        write_value(server.command(name, value), sys.stdout.buffer)
+        write_value(server.command(name, value), replies)
+
+
+def _run_cluster(pipes: Sequence[int]) -> NoReturn:
+    exit_code = 1
+    try:
+        # Otherwise all forks would draw the same numbers.
+        random.seed()
+        with os.fdopen(pipes[0], "rb") as commands, os.fdopen(pipes[1], "wb") as replies:
+            asyncio.run(_serve_cluster(commands, replies))
+        exit_code = 0
+    finally:
+        if exit_code:
+            traceback.print_exc()
+        os._exit(exit_code)
+
+
+def _serve_requests(channel: socket.socket) -> None:
+    """
+    For each request with two pipes, fork a process that serves a cluster, and return its id. For
+    each request without pipes, kill the process with that id, and return its exit code.
+    """
+    while True:
+        request, pipes, _, _ = socket.recv_fds(channel, NUMBER.size, 2)
+        if not request:
+            # The test process has ended.
+            return
+        if pipes:
+            number = os.fork()
+            if number == 0:
+                channel.close()
+                _run_cluster(pipes)
+            for pipe in pipes:
+                os.close(pipe)
+        else:
+            (process,) = NUMBER.unpack(request)
+            os.kill(process, signal.SIGKILL)
+            number = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
+        channel.sendall(NUMBER.pack(number))
 
 
 if __name__ == "__main__":
-    asyncio.run(_main())
+    with socket.socket(fileno=int(sys.argv[1])) as to_test_process:
+        _serve_requests(to_test_process)
