@@ -22,11 +22,14 @@ from tests.simulation.workloads.definitions import WORKLOADS
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-_SEEDS = 60
+_SEEDS, _SOAK_SEEDS = 20, 60
 _CHUNK = 10
 #: Faults that many histories show, each with a seed that has shown it and is tried first. After a
 #: change of the connector that seed may have another history. ``make slow`` searches for the faults
-#: that are not listed.
+#: that are not listed. Of those that attack the same mechanism, the listed ones are found sooner:
+#: ``commit-is-not-checked`` also leaves out the check that transactions are still open,
+#: ``late-intent`` also ignores intents, and ``hasty-restart`` and ``missed-marker`` also misread
+#: the markers in the ledger.
 _SOON = {
     "aborted-records-are-read": 3,
     "aborted-records-hide-keys": 8,
@@ -39,24 +42,21 @@ _SOON = {
     "former-coordinator-is-believed": 32,
     "hasty-restart": 8,
     "ignorance-is-a-confirmation": 15,
-    "intent-is-not-awaited": 5,
     "late-end-is-not-fenced": 7,
     "late-intent": 2,
     "late-write-is-accepted": 3,
-    "ledger-shows-open-markers": 0,
     "markers-are-not-awaited": 0,
-    "memory-is-reused": 0,
+    "memory-is-reused": 1,
     "missed-marker": 2,
     "new-partitions-start-at-the-end": 0,
     "old-process-writes-on": 3,
     "one-broker-plans": 0,
     "only-new-aborts-count": 3,
-    "open-is-not-checked": 3,
     "planned-batch-is-recorded": 0,
     "records-of-one-time-are-skipped": 1,
     "requests-exceed-the-limit-of-responses": 2,
     "retries-are-reordered": 13,
-    "retry-has-a-new-sequence": 1,
+    "retry-has-a-new-sequence": 54,
     "second-pass-ends-early": 8,
     "stale-broker-is-believed": 0,
     "timeout-is-an-acknowledgement": 14,
@@ -74,7 +74,16 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-@pytest.mark.parametrize("first", range(0, _SEEDS, _CHUNK))
+@pytest.mark.parametrize(
+    "first",
+    [
+        *range(0, _SEEDS, _CHUNK),
+        *(
+            pytest.param(first, marks=pytest.mark.soak)
+            for first in range(_SEEDS, _SOAK_SEEDS, _CHUNK)
+        ),
+    ],
+)
 @pytest.mark.parametrize("workload", sorted(WORKLOADS))
 def test_no_history_shows_an_anomaly(workload: str, first: int) -> None:
     """

@@ -76,7 +76,9 @@ def timed(work: Callable[[], Any]) -> float:
     return time.monotonic() - started_at
 
 
-@pytest.mark.parametrize("lag", [0.05, 0.1, 0.2])
+@pytest.mark.parametrize(
+    "lag", [0.1, *(pytest.param(lag, marks=pytest.mark.soak) for lag in (0.05, 0.2))]
+)
 def test_plan_takes_two_rounds_of_requests(lag: float) -> None:
     """
     With open connections a plan sends one metadata request and one request to each leader; no

@@ -1129,12 +1129,15 @@ def _compact(world: World, chance: random.Random) -> None:
         world.compact(chance.randrange(world.stable + 1))
 
 
+FEW_HISTORIES = 200
+
+
 def test_histories_of_three_processes() -> None:
     """
     Whatever dies, pauses, times out, lands late, is reported by former leaders and coordinators, or
     is compacted away: no row is duplicated, and a write that succeeds has committed all its rows.
     """
-    run_histories(400)
+    run_histories(FEW_HISTORIES)
 
 
 def run_histories(count: int) -> None:
@@ -1151,7 +1154,7 @@ def test_more_histories_of_three_processes() -> None:
     The same with more seeds; some histories end in a refusal, after a decided part has timed out.
     """
     refusals = 0
-    for seed in range(400, 20_000):
+    for seed in range(FEW_HISTORIES, 20_000):
         history = History(seed)
         history.run()
         refusals += history.refusals
