@@ -1,11 +1,13 @@
 """
-Runs each example as a user would, and checks its effect with a Kafka client or by its output.
+Runs each example, as a user would or in the session of the tests, and checks its effect with a
+Kafka client or by its output.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import runpy
 import subprocess
 import sys
 import zipfile
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 import pyspark
 import pytest
+from pyspark.sql import SparkSession
 from tests.support.short_jvm import OPTIONS
 
 import pyspark_pykafka
@@ -45,7 +48,7 @@ class Run(Protocol):
 
 class Example(Protocol):
     """
-    Runs an example by its name as :class:`Run` does.
+    Runs an example by its name, and returns its output.
     """
 
     def __call__(self, name: str, *arguments: str | Path) -> str: ...
@@ -81,14 +84,25 @@ def run(tmp_path: Path) -> Run:
 
 
 @pytest.fixture
-def example(run: Run, kafka_cluster: KafkaCluster) -> Example:
+def example(
+    spark: SparkSession,
+    kafka_cluster: KafkaCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> Example:
     """
-    Return a function that runs an example by name on the test broker.
+    Return a function that runs an example by name on the test broker, in the session of the tests,
+    which goes on when the example stops it.
     """
-    servers = ("--bootstrap-servers", kafka_cluster.bootstrap)
+    monkeypatch.setattr(SparkSession, "stop", lambda _: None)
 
     def running(name: str, *arguments: str | Path) -> str:
-        return run(sys.executable, EXAMPLES / f"{name}.py", *servers, *arguments)
+        script = str(EXAMPLES / f"{name}.py")
+        servers = ("--bootstrap-servers", kafka_cluster.bootstrap)
+        monkeypatch.setattr(sys, "argv", [script, *servers, *map(str, arguments)])
+        assert SparkSession.builder.getOrCreate() is spark
+        runpy.run_path(script, run_name="__main__")
+        return capsys.readouterr().out
 
     return running
 
@@ -133,11 +147,13 @@ def test_write_batch_appends_each_row(
     assert written == {(b"en", b"good morning"), (b"fr", b"bonjour"), (b"de", b"guten Morgen")}
 
 
-def test_read_stream_counts_by_key(example: Example, greetings: str) -> None:
+def test_read_stream_counts_by_key(run: Run, kafka_cluster: KafkaCluster, greetings: str) -> None:
     """
-    The printed table has the number of records by key.
+    In a process of its own, the printed table has the number of records by key.
     """
-    output = example("read_stream", "--topic", greetings, "--once")
+    arguments = ("--bootstrap-servers", kafka_cluster.bootstrap, "--topic", greetings, "--once")
+    # Spark's JVM prints the table.
+    output = run(sys.executable, EXAMPLES / "read_stream.py", *arguments)
 
     assert "| en|    2|" in output
     assert "| fr|    1|" in output
@@ -169,6 +185,18 @@ def test_stream_to_stream_resumes_from_its_checkpoint(
     ]
 
 
+def test_submit_job_counts_by_partition(example: Example, greetings: str) -> None:
+    """
+    In a session that has the package, registering it again has no effect.
+    """
+    output = example("submit_job", "--topic", greetings)
+
+    assert "|        0|    2|" in output
+    assert "|        1|    1|" in output
+
+
+# test_submitted_log.py submits a job in `make test`.
+@pytest.mark.soak
 def test_submit_job_counts_with_an_installed_package(
     run: Run, kafka_cluster: KafkaCluster, greetings: str
 ) -> None:
@@ -183,6 +211,7 @@ def test_submit_job_counts_with_an_installed_package(
     assert "|        1|    1|" in output
 
 
+@pytest.mark.soak
 def test_submit_job_ships_the_package(
     run: Run, kafka_cluster: KafkaCluster, greetings: str, tmp_path: Path
 ) -> None:
