@@ -15,7 +15,9 @@ from tests.support.listening import listen
 from pyspark_pykafka.testing import ExternalCluster, Record
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.soak)]
+)
 def test_dev_prints_the_address_and_stops_cleanly(number: signal.Signals) -> None:
     """
     The printed address accepts clients; Ctrl-C and SIGTERM end the command without an error.
@@ -39,6 +41,8 @@ def test_dev_prints_the_address_and_stops_cleanly(number: signal.Signals) -> Non
     assert dev.returncode == 0
 
 
+# tests/unit/cli/test_dev.py has brokers that end, without servers.
+@pytest.mark.soak
 def test_broker_that_is_killed_by_hand_comes_back() -> None:
     """
     If one of three brokers is killed, the others continue, and `pykafka dev` restarts it.
@@ -76,6 +80,8 @@ def test_dev_reports_a_port_in_use_at_once() -> None:
     )
 
 
+# tests/unit/cli/test_dev.py has this error; test_jars.py has the download that fails.
+@pytest.mark.soak
 def test_dev_reports_errors_without_a_traceback() -> None:
     """
     An unknown Kafka version prints one message and exits with code 1.

@@ -37,12 +37,13 @@ def test_zookeeper_fixture_has_an_address(zookeeper: ZooKeeper) -> None:
     assert zookeeper.hosts.startswith("127.0.0.1:")
 
 
+# tests/unit/testing/test_missing_broker.py has each case, without a process.
 @pytest.mark.parametrize(
     ("arguments", "environment", "outcome"),
     [
-        ([], {}, "1 skipped"),
+        pytest.param([], {}, "1 skipped", marks=pytest.mark.soak),
         (["--require-broker"], {}, "1 error"),
-        ([], {"CI": "true"}, "1 error"),
+        pytest.param([], {"CI": "true"}, "1 error", marks=pytest.mark.soak),
     ],
 )
 def test_missing_broker_skips_tests_unless_required(
