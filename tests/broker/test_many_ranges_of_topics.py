@@ -16,12 +16,12 @@ from tests.support.fetching import SCHEMA, settings
 from pyspark_pykafka.engines.selection import fetch, fetch_many
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.testing import Record
+from pyspark_pykafka.testing.plugin import unique_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from pyspark_pykafka.testing import KafkaCluster
-    from pyspark_pykafka.testing.plugin import TopicFactory
 
 PARTITIONS, RECORDS = 4, 60
 
@@ -32,12 +32,15 @@ def rows(batches: Iterable[pa.RecordBatch]) -> list[dict[str, Any]]:
     return list(table.to_pylist())
 
 
-@pytest.fixture
-def ranges(kafka_cluster: KafkaCluster, topic: TopicFactory) -> list[OffsetRange]:
+@pytest.fixture(scope="module")
+def ranges(kafka_cluster: KafkaCluster) -> list[OffsetRange]:
     """
     Return the ranges of two topics with records of up to 80 KB, aborted ones and markers.
     """
-    names = [topic(PARTITIONS), topic(PARTITIONS)]
+    names = [
+        kafka_cluster.create_topic(unique_name(f"many-ranges-{number}"), PARTITIONS)
+        for number in range(2)
+    ]
     plain = [
         Record(b"%d" % n * (20_000 if n % 9 == 0 else 10), partition=n % PARTITIONS)
         for n in range(RECORDS)

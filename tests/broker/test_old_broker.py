@@ -32,7 +32,7 @@ FORMATS = {"0.9.0": 0, "0.10.2": 1}
 CODECS = ("none", "gzip", "snappy", "lz4")
 MAGIC_AT = 16
 COUNT, TIME = 300, 1_700_000_000_000
-CONNECTORS = [("kafka", {}), *(("pykafka", {"engine": engine}) for engine in (*ENGINES, "auto"))]
+CONNECTORS = [("kafka", {}), *(("pykafka", {"engine": engine}) for engine in ENGINES)]
 
 
 @pytest.fixture(scope="module")
@@ -103,14 +103,12 @@ def test_leader_epochs(kafka: OldBroker, version: str, engine: str) -> None:
 @pytest.mark.parametrize("version", FORMATS)
 def test_old_formats(spark: SparkSession, kafka: OldBroker, version: str) -> None:
     """
-    Every engine reads records in an old format, alone and before newer records, as the JVM
-    connector does.
+    Every engine reads records in an old format, before newer ones, as the JVM connector does; the
+    tasks of a split range begin in the middle of either.
     """
     topic = kafka.create_topic(f"old-{version}", 2, {"message.format.version": version})
     write_with_all_codecs(kafka, topic)
     assert magics(kafka, topic) == {FORMATS[version]}
-    assert read_alike(spark, kafka, topic) == len(CODECS) * COUNT
-
     store_as(kafka, topic, "2.4")
     write_with_all_codecs(kafka, topic)
     assert magics(kafka, topic) == {FORMATS[version], 2}

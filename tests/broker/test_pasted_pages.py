@@ -173,6 +173,8 @@ def needs_jars(block: Block) -> bool:
     return any(name in block.text for name in LAKEHOUSES)
 
 
+# The recipes are made of parts that are tested one by one.
+@pytest.mark.soak
 def test_the_recipes(
     prepared: PageReader, spark: SparkSession, kafka_cluster: KafkaCluster
 ) -> None:
@@ -353,7 +355,10 @@ def test_the_pages_on_the_api_and_on_figures(
 
     for block in [*blocks_of("docs/api.md"), *blocks_of("docs/performance.md")]:
         # Another process may use the port.
-        flights.paste(Block(block.language, block.text.replace("port=9400", "port=0")))
+        text = block.text.replace("port=9400", "port=0")
+        # The broker has the topics of all tests.
+        text = text.replace('prefix="kafka_"', 'prefix="kafka_", pattern="^flights"')
+        flights.paste(Block(block.language, text))
     for query in spark.streams.active:
         query.processAllAvailable()
     flights.names["metrics"].close()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 JOB = Path(__file__).parent / "spark_connect_job.py"
 SECONDS = 280
-RECORDS = 40
+RECORDS = 12
 POISON = b"poison"
 #: The topics of docs/sql.md.
 SQL_TOPICS = ("flights", "copies")
@@ -114,23 +114,18 @@ def test_a_server_runs_what_a_client_asks_for(
     remote: str, names: dict[str, str], kafka_cluster: KafkaCluster, records: list[bytes]
 ) -> None:
     """
-    Reads, views, tables, writes from two threads, exactly-once, poison records, listeners and the
-    page of metrics work through a server; the errors of batches, streams, writes and tasks have one
-    line of ours.
+    Reads, views, writes from two threads, exactly-once, poison records, listeners and the page of
+    metrics work through a server.
     """
     results = results_of_job(
         remote,
         kafka_cluster,
         names,
-        *("batch_read", "page", "sql", "tables", "batch_write", "exactly_once", "poison"),
-        *("listeners", "counted_dead_letters", "errors"),
+        *("batch_read", "page", "sql", "batch_write", "exactly_once", "poison", "listeners"),
     )
 
     assert (results["batch_read"], results["sql"]) == (RECORDS, RECORDS)
     assert results["page"].startswith("struct<key:binary,value:binary,topic:string")
-    assert results["tables"]["rows"] == [["k", "a"]] * 2
-    assert "there are no options" in results["tables"]["without_options"]
-    assert "INVALID_OPTIONS" in results["tables"]["without_columns"]
     assert values(kafka_cluster, names["written"]) == [
         b"from another thread",
         b"from the main thread",
@@ -141,6 +136,24 @@ def test_a_server_runs_what_a_client_asks_for(
     assert values(kafka_cluster, names["dead"]) == [POISON]
     check_listeners(results["listeners"])
     assert committed_offsets(kafka_cluster, names) == RECORDS
+
+
+# Without a server: test_sql.py has such tables, test_mistakes.py such errors.
+@pytest.mark.soak
+@pytest.mark.usefixtures("records")
+def test_tables_and_errors_of_a_server(
+    remote: str, names: dict[str, str], kafka_cluster: KafkaCluster
+) -> None:
+    """
+    Tables are written and read with options; the errors of batches, streams, writes and tasks have
+    one line of ours.
+    """
+    steps = ("tables", "counted_dead_letters", "errors")
+    results = results_of_job(remote, kafka_cluster, names, *steps)
+
+    assert results["tables"]["rows"] == [["k", "a"]] * 2
+    assert "there are no options" in results["tables"]["without_options"]
+    assert "INVALID_OPTIONS" in results["tables"]["without_columns"]
     assert "[STREAMING_CONNECT_SERIALIZATION_ERROR]" in results["counted_dead_letters"]
     check_errors(results["errors"])
 

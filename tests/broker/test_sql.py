@@ -94,7 +94,10 @@ def test_a_mounted_topic_is_queried_by_its_name(
     assert sql(f"TABLE `k-{second}`").count() == 0
     kafka_cluster.produce(second, [Record(value=b"new")])
     assert sql(f"TABLE `k-{second}`").count() == 1
-    assert not [name for name in mount(spark, options) if name.startswith("__")]
+    # The broker has the topics of all tests; a view without columns costs a Python process.
+    everything = mount(spark, options, schema="value BINARY")
+    assert {first, second} <= set(everything)
+    assert not [name for name in everything if name.startswith("__")]
     with pytest.raises(OptionsError, match="assign is set; mount.. selects topics by"):
         mount(spark, {**options, "assign": "{}"})
     with pytest.raises(OptionsError, match="pushDownFilters is set; .* remove the option"):

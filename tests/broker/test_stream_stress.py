@@ -16,10 +16,10 @@ from pyspark_pykafka.testing import KafkaCluster, Record
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-STEPS, SOAK_STEPS = 20, 50
+STEPS, SOAK_STEPS = 10, 50
 MAX_TOPICS, MAX_PARTITIONS = 4, 8
 #: A seed whose few steps include each kind.
-FIRST_SEED = 1
+FIRST_SEED = 12
 
 
 @dataclass
@@ -127,7 +127,7 @@ def seeds() -> list[object]:
     """
     Return one seed with few steps for every run, and more seeds with more steps for the soak.
     """
-    soak = [pytest.param(seed, SOAK_STEPS, marks=pytest.mark.soak) for seed in range(2, 11)]
+    soak = [pytest.param(seed, SOAK_STEPS, marks=pytest.mark.soak) for seed in range(1, 11)]
     return [(FIRST_SEED, STEPS), *soak]
 
 

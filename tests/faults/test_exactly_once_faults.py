@@ -20,27 +20,18 @@ from pyspark_pykafka.engines.wire.transactions.values import (
 )
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.sink.transactional_ids import prefix_pattern
-from pyspark_pykafka.testing import KafkaCluster
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from pyspark_pykafka.testing import KafkaCluster
+    from pyspark_pykafka.testing.plugin import TopicFactory
 
 JOB = Path(__file__).parent / "exactly_once_job.py"
 SECONDS = 120.0
 COUNT = 40_000
-#: The timeout of an abandoned transaction.
+#: The timeout of an abandoned transaction; brokers of tests look for expired ones every second.
 SHORT_TIMEOUT = {"kafka.transaction.timeout.ms": "5000"}
 COMMITTED = {"isolation.level": "read_committed"}
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[KafkaCluster]:
-    """
-    A broker; as in every test, it aborts timed-out transactions every second.
-    """
-    with KafkaCluster() as new_cluster:
-        yield new_cluster
 
 
 def start(
@@ -79,56 +70,64 @@ def open_ids(cluster: KafkaCluster, prefix: str) -> list[str]:
 @pytest.mark.parametrize(
     "fault", ["workers killed", pytest.param("task failed", marks=pytest.mark.soak)]
 )
-def test_retried_tasks_write_once(cluster: KafkaCluster, tmp_path: Path, fault: str) -> None:
+def test_retried_tasks_write_once(
+    kafka_cluster: KafkaCluster, topic: TopicFactory, tmp_path: Path, fault: str
+) -> None:
     """
     The rows of losing attempts are never visible, and none of their transactions stays open.
     """
-    topic = cluster.create_topic(f"again-{fault.replace(' ', '-')}", partitions=3)
+    name = topic(partitions=3)
     flag = tmp_path / "flag"
-    with start(cluster, topic, fault, flag) as job:
+    with start(kafka_cluster, name, fault, flag) as job:
         _, err = job.communicate(timeout=SECONDS)
 
     assert job.returncode == 0, err[-3_000:]
     assert flag.exists()
-    assert visible_numbers(cluster, topic) == Counter(range(COUNT))
-    assert open_ids(cluster, topic) == []
+    assert visible_numbers(kafka_cluster, name) == Counter(range(COUNT))
+    assert open_ids(kafka_cluster, name) == []
 
 
 @pytest.mark.soak
-def test_without_transactions_rows_are_duplicated(cluster: KafkaCluster, tmp_path: Path) -> None:
+def test_without_transactions_rows_are_duplicated(
+    kafka_cluster: KafkaCluster, topic: TopicFactory, tmp_path: Path
+) -> None:
     """
     With at-least-once delivery the same job duplicates rows, so the check of the output can fail.
     """
-    topic = cluster.create_topic("doubled", partitions=3)
+    name = topic(partitions=3)
     with start(
-        cluster, topic, "task failed", tmp_path / "flag", deliveryGuarantee="at-least-once"
+        kafka_cluster, name, "task failed", tmp_path / "flag", deliveryGuarantee="at-least-once"
     ) as job:
         _, err = job.communicate(timeout=SECONDS)
 
     assert job.returncode == 0, err[-3_000:]
-    visible = visible_numbers(cluster, topic)
+    visible = visible_numbers(kafka_cluster, name)
     assert set(visible) == set(range(COUNT))
     assert visible.total() > COUNT
 
 
-def test_a_killed_driver_leaves_nothing_visible(cluster: KafkaCluster, tmp_path: Path) -> None:
+def test_a_killed_driver_leaves_nothing_visible(
+    kafka_cluster: KafkaCluster, topic: TopicFactory, tmp_path: Path
+) -> None:
     """
     If the driver is killed before it commits, the coordinator aborts its transactions after their
     timeout, and no row is visible.
     """
-    topic = cluster.create_topic("left", partitions=3)
+    name = topic(partitions=3)
     flag = tmp_path / "flag"
-    with start(cluster, topic, "driver killed", flag, **SHORT_TIMEOUT) as job:
+    with start(kafka_cluster, name, "driver killed", flag, **SHORT_TIMEOUT) as job:
         try:
             wait_until(lambda: None if flag.exists() else "the job has not begun", SECONDS)
             wait_until(
-                lambda: None if len(open_ids(cluster, topic)) > 1 else "no second task has written",
+                lambda: (
+                    None if len(open_ids(kafka_cluster, name)) > 1 else "no second task has written"
+                ),
                 SECONDS,
             )
         finally:
             os.killpg(job.pid, 9)
             job.communicate(timeout=SECONDS)
 
-    assert len(cluster.consume(topic)) > 0
-    wait_until(lambda: ", ".join(open_ids(cluster, topic)) or None, SECONDS)
-    assert visible_numbers(cluster, topic) == Counter()
+    assert len(kafka_cluster.consume(name)) > 0
+    wait_until(lambda: ", ".join(open_ids(kafka_cluster, name)) or None, SECONDS)
+    assert visible_numbers(kafka_cluster, name) == Counter()

@@ -34,6 +34,7 @@ from pyspark_pykafka.engines.wire.transactions.values import (
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.sink.transactional_ids import prefix_pattern
 from pyspark_pykafka.testing import KafkaCluster, Record
+from pyspark_pykafka.testing.plugin import unique_name
 from pyspark_pykafka.testing.ports import free_ports
 from pyspark_pykafka.testing.waiting import wait_until
 
@@ -56,7 +57,8 @@ BATCHES = RECORDS // ROWS
 DRIVER_POINTS = ("before a task prepares", "all prepared", "some committed", "all committed")
 HOSTS = ("127.0.0.1", "127.0.0.2")
 COMMITTED = {"isolation.level": "read_committed"}
-#: The timeout of an abandoned transaction: longer than a micro-batch takes on a loaded machine.
+#: The timeout of an abandoned transaction, which the broker aborts within another second: longer
+#: than a micro-batch takes on a loaded machine.
 SHORT_TIMEOUT = {"kafka.transaction.timeout.ms": "30000"}
 #: The producer's batch size: small, so that records are sent before a task has all its rows.
 SENT_EARLY = {"kafka.batch.size": "100"}
@@ -242,15 +244,6 @@ def read(cluster: KafkaCluster, topic: str) -> list[tuple[int, bytes, int]]:
 
 
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[KafkaCluster]:
-    """
-    A broker; as in every test, it aborts timed-out transactions every second.
-    """
-    with KafkaCluster() as new_cluster:
-        yield new_cluster
-
-
-@pytest.fixture(scope="module")
 def three_brokers() -> Iterator[KafkaCluster]:
     """
     Three brokers, with replicas of every topic on all of them.
@@ -260,11 +253,11 @@ def three_brokers() -> Iterator[KafkaCluster]:
 
 
 @pytest.fixture
-def history(cluster: KafkaCluster, tmp_path: Path, request: pytest.FixtureRequest) -> History:
+def history(kafka_cluster: KafkaCluster, tmp_path: Path, request: pytest.FixtureRequest) -> History:
     """
     A new stream with its two topics.
     """
-    return new_history(cluster, tmp_path, request.node.name)
+    return new_history(kafka_cluster, tmp_path, request.node.name)
 
 
 def new_history(
@@ -273,11 +266,9 @@ def new_history(
     """
     Return a stream between two new topics; all records are in the first one.
     """
-    name = "".join(c if c.isalnum() else "-" for c in name)
-    copies = min(len(cluster.running_ids()), 3)
+    name = unique_name(name)
     source, target = (
-        cluster.create_topic(f"{name}-{end}", partitions=partitions, replication_factor=copies)
-        for end in ("from", "to")
+        cluster.create_topic(f"{name}-{end}", partitions=partitions) for end in ("from", "to")
     )
     feed(cluster, source, partitions)
     return History(cluster, source, target, folder, {"transactionalIdPrefix": name})
@@ -304,9 +295,11 @@ def test_a_killed_driver(history: History) -> None:
     A stream loses its driver between two commits, and a worker in its next run; each record is
     visible once.
     """
+    # Four micro-batches are enough: one before each fault, and one after both.
+    history.rows = RECORDS // 4
     watcher = watch(history)
-    history.run_until_killed(fault_at("some committed", 2, 1))
-    history.run_to_end(fault_at("worker", 5))
+    history.run_until_killed(fault_at("some committed", 1, 1))
+    history.run_to_end(fault_at("worker", 2))
     assert "of its 3 transactions, those still open are committed now" in history.log()
 
     verify(history, watcher)
@@ -430,12 +423,12 @@ def test_killed_workers(history: History, seed: int) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(3))
-def test_paused_workers_resume(cluster: KafkaCluster, tmp_path: Path, seed: int) -> None:
+def test_paused_workers_resume(kafka_cluster: KafkaCluster, tmp_path: Path, seed: int) -> None:
     """
     In each micro-batch the only task is paused until its transaction has timed out. When it
     resumes, it fails, and another attempt writes its rows.
     """
-    history = new_history(cluster, tmp_path, f"paused-{seed}", partitions=1)
+    history = new_history(kafka_cluster, tmp_path, f"paused-{seed}", partitions=1)
     history.options |= SHORT_TIMEOUT | SENT_EARLY
     history.conf = SMALL_BATCHES
     watcher = watch(history)
@@ -609,12 +602,12 @@ def await_more(watcher: Watcher, count: int) -> None:
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(20))
-def test_random_histories(cluster: KafkaCluster, tmp_path: Path, seed: int) -> None:
+def test_random_histories(kafka_cluster: KafkaCluster, tmp_path: Path, seed: int) -> None:
     """
     Drivers die at random points of random batches, and each record is visible once.
     """
     chance = random.Random(seed)
-    history = new_history(cluster, tmp_path, f"random-{seed}")
+    history = new_history(kafka_cluster, tmp_path, f"random-{seed}")
     history.options |= SHORT_TIMEOUT
     watcher = watch(history)
     batch = 0
