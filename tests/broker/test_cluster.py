@@ -98,7 +98,7 @@ def test_topics_are_not_created_automatically(single: KafkaCluster) -> None:
     assert "misspelt" not in single.admin().list_topics(timeout=10).topics
 
 
-@pytest.mark.parametrize("end", ["kill", "stop"])
+@pytest.mark.parametrize("end", ["kill", pytest.param("stop", marks=pytest.mark.soak)])
 def test_restarted_broker_keeps_address_and_data(single: KafkaCluster, end: str) -> None:
     """
     After a kill or a shutdown, a restart keeps the address and the records.
@@ -129,6 +129,8 @@ def test_resumed_broker_accepts_records_again(single: KafkaCluster) -> None:
     assert Record(b"second").value in [record.value for record in single.consume(topic)]
 
 
+# Tests in tests/faults start three brokers, and kill and restart them under reads and writes.
+@pytest.mark.soak
 def test_three_brokers_survive_the_loss_of_any_one(triple: KafkaCluster) -> None:
     """
     Killing two of three brokers, one after another, loses no acknowledged record.
@@ -143,6 +145,7 @@ def test_three_brokers_survive_the_loss_of_any_one(triple: KafkaCluster) -> None
     )
 
 
+@pytest.mark.soak
 def test_brokers_that_are_down_restart_one_by_one(triple: KafkaCluster) -> None:
     """
     A broker restarts while another one is down, and records with one replica are not lost.
@@ -156,6 +159,8 @@ def test_brokers_that_are_down_restart_one_by_one(triple: KafkaCluster) -> None:
     assert sorted(record.value or b"" for record in triple.consume(topic)) == [b"0", b"1", b"2"]
 
 
+# test_commit_faults.py has a topic with three replicas.
+@pytest.mark.soak
 def test_three_brokers_keep_three_replicas(triple: KafkaCluster) -> None:
     """
     A new topic has a replica on each of three brokers.
@@ -212,12 +217,13 @@ def test_taken_port_raises(single: KafkaCluster) -> None:
         kafka.start()
 
 
-def test_topic_of_1000_partitions_is_ready_when_returned(
-    single: KafkaCluster,
+@pytest.mark.parametrize("partitions", [100, pytest.param(1000, marks=pytest.mark.soak)])
+def test_topic_of_many_partitions_is_ready_when_returned(
+    single: KafkaCluster, partitions: int
 ) -> None:
     """
-    Each of 1,000 partitions accepts a record immediately.
+    Each of many partitions accepts a record immediately.
     """
-    topic = single.create_topic("wide", partitions=1000)
-    written = single.produce(topic, [Record(b"v", partition=number) for number in range(1000)])
-    assert [record.offset for record in written] == [0] * 1000
+    topic = single.create_topic(f"wide-{partitions}", partitions=partitions)
+    written = single.produce(topic, [Record(b"v", partition=n) for n in range(partitions)])
+    assert [record.offset for record in written] == [0] * partitions

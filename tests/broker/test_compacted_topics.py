@@ -120,6 +120,8 @@ def test_a_filter_does_not_choose_older_records(
     assert offsets
 
 
+# test_pasted_pages.py runs it, too.
+@pytest.mark.soak
 def test_the_example_of_the_page(
     spark: SparkSession,
     accounts: str,

@@ -150,7 +150,11 @@ def test_driver_and_tasks_read_the_same_rows(
 
 
 @pytest.mark.parametrize(
-    "schema", ["value BINARY COMMENT 'what was sent'", "key STRING COLLATE UTF8_LCASE"]
+    "schema",
+    [
+        "value BINARY COMMENT 'what was sent'",
+        pytest.param("key STRING COLLATE UTF8_LCASE", marks=pytest.mark.soak),
+    ],
 )
 def test_schemas_without_driver_read(
     batches: Callable[..., Batches],
@@ -204,6 +208,8 @@ def test_few_large_records_go_to_one_task(
     assert query.tasks == {0: 1}
 
 
+# test_stream_matrix.py deletes records under a query whose driver reads them, too.
+@pytest.mark.soak
 @pytest.mark.parametrize("allows_loss", [True, False])
 def test_records_deleted_before_they_are_read(
     batches: Callable[..., Batches],
@@ -235,6 +241,8 @@ def test_records_deleted_before_they_are_read(
     assert {tuple(row) for row in query.rows[1]} == expected
 
 
+# test_stream_matrix.py has batches without a record, too: test_transactions_count_as_offsets.
+@pytest.mark.soak
 def test_batch_of_markers_only(
     batches: Callable[..., Batches],
     topic: Callable[..., str],
@@ -266,6 +274,8 @@ def test_batch_of_markers_only(
     assert [row.value for row in query.run()] == ["first", "second"]
 
 
+# test_stream_matrix.py splits such batches, too: test_min_partitions.
+@pytest.mark.soak
 @pytest.mark.parametrize("options", [{"minPartitions": "4"}, {"maxRecordsPerPartition": "3"}])
 def test_split_options_are_kept(
     batches: Callable[..., Batches],

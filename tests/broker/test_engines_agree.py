@@ -144,7 +144,9 @@ def test_engines_agree(filled: list[str], kafka_cluster: KafkaCluster, seed: int
 
 
 @pytest.mark.side_by_side
-@pytest.mark.parametrize("isolation", ISOLATION)
+@pytest.mark.parametrize(
+    "isolation", [pytest.param("read_uncommitted", marks=pytest.mark.soak), "read_committed"]
+)
 def test_jvm_connector_agrees(
     filled: list[str], load: Callable[..., DataFrame], isolation: str
 ) -> None:

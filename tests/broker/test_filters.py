@@ -13,7 +13,7 @@ from pyspark_pykafka.spark.compat import SPARK_VERSION
 from pyspark_pykafka.testing import KafkaCluster, Record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from pyspark.sql import DataFrame, SparkSession
@@ -77,34 +77,30 @@ MIDDLE = (
 )
 
 
+#: The ranges of these filters are those of test_filter_pushdown.py.
+MORE_FILTERS: dict[str, tuple[str, dict[str, str], Sequence[int], int]] = {
+    "partition": ("partition = 1", {}, range(1, 600, 2), 300),
+    "topic": ("topic = 'another'", {}, [], 0),
+    "last hour": ("timestamp >= current_timestamp() - INTERVAL 1 HOUR", {}, [], 0),
+    "far": ("offset > 100000", {}, [], 0),
+    "none": ("value IS NOT NULL", {}, range(600), 600),
+}
+
+
 @pytest.mark.usefixtures("filter_pushdown")
 @pytest.mark.parametrize(
     ("condition", "options", "expected", "fetched"),
     [
-        (LAST, {}, range(590, 600), 11),
-        (MIDDLE, {}, range(300, 311), 301),
-        (MIDDLE, {"maxTimestampDelay": "0ms"}, range(300, 311), 13),
-        ("offset >= 10 AND offset < 13", {}, range(20, 26), 6),
-        ("partition = 1", {}, range(1, 600, 2), 300),
-        ("partition IN (0, 7) AND offset = 5", {}, [10], 1),
-        ("topic = 'another'", {}, [], 0),
-        ("timestamp >= current_timestamp() - INTERVAL 1 HOUR", {}, [], 0),
-        ("offset > 100000", {}, [], 0),
-        ("value IS NOT NULL", {}, range(600), 600),
-        ("offset < 3 OR partition = 0", {}, [1, 3, 5, *range(0, 600, 2)], 600),
-    ],
-    ids=[
-        "last",
-        "middle",
-        "max delay",
-        "offsets",
-        "partition",
-        "both",
-        "topic",
-        "last hour",
-        "far",
-        "none",
-        "or",
+        pytest.param(LAST, {}, range(590, 600), 11, id="last"),
+        pytest.param(MIDDLE, {}, range(300, 311), 301, id="middle"),
+        pytest.param(MIDDLE, {"maxTimestampDelay": "0ms"}, range(300, 311), 13, id="max delay"),
+        pytest.param("offset >= 10 AND offset < 13", {}, range(20, 26), 6, id="offsets"),
+        pytest.param("partition IN (0, 7) AND offset = 5", {}, [10], 1, id="both"),
+        pytest.param("offset < 3 OR partition = 0", {}, [1, 3, 5, *range(0, 600, 2)], 600, id="or"),
+        *(
+            pytest.param(*row, id=name, marks=pytest.mark.soak)
+            for name, row in MORE_FILTERS.items()
+        ),
     ],
 )
 def test_filters_narrow_the_fetched_ranges(
@@ -112,7 +108,7 @@ def test_filters_narrow_the_fetched_ranges(
     minutes: str,
     condition: str,
     options: dict[str, str],
-    expected: list[int],
+    expected: Sequence[int],
     fetched: int,
 ) -> None:
     """
@@ -199,11 +195,11 @@ VIEW_QUERIES = ("SELECT * FROM {} WHERE offset >= 298", "SELECT * FROM {}")
     ("counts", "expected"),
     [
         (_queries_in_turn, [600, 300, 600, 10]),
-        (_after_a_filter_that_did_not_run, [600]),
-        (_union, [600]),
         (_self_join, [2 * 3 * 297]),
-        (_view_of_a_frame, [4, 600]),
         (_view_of_sql, [4, 600]),
+        pytest.param(_after_a_filter_that_did_not_run, [600], marks=pytest.mark.soak),
+        pytest.param(_union, [600], marks=pytest.mark.soak),
+        pytest.param(_view_of_a_frame, [4, 600], marks=pytest.mark.soak),
     ],
 )
 def test_one_load_with_several_filters(

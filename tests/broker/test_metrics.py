@@ -200,7 +200,7 @@ def test_dead_letters_are_counted_for_their_query(
         "subscribe": name,
         "startingOffsets": "earliest",
     }
-    kafka_cluster.produce(name, [Record(b"%d" % i, partition=i % 2) for i in range(20)])
+    kafka_cluster.produce(name, [Record(b"%d" % i, partition=i % 2) for i in range(10)])
     listener = listening()
     dead_letter = listener.count_dead_letters(DeadLetterTopic(letters, options))
     frame = spark.readStream.format("pykafka").options(**options).load()
@@ -257,6 +257,8 @@ def test_bad_records_are_counted_in_the_dead_letter_topic(
     scrape.await_total(metric, 2, topic=letters, partition="0")
 
 
+# test_listener.py counts verdicts without Spark.
+@pytest.mark.soak
 def test_verdicts_of_an_audit_are_counted(
     kafka_cluster: KafkaCluster,
     spark: SparkSession,

@@ -90,7 +90,10 @@ def test_a_misspelt_option_is_found_at_load(spark: SparkSession, use: str) -> No
     assert len(report) <= 1 + SPARK_LINES
 
 
-@pytest.mark.parametrize("use", ["batch", "stream", "view", "table"])
+@pytest.mark.parametrize(
+    "use",
+    ["batch", "stream", *(pytest.param(use, marks=pytest.mark.soak) for use in ("view", "table"))],
+)
 @pytest.mark.usefixtures("no_names")
 def test_with_columns_a_misspelt_option_is_found_when_a_query_runs(
     spark: SparkSession, checkpoint: str, use: str
@@ -250,7 +253,9 @@ def division_fails(spark: SparkSession) -> str:
     return str(raised.value)
 
 
-@pytest.mark.parametrize("use", ["load", "batch", "write"])
+@pytest.mark.parametrize(
+    "use", ["batch", *(pytest.param(use, marks=pytest.mark.soak) for use in ("load", "write"))]
+)
 def test_errors_of_users_keep_their_traceback(
     spark: SparkSession, checkpoint: str, use: str
 ) -> None:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 GONE_SECONDS = 30.0
 
 
+# test_zookeeper.py has the same test; both servers end with the same guard.
+@pytest.mark.soak
 def test_stop_removes_processes_and_folder() -> None:
     """
     stop() ends all processes and removes the folder.
@@ -47,7 +49,11 @@ with KafkaCluster() as kafka:
 """
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+# To the guard, the default action of SIGTERM is no different from SIGKILL.
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGKILL, pytest.param(signal.SIGTERM, marks=pytest.mark.soak), signal.SIGINT],
+)
 def test_nothing_outlives_the_parent(number: signal.Signals) -> None:
     """
     A killed or interrupted parent takes the cluster's processes and folder with it.

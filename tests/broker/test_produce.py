@@ -69,9 +69,9 @@ LONG_TIMEOUTS = {"delivery_timeout_ms": 600_000, "max_block_ms": 600_000}
 
 @pytest.fixture(
     scope="module",
+    # test_old_broker.py writes to an older one.
     params=[
-        VERSIONS[0],
-        pytest.param(VERSIONS[1], marks=pytest.mark.soak),
+        *(pytest.param(version, marks=pytest.mark.soak) for version in VERSIONS[:2]),
         VERSIONS[2],
     ],
 )
@@ -253,6 +253,8 @@ def test_partitions_of_keys(kafka_cluster: KafkaCluster, topic: Callable[..., st
     }
 
 
+# test_partitions_of_keys has the hashes of Kafka's own tests.
+@pytest.mark.soak
 def test_partitions_of_keys_match_the_console_producer(
     kafka_cluster: KafkaCluster, topic: Callable[..., str]
 ) -> None:
@@ -420,7 +422,7 @@ def test_an_allowed_large_record(kafka_cluster: KafkaCluster, topic: Callable[..
     assert values == [r.value for r in rows]
 
 
-@pytest.mark.parametrize("partitions", [2, 500])
+@pytest.mark.parametrize("partitions", [2, 100, pytest.param(500, marks=pytest.mark.soak)])
 def test_buffer_smaller_than_the_data(
     kafka_cluster: KafkaCluster, topic: Callable[..., str], partitions: int
 ) -> None:

@@ -54,6 +54,14 @@ def store_options(request: pytest.FixtureRequest, topic: TopicFactory) -> dict[s
     return {"subscribe": name, "progressStore": request.param, **store}
 
 
+#: Runs of `make test` with one store: test_progress_stores.py shows that all stores do the same.
+one_store = pytest.mark.parametrize(
+    "store_options",
+    ["consumerGroup", pytest.param("zookeeper", marks=pytest.mark.soak)],
+    indirect=True,
+)
+
+
 @pytest.fixture
 def listening(spark: SparkSession) -> Iterator[Callable[[Stream], None]]:
     """
@@ -146,6 +154,7 @@ def test_kafka_tool_shows_the_lag(
     assert sum(int(row.current) for row in later.values()) == 10
 
 
+@one_store
 def test_failed_batch_is_not_recorded(
     kafka_cluster: KafkaCluster, stream: Callable[..., Stream], store_options: dict[str, str]
 ) -> None:
@@ -249,6 +258,7 @@ def missing_offsets(options: SourceOptions, offset: int) -> str | None:
     return None if recorded == {offset} else f"recorded is {recorded}, not {offset}"
 
 
+@one_store
 def test_committed_continues_from_another_query(
     kafka_cluster: KafkaCluster, stream: Callable[..., Stream], store_options: dict[str, str]
 ) -> None:
@@ -271,6 +281,7 @@ def test_committed_continues_from_another_query(
     await_offsets(second, _ends(kafka_cluster, store_options["subscribe"]))
 
 
+@one_store
 def test_two_queries_cannot_share_a_store(
     kafka_cluster: KafkaCluster, stream: Callable[..., Stream], store_options: dict[str, str]
 ) -> None:
@@ -293,6 +304,7 @@ def test_two_queries_cannot_share_a_store(
     await_offsets(first, _ends(kafka_cluster, store_options["subscribe"]))
 
 
+@one_store
 def test_listener_records_the_end_of_a_query(
     kafka_cluster: KafkaCluster,
     stream: Callable[..., Stream],

@@ -301,7 +301,10 @@ def test_nothing_to_read(
     assert load(subscribe=name, startingOffsets=start, endingOffsets=start).collect() == []
 
 
-@pytest.mark.parametrize("min_partitions", [None, 1, 13])
+@pytest.mark.parametrize(
+    "min_partitions",
+    [None, *(pytest.param(minimum, marks=pytest.mark.soak) for minimum in (1, 13))],
+)
 def test_max_records_per_partition(
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,

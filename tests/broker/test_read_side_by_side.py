@@ -53,6 +53,8 @@ def test_defaults(filled: str, agreed: Callable[..., list[Row]]) -> None:
     assert len(agreed(subscribe=filled)) == 30
 
 
+# test_source_options.py reads these options in any case.
+@pytest.mark.soak
 def test_earliest_and_latest_in_any_case(filled: str, agreed: Callable[..., list[Row]]) -> None:
     """
     Upper and lower case of earliest and latest mean the same.
@@ -76,10 +78,14 @@ def test_specific_offsets(filled: str, agreed: Callable[..., list[Row]]) -> None
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        ({"startingTimestamp": T0 + 8000}, 6),
-        ({"endingTimestamp": T0 + 2000}, 6),
+        pytest.param({"startingTimestamp": T0 + 8000}, 6, marks=pytest.mark.soak),
+        pytest.param({"endingTimestamp": T0 + 2000}, 6, marks=pytest.mark.soak),
         ({"startingTimestamp": T0 + 1000, "endingTimestamp": T0 + 2000}, 3),
-        ({"startingTimestamp": T0 + 1500, "endingTimestamp": T0 + 999_000}, 24),
+        pytest.param(
+            {"startingTimestamp": T0 + 1500, "endingTimestamp": T0 + 999_000},
+            24,
+            marks=pytest.mark.soak,
+        ),
         ({"startingTimestamp": T0 + 8000, "startingOffsets": "earliest"}, 6),
     ],
 )
@@ -176,7 +182,14 @@ def test_null_and_empty_keys_and_values(
     assert [(r.key, r.value) for r in rows] == [(k, v) for k in contents for v in contents]
 
 
-@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+# test_engines.py reads each codec with both engines.
+@pytest.mark.parametrize(
+    "codec",
+    [
+        "zstd",
+        *(pytest.param(name, marks=pytest.mark.soak) for name in ("none", "gzip", "snappy", "lz4")),
+    ],
+)
 def test_codecs(
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,
@@ -303,8 +316,8 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {},
-        {"minPartitions": 2},
+        pytest.param({}, marks=pytest.mark.soak),
+        pytest.param({"minPartitions": 2}, marks=pytest.mark.soak),
         {"minPartitions": 7},
         {"minPartitions": 7, "maxRecordsPerPartition": 4},
     ],
@@ -323,14 +336,30 @@ def test_splits_are_those_of_the_jvm_connector(
     assert len(agreed(subscribe=filled, **options)) == 30
 
 
+#: Options that are wrong whatever the topic has. The tests in tests/unit/options check that the
+#: connector rejects them.
+WRONG_BY_THEMSELVES: list[dict[str, str]] = [
+    {"endingOffsets": "earliest"},
+    {"startingOffsets": '{"%s":{"0":-1,"1":0,"2":0}}'},
+    {"endingOffsets": '{"%s":{"0":-2,"1":0,"2":0}}'},
+    {"assign": ""},
+    {"subscribe": ""},
+    {"minPartitions": "1.0"},
+    {"minPartitions": "0"},
+    {"minPartitions": "-1"},
+    {"kafka.group.id": "g", "kafka.auto.offset.reset": "latest"},
+    {"kafka.interceptor.classes": "x"},
+    {"kafka.key.deserializer": "x"},
+    {"kafka.value.deserializer": "x"},
+    {"kafka.isolation.level": "intermittent"},
+]
+
+
 @pytest.mark.parametrize(
     "options",
     [
         {},
         {"startingOffsets": "latest"},
-        {"endingOffsets": "earliest"},
-        {"startingOffsets": '{"%s":{"0":-1,"1":0,"2":0}}'},
-        {"endingOffsets": '{"%s":{"0":-2,"1":0,"2":0}}'},
         {"startingOffsets": '{"%s":{"0":0}}'},
         {
             "startingOffsets": '{"%s":{"0":5,"1":0,"2":0}}',
@@ -338,19 +367,10 @@ def test_splits_are_those_of_the_jvm_connector(
         },
         {"startingTimestamp": str(T0 + 10**6)},
         {"subscribePattern": "x"},
-        {"assign": ""},
-        {"subscribe": ""},
         {"minPartitions": "a"},
-        {"minPartitions": "1.0"},
-        {"minPartitions": "0"},
-        {"minPartitions": "-1"},
-        {"kafka.group.id": "g", "kafka.auto.offset.reset": "latest"},
         {"kafka.enable.auto.commit": "false"},
-        {"kafka.interceptor.classes": "x"},
-        {"kafka.key.deserializer": "x"},
-        {"kafka.value.deserializer": "x"},
-        {"kafka.isolation.level": "intermittent"},
         {"subscribe": "a-topic-that-is-not-there"},
+        *(pytest.param(wrong, marks=pytest.mark.soak) for wrong in WRONG_BY_THEMSELVES),
     ],
     ids=lambda o: " ".join(o) or "no strategy",
 )

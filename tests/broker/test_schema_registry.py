@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-ENGINES = ("wire", "librdkafka")
 OLD: dict[str, Any] = {
     "type": "record",
     "name": "Order",
@@ -121,7 +120,7 @@ def orders(
     return Orders(spark, kafka_cluster, registry, topic())
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["wire", pytest.param("librdkafka", marks=pytest.mark.soak)])
 def test_confluent_avro(orders: Orders, engine: str) -> None:
     """
     Records of Confluent's serializer with two schemas, their ids in a prefix or a header, have the
@@ -281,7 +280,11 @@ WRITTEN = """
 
 
 @pytest.mark.parametrize(
-    ("engine", "guarantee"), [("wire", "exactly-once"), ("librdkafka", "at-least-once")]
+    ("engine", "guarantee"),
+    [
+        ("wire", "exactly-once"),
+        pytest.param("librdkafka", "at-least-once", marks=pytest.mark.soak),
+    ],
 )
 def test_confluent_reads_what_is_written(
     spark: SparkSession, orders: Orders, engine: str, guarantee: str
@@ -322,6 +325,8 @@ def test_confluent_reads_what_is_written(
     }
 
 
+# test_schema_id_headers.py has Confluent's deserializers and ids in headers, without Spark.
+@pytest.mark.soak
 def test_stream_of_json_with_a_schema(
     spark: SparkSession, orders: Orders, topic: Callable[..., str], checkpoint: str
 ) -> None:

@@ -17,8 +17,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 #: A small batch is read by the driver, or by tasks if the options set how it is split.
-driver_and_tasks = pytest.mark.parametrize(
-    "reading", [{}, {"minPartitions": "1"}], ids=["driver", "tasks"]
+TASKS = {"minPartitions": "1"}
+driver_and_tasks = pytest.mark.parametrize("reading", [{}, TASKS], ids=["driver", "tasks"])
+#: Whoever reads, the offsets of a batch are the same: the smoke tests show both in `make test`.
+driver_or_tasks = pytest.mark.parametrize(
+    "reading",
+    [pytest.param({}, id="driver"), pytest.param(TASKS, id="tasks", marks=pytest.mark.soak)],
 )
 
 
@@ -85,7 +89,7 @@ def test_restart_continues_from_the_checkpoint(
         assert query.drain() == texts(0, step * 25 + 25)
 
 
-@driver_and_tasks
+@driver_or_tasks
 def test_failed_batch_is_replayed_exactly(
     stream: Callable[..., Stream],
     topic: Callable[..., str],
@@ -155,7 +159,7 @@ def test_failed_first_batch_restarts_after_partitions_were_added(
     assert query.drain() == texts(4, 11)
 
 
-@driver_and_tasks
+@driver_or_tasks
 def test_lost_commit_log_entry_replays_the_batch(
     stream: Callable[..., Stream],
     topic: Callable[..., str],
@@ -210,6 +214,8 @@ def test_added_partitions_are_read_from_their_start(
     assert query.values == texts(0, 50)
 
 
+# test_stream_matrix.py starts at offsets and at times, too, as Spark's own connector does.
+@pytest.mark.soak
 def test_specific_offsets(
     stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:
@@ -226,6 +232,7 @@ def test_specific_offsets(
     assert query.drain() == ["00", "01", "02", "03", "04", "23", "24"]
 
 
+@pytest.mark.soak
 def test_timestamps(
     stream: Callable[..., Stream], topic: Callable[..., str], kafka_cluster: KafkaCluster
 ) -> None:

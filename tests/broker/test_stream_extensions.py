@@ -169,14 +169,24 @@ def test_new_partitions_from_their_end(
     assert query.drain() == texts(0, 5) + texts(15, 18)
 
 
+# Ends at a time are those of test_end_of_stream.py, which has any log.
 @pytest.mark.parametrize(
     "end_options",
     [
-        lambda name: {"endingOffsets": json.dumps({name: {"0": 4, "1": -1}})},
-        lambda _: {"endingTimestamp": 1_700_000_004_000},
-        lambda name: {"endingOffsetsByTimestamp": json.dumps({name: {"0": 1700000004000, "1": 0}})},
+        pytest.param(
+            lambda name: {"endingOffsets": json.dumps({name: {"0": 4, "1": -1}})}, id="offsets"
+        ),
+        pytest.param(
+            lambda _: {"endingTimestamp": 1_700_000_004_000}, id="time", marks=pytest.mark.soak
+        ),
+        pytest.param(
+            lambda name: {
+                "endingOffsetsByTimestamp": json.dumps({name: {"0": 1700000004000, "1": 0}})
+            },
+            id="times",
+            marks=pytest.mark.soak,
+        ),
     ],
-    ids=["offsets", "time", "times"],
 )
 def test_ending_offsets(
     stream: Callable[..., Stream],
@@ -211,7 +221,8 @@ def test_limit_per_partition(
     assert query.sizes == [50, 40, 15]
 
 
-@pytest.mark.parametrize("codec", ["none", "zstd"])
+# test_byte_density.py has record batches of any sizes.
+@pytest.mark.parametrize("codec", [pytest.param("none", marks=pytest.mark.soak), "zstd"])
 def test_byte_limit(
     stream: Callable[..., Stream],
     topic: Callable[..., str],

@@ -165,11 +165,20 @@ def start_of(kind: str, topic: str) -> tuple[dict[str, str], set[int]]:
 
 
 @pytest.mark.parametrize(
-    "starts", [STARTS[:2], STARTS[2:]], ids=["latest-earliest", "offsets-times"]
-)
-@pytest.mark.parametrize(
-    "strategy",
-    [pytest.param("assign", marks=pytest.mark.soak), "subscribe", "subscribePattern"],
+    ("strategy", "starts"),
+    [
+        pytest.param("subscribe", STARTS[2:], id="subscribe-offsets-times"),
+        pytest.param("subscribePattern", STARTS[:2], id="subscribePattern-latest-earliest"),
+        *(
+            pytest.param(strategy, starts, id=f"{strategy}-{name}", marks=pytest.mark.soak)
+            for strategy, starts, name in (
+                ("assign", STARTS[:2], "latest-earliest"),
+                ("assign", STARTS[2:], "offsets-times"),
+                ("subscribe", STARTS[:2], "latest-earliest"),
+                ("subscribePattern", STARTS[2:], "offsets-times"),
+            )
+        ),
+    ],
 )
 def test_starts_added_partitions_and_restarts(
     pair: Callable[..., Pair],
@@ -212,8 +221,17 @@ def test_starts_added_partitions_and_restarts(
         query.await_values(strings(*numbers, *added, 211, 212))
 
 
-@pytest.mark.parametrize("strategy", ["subscribe", "subscribePattern"])
-@pytest.mark.parametrize("is_global", [True, False], ids=["global", "per partition"])
+@pytest.mark.parametrize(
+    ("strategy", "is_global"),
+    [
+        pytest.param("subscribe", True, id="subscribe-global"),
+        pytest.param("subscribePattern", False, id="subscribePattern-per partition"),
+        pytest.param("subscribe", False, id="subscribe-per partition", marks=pytest.mark.soak),
+        pytest.param(
+            "subscribePattern", True, id="subscribePattern-global", marks=pytest.mark.soak
+        ),
+    ],
+)
 def test_times_without_a_match(
     pair: Callable[..., Pair],
     topic: Callable[..., str],
@@ -484,7 +502,9 @@ def _transactions(
             producer.begin_transaction()
 
 
-@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
+@pytest.mark.parametrize(
+    "isolation", ["read_committed", pytest.param("read_uncommitted", marks=pytest.mark.soak)]
+)
 def test_transactions_count_as_offsets(
     pair: Callable[..., Pair],
     topic: Callable[..., str],
@@ -547,7 +567,13 @@ def test_nulls_in_a_transaction(
         assert rows == [(None, None), (b"k", None), (None, b"v")]
 
 
-@pytest.mark.parametrize(("min_partitions", "tasks"), [(None, 3), (1, 3), (6, 6)])
+@pytest.mark.parametrize(
+    ("min_partitions", "tasks"),
+    [
+        (6, 6),
+        *(pytest.param(minimum, 3, marks=pytest.mark.soak) for minimum in (None, 1)),
+    ],
+)
 def test_min_partitions(
     pair: Callable[..., Pair],
     topic: Callable[..., str],
@@ -604,11 +630,16 @@ def test_deleted_topic_of_a_pattern(
 
 
 @pytest.mark.parametrize(
-    "count",
-    [pytest.param(1, marks=pytest.mark.soak), 2, 3],
-    ids=["fewer", "equal", "more"],
+    ("running", "count"),
+    [
+        pytest.param(True, 2, id="running-equal"),
+        pytest.param(False, 3, id="stopped-more"),
+        pytest.param(True, 1, id="running-fewer", marks=pytest.mark.soak),
+        pytest.param(True, 3, id="running-more", marks=pytest.mark.soak),
+        pytest.param(False, 1, id="stopped-fewer", marks=pytest.mark.soak),
+        pytest.param(False, 2, id="stopped-equal", marks=pytest.mark.soak),
+    ],
 )
-@pytest.mark.parametrize("running", [True, False], ids=["running", "stopped"])
 def test_recreated_topic_is_data_loss(
     pair: Callable[..., Pair],
     topic: Callable[..., str],

@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, Row, SparkSession
 
-ENGINES = ("wire", "librdkafka")
+BOTH_ENGINES = ("wire", "librdkafka")
+# The same code decodes the records of both engines, as tests with BOTH_ENGINES show.
+ENGINES = ["wire", pytest.param("librdkafka", marks=pytest.mark.soak)]
 SCHEMA = "id BIGINT, customer STRUCT<name: STRING, tags: ARRAY<STRING>>, paid DECIMAL(9,2)"
 ORDERS = [
     {"id": i, "note": "x" * 50, "customer": {"name": f"c{i}", "tags": ["a", "b"]}, "paid": i / 4}
@@ -83,7 +85,7 @@ def loader(
 
 
 @pytest.mark.smoke
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", BOTH_ENGINES)
 def test_json_with_a_schema(loader: Callable[..., Loader], engine: str) -> None:
     """
     The user's schema gives the type of value; only its fields are decoded, at any depth.
@@ -234,7 +236,7 @@ def dead_letters(kafka_cluster: KafkaCluster, topic: Callable[..., str]) -> Dead
     return DeadLetters(kafka_cluster, topic())
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", BOTH_ENGINES)
 def test_dead_letters(
     loader: Callable[..., Loader],
     dead_letters: DeadLetters,
@@ -351,7 +353,11 @@ def test_missing_dead_letter_topic(loader: Callable[..., Loader]) -> None:
         frame.collect()
 
 
-@pytest.mark.parametrize("streams", [False, True], ids=["batch", "stream"])
+# test_mistakes.py has an error of a stream's task.
+@pytest.mark.parametrize(
+    "streams",
+    [pytest.param(False, id="batch"), pytest.param(True, id="stream", marks=pytest.mark.soak)],
+)
 def test_bad_record_fails_the_query(
     loader: Callable[..., Loader], checkpoint: str, *, streams: bool
 ) -> None:
@@ -370,6 +376,8 @@ def test_bad_record_fails_the_query(
     assert "two" not in str(caught.value)
 
 
+# test_record_decoder.py counts the bad records of a range.
+@pytest.mark.soak
 def test_bad_records_have_a_limit(loader: Callable[..., Loader]) -> None:
     """
     A range of offsets with more bad records than maxBadRecords fails; up to that limit, their
@@ -487,18 +495,24 @@ def test_temporary_view(spark: SparkSession, loader: Callable[..., Loader]) -> N
     assert (str(row.paid), row[1]) == ("47.50", "c9")
 
 
+#: Mistakes that test_record_decoder.py and test_typed_schemas.py find without Spark.
+IMPOSSIBLE_FORMATS = [
+    (None, {"valueFormat": "json", "valueSchema": "{"}, "valueSchema is '{'; it must be"),
+    (None, {"valueSchema": "a INT"}, "but valueFormat is 'raw'; set it to json, avro, pro"),
+    ("value STRUCT<a: INTERVAL DAY>", {"valueFormat": "json"}, "'value.a' has a type that"),
+    ("value MAP<INT, INT>", {"valueFormat": "json"}, "the keys of 'value' must be: STRING"),
+    ("value STRUCT<a: INT>", {}, "set valueFormat"),
+    ("value BINARY", {"valueFormat": "text"}, "'value' must be: STRING"),
+    ("value STRING", {"valueFormat": "text", "onBadRecord": "rescue"}, "add '_error STRING'"),
+]
+
+
 @pytest.mark.parametrize(
     ("schema", "options", "message"),
     [
         (None, {"valueFormat": "json"}, "set valueSchema, such as"),
-        (None, {"valueFormat": "json", "valueSchema": "{"}, "valueSchema is '{'; it must be"),
-        (None, {"valueSchema": "a INT"}, "but valueFormat is 'raw'; set it to json, avro, pro"),
         ("value STRUCT<a: INT NOT NULL>", {"valueFormat": "json"}, "'value.a' is NOT NULL"),
-        ("value STRUCT<a: INTERVAL DAY>", {"valueFormat": "json"}, "'value.a' has a type that"),
-        ("value MAP<INT, INT>", {"valueFormat": "json"}, "the keys of 'value' must be: STRING"),
-        ("value STRUCT<a: INT>", {}, "set valueFormat"),
-        ("value BINARY", {"valueFormat": "text"}, "'value' must be: STRING"),
-        ("value STRING", {"valueFormat": "text", "onBadRecord": "rescue"}, "add '_error STRING'"),
+        *(pytest.param(*mistake, marks=pytest.mark.soak) for mistake in IMPOSSIBLE_FORMATS),
     ],
 )
 def test_impossible_formats(

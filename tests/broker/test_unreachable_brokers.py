@@ -35,7 +35,8 @@ def test_a_read_from_a_silent_address_ends_soon(spark: SparkSession) -> None:
 
 
 @pytest.mark.timeout(SOON_SECONDS)
-@pytest.mark.parametrize("topic", ["option", "column"])
+# test_brokers_of_writes.py has both without Spark.
+@pytest.mark.parametrize("topic", [pytest.param("option", marks=pytest.mark.soak), "column"])
 def test_a_write_to_a_closed_port_ends_soon(spark: SparkSession, topic: str) -> None:
     """
     A write to an address where nothing listens is reported within the same limit, and Spark does

@@ -272,7 +272,7 @@ def partition_and_offset(record: Record) -> tuple[int | None, int | None]:
     return record.partition, record.offset
 
 
-@pytest.mark.parametrize("mode", ["append", "complete"])
+@pytest.mark.parametrize("mode", [pytest.param("append", marks=pytest.mark.soak), "complete"])
 def test_output_modes(
     spark: SparkSession,
     topic: Callable[..., str],

@@ -123,9 +123,8 @@ def test_killed_leader(three: KafkaCluster, engine: str) -> None:
     assert killed
 
 
-@pytest.mark.parametrize(
-    "engine", ["wire", pytest.param("librdkafka", marks=pytest.mark.soak)], indirect=True
-)
+# The simulation stops brokers, and moves leaders, in most histories.
+@pytest.mark.soak
 def test_rolling_restart(three: KafkaCluster, engine: str) -> None:
     """
     Every broker is restarted while the range is read, and each record arrives once.
@@ -163,6 +162,7 @@ def test_frozen_leader(three: KafkaCluster) -> None:
     assert frozen
 
 
+@pytest.mark.soak
 def test_leader_that_hands_over(three: KafkaCluster) -> None:
     """
     If an election moves the leadership during the range, the reader continues at the new leader.
@@ -183,6 +183,7 @@ def test_leader_that_hands_over(three: KafkaCluster) -> None:
     assert leader(three, offset_range.tp.topic) == first
 
 
+@pytest.mark.soak
 def test_partition_that_moves(three: KafkaCluster, engine: str, tmp_path: Path) -> None:
     """
     If a partition is reassigned to another broker during the range, the rest is read there.
@@ -296,9 +297,8 @@ def test_topic_recreated_during_a_range(three: KafkaCluster) -> None:
     assert read(offset_range, settings(three, "wire")) == list(range(RECORDS))
 
 
-@pytest.mark.parametrize(
-    "engine", ["wire", pytest.param("librdkafka", marks=pytest.mark.soak)], indirect=True
-)
+# test_engines.py has a broker that cannot be reached, test_broker_outage.py one that comes back.
+@pytest.mark.soak
 def test_all_brokers_gone(engine: str) -> None:
     """
     Without brokers the read ends after its timeout; if they return in time, it continues.
@@ -359,6 +359,8 @@ def flip(cluster: KafkaCluster, text: bytes) -> None:
     assert changed == 1
 
 
+# test_old_broker.py reads from an older one.
+@pytest.mark.soak
 def test_older_broker() -> None:
     """
     A broker of the previous major version is read in the same way.

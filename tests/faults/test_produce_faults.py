@@ -249,6 +249,8 @@ def test_moving_leaders(three: KafkaCluster) -> None:
     assert examined(three, "moving") == Findings()
 
 
+# The simulation plants these three faults, too: tests/simulation/planted/writing.py.
+@pytest.mark.soak
 def test_the_check_finds_renumbered_retries(
     three: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -279,6 +281,7 @@ def without_identity(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ProducerBatch, "encode", anonymous)
 
 
+@pytest.mark.soak
 def test_the_check_finds_lost_batches(three: KafkaCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     A writer that takes an error for an acknowledgement loses records, and the check finds them.
@@ -296,6 +299,7 @@ def test_the_check_finds_lost_batches(three: KafkaCluster, monkeypatch: pytest.M
     assert examined(three, "forgotten").lost
 
 
+@pytest.mark.soak
 def test_the_check_finds_reordered_batches(
     three: KafkaCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -545,6 +549,8 @@ def test_an_abort_does_not_wait_for_its_markers(three: KafkaCluster) -> None:
     assert three.consume(topic, {"isolation.level": "read_committed"}) == []
 
 
+# Unit tests have such a leader: test_stale_broker.py. The simulation stops brokers for a while.
+@pytest.mark.soak
 def test_too_few_replicas(three: KafkaCluster, victims: Victims) -> None:
     """
     With fewer in-sync replicas than min.insync.replicas, the writer continues once they are back.
@@ -561,6 +567,7 @@ def test_too_few_replicas(three: KafkaCluster, victims: Victims) -> None:
     assert examined(three, name) == Findings()
 
 
+@pytest.mark.soak
 def test_two_of_three_brokers_killed(three: KafkaCluster, victims: Victims) -> None:
     """
     If two of three brokers are killed, the write completes once they are back.
@@ -624,7 +631,9 @@ def test_random_faults(three: KafkaCluster, victims: Victims, seed: int) -> None
 # --- Timeouts ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("partitions", [1, 200])
+@pytest.mark.parametrize(
+    "partitions", [50, *(pytest.param(count, marks=pytest.mark.soak) for count in (1, 200))]
+)
 @pytest.mark.timeout(60)
 def test_the_delivery_timeout_is_named(three: KafkaCluster, partitions: int) -> None:
     """

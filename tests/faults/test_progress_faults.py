@@ -267,6 +267,8 @@ def three() -> Iterator[KafkaCluster]:
         yield cluster
 
 
+# test_group_backends.py has coordinators that move; librdkafka, which commits, finds new ones, too.
+@pytest.mark.soak
 def test_killed_coordinator_is_replaced(three: KafkaCluster, zookeeper: ZooKeeper) -> None:
     """
     If the group's coordinator is killed, offsets are recorded at another broker, and the group
