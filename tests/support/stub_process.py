@@ -143,8 +143,9 @@ def _run_cluster(pipes: Sequence[int]) -> NoReturn:
     try:
         # Otherwise all forks would draw the same numbers.
         random.seed()
-        with os.fdopen(pipes[0], "rb") as commands, os.fdopen(pipes[1], "wb") as replies:
-            asyncio.run(_serve_cluster(commands, replies))
+        # The end of the process closes the pipes, so the test process finds its exit code.
+        commands, replies = os.fdopen(pipes[0], "rb"), os.fdopen(pipes[1], "wb")
+        asyncio.run(_serve_cluster(commands, replies))
         exit_code = 0
     finally:
         if exit_code:

@@ -93,6 +93,26 @@ def test_a_method_that_overrides_nothing_is_refused() -> None:
         StubCluster(Misspelt())
 
 
+class Unreadable(Behaviour):
+    """
+    Ends the process that unpickles it.
+    """
+
+    def __setstate__(self, _: object) -> None:
+        raise SystemExit(7)
+
+
+def test_a_process_that_ends_is_reported() -> None:
+    """
+    If the stub's process ends, the error has its exit code; other stubs are not affected.
+    """
+    with StubCluster(Behaviour()) as other:
+        with pytest.raises(RuntimeError, match="ended with exit code 1"):
+            StubCluster(Unreadable()).__enter__()
+
+        assert other.get("brokers") == 1
+
+
 def test_an_error_reaches_the_client() -> None:
     """
     A client receives the error that the behaviour returns.
