@@ -21,6 +21,7 @@ from pyspark_pykafka.registry.errors import (
     SchemaNotFoundError,
     SchemaRegistryError,
 )
+from pyspark_pykafka.registry.schemas import SCHEMA_TYPES
 
 if TYPE_CHECKING:
     from pyspark_pykafka.formats.avro_schema import AvroType
@@ -29,8 +30,6 @@ if TYPE_CHECKING:
     from pyspark_pykafka.options import FormatOptions, RegistryOptions, Strategy, SubjectOptions
     from pyspark_pykafka.registry.client import SchemaRegistry
     from pyspark_pykafka.registry.schemas import RegisteredSchema
-
-_SCHEMA_TYPES = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
 
 
 class UnusableSchemaError(Exception):
@@ -172,7 +171,7 @@ def _text(
 
 
 def _check_schema_type(column: str, kind: str, subject: str, registered: RegisteredSchema) -> None:
-    if registered.schema.schema_type != _SCHEMA_TYPES[kind]:
+    if registered.schema.schema_type != SCHEMA_TYPES[kind]:
         msg = (
             f"the subject '{subject}' has a schema of type {registered.schema.schema_type}, but "
             f"{column}Format is '{kind}'; set it to the format of the records, or {column}Subject "

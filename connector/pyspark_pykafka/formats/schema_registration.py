@@ -22,15 +22,14 @@ from pyspark_pykafka.formats.protobuf_schemas import registered_schema
 from pyspark_pykafka.formats.write_format import schema_mistakes
 from pyspark_pykafka.registry.client import schema_registry
 from pyspark_pykafka.registry.errors import SchemaNotFoundError, SchemaRegistryError
-from pyspark_pykafka.registry.schemas import Schema
+from pyspark_pykafka.registry.schemas import SCHEMA_TYPES, Schema
 
 if TYPE_CHECKING:
     from pyspark_pykafka.formats.write_format import WriteFormat, WrittenColumn
     from pyspark_pykafka.options import EncodedColumnOptions, EncodingOptions
     from pyspark_pykafka.registry.client import SchemaRegistry
-    from pyspark_pykafka.registry.schemas import RegisteredSchema, SchemaType
+    from pyspark_pykafka.registry.schemas import RegisteredSchema
 
-_SCHEMA_TYPES: dict[str, SchemaType] = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
 # The magic bytes of schema ids: of an id before a value, and of a GUID in a header.
 _ID, _GUID = b"\x00", b"\x01"
 
@@ -124,7 +123,7 @@ def _register_or_look_up(
         if column.format == "protobuf":
             registered = register_files(column.schema, subject, request, registry.look_up)
         else:
-            registered = request(subject, Schema(column.schema, _SCHEMA_TYPES[column.format]))
+            registered = request(subject, Schema(column.schema, SCHEMA_TYPES[column.format]))
     index = b""
     if column.format == "protobuf":
         index = message_index(column.name, column.schema, column.message)
@@ -158,7 +157,7 @@ def _with_schema(
     Return a column with the schema that the registry has for its subject.
     """
     schema = registered.schema
-    if schema.schema_type != _SCHEMA_TYPES[column.format]:
+    if schema.schema_type != SCHEMA_TYPES[column.format]:
         msg = (
             f"the subject '{subject}' has a schema of type {schema.schema_type}, but "
             f"{column.name}Format is '{column.format}'; set it to the format of the subject, or "

@@ -14,14 +14,13 @@ from pyspark_pykafka.registry.errors import (
     SchemaNotFoundError,
     SchemaRegistryError,
 )
-from pyspark_pykafka.registry.schemas import Schema, SchemaReference
+from pyspark_pykafka.registry.schemas import SCHEMA_TYPES, Schema, SchemaReference
 
 if TYPE_CHECKING:
     from pyspark_pykafka.registry.http import Response
 
 _NOT_FOUND = frozenset({40401, 40402, 40403})
 _REJECTED = frozenset({409, 42201, 42202, 42203})
-_SCHEMA_TYPES = frozenset({"AVRO", "JSON", "PROTOBUF"})
 
 # At most as many digits as a signed number of 64 bits has.
 _NUMBER = re.compile(r"[0-9]{1,19}")
@@ -147,12 +146,12 @@ def read_schema_type(name: Any, resource: str) -> Any:
     Raises :class:`InvalidSchemaError` for any other type.
     """
     schema_type = name or "AVRO"
-    if not isinstance(schema_type, str) or schema_type not in _SCHEMA_TYPES:
+    if not isinstance(schema_type, str) or schema_type not in SCHEMA_TYPES.values():
         msg = (
             f"the schema registry's schema of {resource} has the type {schema_type!s:.50}; "
             "it must be: "
         )
-        raise InvalidSchemaError(msg + ", ".join(sorted(_SCHEMA_TYPES)))
+        raise InvalidSchemaError(msg + ", ".join(sorted(SCHEMA_TYPES.values())))
     return schema_type
 
 

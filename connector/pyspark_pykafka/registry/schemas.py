@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 SchemaType = Literal["AVRO", "JSON", "PROTOBUF"]
+#: The type of a schema by the format of its keys or values.
+SCHEMA_TYPES: dict[str, SchemaType] = {"avro": "AVRO", "json": "JSON", "protobuf": "PROTOBUF"}
 
 
 @dataclass(frozen=True, slots=True)
