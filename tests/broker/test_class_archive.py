@@ -9,8 +9,8 @@ import shutil
 import sys
 from typing import TYPE_CHECKING
 
-import psutil
 import pytest
+from tests.support.processes import broker_processes
 
 from pyspark_pykafka.testing import KAFKA_VERSION, KafkaCluster
 from pyspark_pykafka.testing.jars import kafka_jars
@@ -37,11 +37,7 @@ def mapped_archives() -> set[str]:
     """
     Return the archives in the cache that the brokers of this process have mapped into memory.
     """
-    brokers = [
-        process
-        for process in psutil.Process().children(recursive=True)
-        if "kafka.Kafka" in process.cmdline()
-    ]
+    brokers = broker_processes(os.getpid())
     assert brokers
     cache = os.environ["PYKAFKA_CACHE"]
     return {

@@ -9,8 +9,9 @@ import signal
 import subprocess
 
 import pytest
-from tests.support.dev_command import DEV, broker_processes, read_address, start_dev
+from tests.support.dev_command import DEV, read_address, start_dev
 from tests.support.listening import listen
+from tests.support.processes import broker_processes
 
 from pyspark_pykafka.testing import ExternalCluster, Record
 
@@ -49,7 +50,7 @@ def test_broker_that_is_killed_by_hand_comes_back() -> None:
     """
     with start_dev("--brokers", "3") as dev:
         address = read_address(dev.stdout)
-        brokers = broker_processes(dev)
+        brokers = broker_processes(dev.pid)
         assert len(brokers) == 3
         brokers[1].kill()
         assert dev.stderr is not None

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 import pytest
+from tests.support.processes import command_line
 
 from pyspark_pykafka.testing import KafkaCluster, ServerError
 
@@ -138,7 +139,7 @@ def _running(code: str, *arguments: str) -> subprocess.Popen[bytes]:
 
 def _guards(parent: int) -> set[psutil.Process]:
     children = psutil.Process(parent).children()
-    return {child for child in children if "_guard.py" in " ".join(child.cmdline())}
+    return {child for child in children if "_guard.py" in " ".join(command_line(child))}
 
 
 def _is_alive(process: psutil.Process) -> bool:

@@ -17,6 +17,7 @@ import psutil
 import pytest
 from confluent_kafka import Consumer, KafkaException
 from confluent_kafka import TopicPartition as KafkaPartition
+from tests.support.processes import command_line
 from tests.support.streams import SECONDS, Stream, texts, values
 
 from pyspark_pykafka.testing.waiting import wait_until
@@ -162,7 +163,7 @@ class Schedule:
         for process in psutil.Process().children(recursive=True):
             # Spark's other processes come and go.
             with suppress(psutil.NoSuchProcess):
-                if PLANNER in process.cmdline():
+                if PLANNER in command_line(process):
                     process.kill()
         self.query.stop()
         self.query.start()

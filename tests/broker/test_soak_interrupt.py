@@ -15,6 +15,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from tests.support.processes import command_line
 
 from pyspark_pykafka.testing.waiting import wait_until
 
@@ -40,7 +41,7 @@ def names(processes: list[psutil.Process]) -> str | None:
     """
     Return the command lines of processes, or None without any.
     """
-    return "; ".join(" ".join(process.cmdline())[:200] for process in processes) or None
+    return "; ".join(" ".join(command_line(process))[:200] for process in processes) or None
 
 
 @pytest.mark.soak

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import TopicPartition
-from tests.support.dev_command import broker_processes, read_address, start_dev
+from tests.support.dev_command import read_address, start_dev
+from tests.support.processes import broker_processes
 
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.testing import ExternalCluster, KafkaAccess, KafkaCluster, Record
@@ -167,7 +168,7 @@ def test_a_broker_of_the_dev_command_is_killed_by_hand(
                 lambda: None if output_records(cluster, "verify-dev") else "nothing copied",
                 SECONDS,
             )
-            broker_processes(dev)[1].kill()
+            broker_processes(dev.pid)[1].kill()
             assert dev.stderr is not None
             restarted.extend(dev.stderr.readline() for _ in range(2))
 

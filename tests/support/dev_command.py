@@ -9,8 +9,6 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-import psutil
-
 if TYPE_CHECKING:
     from typing import IO
 
@@ -40,11 +38,3 @@ def read_address(output: IO[str] | None) -> str:
     match = re.search(r"Kafka is ready: +(\S+)\n", greeting)
     assert match is not None, greeting
     return match.group(1)
-
-
-def broker_processes(dev: subprocess.Popen[str]) -> list[psutil.Process]:
-    """
-    Return the processes of the command's brokers.
-    """
-    children = psutil.Process(dev.pid).children(recursive=True)
-    return [process for process in children if "kafka.Kafka" in process.cmdline()]
