@@ -618,6 +618,43 @@ def test_a_decided_commit_is_completed(
     assert open_ids(sink.cluster, sink.topic) == []
 
 
+def test_a_decided_commit_is_completed_before_the_tasks(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """
+    The first task of the next run commits the open transactions of a binding intent before it
+    writes: if the timeout passes while the tasks run, other rows do no harm.
+    """
+    sink.run(0, 2)
+    die_after(monkeypatch, 1)
+    with pytest.raises(DiedError):
+        sink.restarted().run(1, 3, 4, 5)
+    restarted = sink.restarted()
+    restarted.write(1, 1, 7)
+    assert rows_of(sink) == sorted(expected(0, 2) + expected(1, 3))
+    restarted.write(1, 0, 7)
+    whole = sorted(expected(0, 2) + expected(1, 3, 4, 5))
+    assert rows_of(sink) == whole
+    time_passes(sink)
+    sink.restarted().run(1, 4, 4)
+
+    assert rows_of(sink) == whole
+    assert open_ids(sink.cluster, sink.topic) == []
+
+
+def test_a_late_attempt_of_the_first_task(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    An attempt that begins after its own driver has decided to commit leaves the commit to it.
+    """
+    messages = sink.write_all(0, 3, 4)
+    die_after(monkeypatch, 1)
+    with pytest.raises(DiedError):
+        sink.commit(0, messages)
+    sink.write(0, 0, 9, attempt=1)
+
+    assert rows_of(sink) == expected(0, 3)
+
+
 def test_a_decided_commit_is_not_aborted(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Spark calls abort after a failed commit; transactions whose commit is decided are left to the

@@ -26,7 +26,7 @@ from pyspark_pykafka.engines.wire.transactions.values import (
 )
 from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
 from pyspark_pykafka.retry import Deadline
-from pyspark_pykafka.sink import micro_batch_committer
+from pyspark_pykafka.sink import decided_commits, micro_batch_committer
 from pyspark_pykafka.sink.ledger import Ledger
 from pyspark_pykafka.sink.ledger_entries import Committable, CommittableBatch, Marker, ledger_topic
 from pyspark_pykafka.sink.transactional_ids import fallback_id, stream_task_id
@@ -101,6 +101,8 @@ class World:
     producer_ids: Iterator[int] = field(default_factory=count)
     #: How many entries the leader's high watermark lags behind.
     lag: int = 0
+    #: Whether the first task of a write can read the ledger before it writes.
+    is_early: bool = True
     #: The first offset that has not been deleted.
     log_start: int = 0
     #: Whether a timeout, a process that is still alive, or compaction may have changed a decision.
@@ -574,6 +576,8 @@ def writes(
     def program(process: Process) -> None:
         transactions: Any = MemoryTransactions(process)
         name = write or process.name
+        if process.world.is_early:
+            decided_commits.complete_earlier_commit(transactions, (PREFIX, QUERY), batch, name)
         written = [
             _write(process, transactions, (batch, name), (task, 0), rows)
             for task, rows in enumerate(division)

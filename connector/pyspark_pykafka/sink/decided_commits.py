@@ -9,9 +9,16 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
 from pyspark_pykafka.engines.wire.transactions.values import TransactionState
-from pyspark_pykafka.errors import TimeoutExceededError
+from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
 from pyspark_pykafka.retry import Backoff
-from pyspark_pykafka.sink.intents import find_unreleased_intents, is_binding, named_transactions
+from pyspark_pykafka.sink.intents import (
+    find_intents,
+    find_unreleased_intents,
+    is_binding,
+    named_transactions,
+)
+from pyspark_pykafka.sink.ledger import open_ledger
+from pyspark_pykafka.sink.ledger_entries import ReadBarrier
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -24,6 +31,50 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyspark_pykafka")
 
 _INITIAL_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 0.01, 1.0
+# After this time a task begins to write, whatever it has found out about earlier writes.
+_EARLY_SECONDS = 10.0
+
+
+def complete_earlier_commit(
+    transactions: Transactions, ids: tuple[str, str], batch: int, write: str
+) -> None:
+    """
+    Complete the commit that an earlier write of a micro-batch had decided, before this write has
+    written its rows.
+
+    ``ids`` are prefix and query. The commit of this write does the same, but by then the
+    transactions may have timed out. So errors are logged only.
+    """
+    try:
+        _complete_earlier_commit(transactions, ids, batch, write)
+    except PykafkaError as error:
+        logger.warning(
+            "it is not known whether a commit of batch %d of the query %s was decided before a "
+            "failure: %s; the commit of this run looks again, and completes it unless "
+            "kafka.transaction.timeout.ms has passed by then",
+            *(batch, ids[1], error),
+        )
+
+
+def _complete_earlier_commit(
+    transactions: Transactions, ids: tuple[str, str], batch: int, write: str
+) -> None:
+    prefix, query = ids
+    deadline = transactions.cluster.new_deadline(_EARLY_SECONDS)
+
+    def limited() -> Transactions:
+        return transactions.with_time_limit(deadline.remaining())
+
+    log_start, stable_end = open_ledger(limited(), prefix).watermarks()
+    entries = open_ledger(limited(), prefix).read_all_from(stable_end)
+    intents = [intent for _, intent in find_intents(query, entries) if intent.batch == batch]
+    # A late attempt of a task finds the intent of its own write.
+    if not intents or any(intent.write == write for intent in intents):
+        return
+    # Invariant I7 (proof of absence): a release must not be missed.
+    end = open_ledger(limited(), prefix).append(ReadBarrier())
+    remaining = limited()
+    roll_forward(remaining, open_ledger(remaining, prefix), ids, log_start, (stable_end, end))
 
 
 def roll_forward(

@@ -237,6 +237,8 @@ class ExactlyOnceStream:
         durability = (options.ledger_replication_factor, options.ledger_min_insync_replicas)
         write = MicroBatchWrite(prefix, task.query, is_first=task.batch <= 0)
         ensure_ledger_topic(options.kafka, LedgerTopic(topic, *durability), write)
+        if task.partition == 0:
+            self._complete_earlier_commit(prefix, task)
 
         def make_marker(records: int, content_hash: str) -> tuple[bytes, bytes]:
             fields = (task.query, task.batch, self._write, task.partition, records, content_hash)
@@ -259,6 +261,19 @@ class ExactlyOnceStream:
         return TaskCommitMessage(
             _committable(opened, task.partition), prefix, task.query, self._write
         )
+
+    def _complete_earlier_commit(self, prefix: str, task: SinkTask) -> None:
+        """
+        Complete the commit that the last run of the batch has decided: until this run commits,
+        these transactions may time out.
+
+        Spark gives the query's id only to tasks, so the first task does this, not the driver.
+        """
+        from pyspark_pykafka.sink.decided_commits import complete_earlier_commit
+
+        with transaction_client(self._options.kafka) as transactions:
+            ids = (prefix, task.query)
+            complete_earlier_commit(transactions, ids, task.batch, self._write)
 
     def commit(self, messages: Sequence[TaskCommitMessage], tasks: int, batch: int) -> None:
         """

@@ -46,8 +46,8 @@ def no_roll_forward(connector: Connector) -> list[Any]:
     """
     A restart aborts the transactions that a dead driver had decided to commit.
     """
-    module = connector.module("sink.micro_batch_committer")
-    return [patch.object(module, "roll_forward", lambda *_: [])]
+    modules = map(connector.module, ("sink.micro_batch_committer", "sink.decided_commits"))
+    return [patch.object(module, "roll_forward", lambda *_: []) for module in modules]
 
 
 def counts_for_rows(connector: Connector) -> list[Any]:

@@ -152,7 +152,6 @@ class Query:
         self.is_stopping = False
         self.main = self.driver.spawn("query", self._run)
         self._source: PlannedSource | None = None
-        self._sink: Sink | None = None
 
     def stop(self) -> None:
         """
@@ -229,14 +228,15 @@ class Query:
 
     def _run_batch(self, batch: int, start: Any, end: Any) -> None:
         self.world.trace("batch %d: %s to %s", batch, start, end)
+        definition = self._definition
         partitions = self._plan("partitions", lambda s: s.partitions(start, end))
         ids = (str(batch), self._checkpoint.query)
-        exchange = self._definition.shape.exchange
+        exchange = definition.shape.exchange
         job = Job(
-            *(self._connector, ids, self._executors, self._definition.speculation),
+            *(self._connector, ids, self._executors, definition.speculation),
             has_shuffle=exchange is not None,
         )
-        other_rows = self._definition.other_rows
+        other_rows = definition.other_rows
         extra = [] if other_rows is None else other_rows(start, end)
         if exchange is None:
             inputs = [self._reading(partition) for partition in partitions]
@@ -245,14 +245,15 @@ class Query:
             read = job.run([self._collecting(partition) for partition in partitions], "read")
             outputs = exchange([*read, *extra], self.world.random)
             inputs = [partial(_pieces, rows) for rows in outputs]
-        sink = self._make_sink()
+        # Spark makes one writer for the tasks, and others to commit and to abort.
+        sink = definition.sink()
         messages: list[Any] = [None] * len(inputs)
         try:
             job.run([self._writing(sink, rows) for rows in inputs], "write", messages)
             self._strike("written", self)
-            self._call(self.committer, "commit", lambda: self._make_sink().commit(messages, batch))
+            self._call(self.committer, "commit", lambda: definition.sink().commit(messages, batch))
         except Exception:
-            self._call(self.committer, "abort", lambda: self._make_sink().abort(messages, batch))
+            self._call(self.committer, "abort", lambda: definition.sink().abort(messages, batch))
             raise
 
     def _reading(self, partition: Any) -> Callable[[], Iterator[list[Row]]]:
@@ -293,11 +294,6 @@ class Query:
             return action(self._source)
 
         return self._call(self.planner, name, run)
-
-    def _make_sink(self) -> Sink:
-        if self._sink is None:
-            self._sink = self._definition.sink()
-        return self._sink
 
     def _call(self, process: Process, name: str, action: Callable[[], Any]) -> Any:
         self._strike(name, self)

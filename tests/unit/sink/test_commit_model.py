@@ -52,7 +52,7 @@ from pyspark_pykafka.sink import (
     replay,
 )
 from pyspark_pykafka.sink.intents import named_transactions
-from pyspark_pykafka.sink.ledger_entries import Claim, Marker, Release, Withdrawal
+from pyspark_pykafka.sink.ledger_entries import Claim, Marker, ReadBarrier, Release, Withdrawal
 from pyspark_pykafka.sink.transactional_ids import stream_task_id
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ DEATHS = (Turn.DIE, Turn.DIE_AFTER, Turn.DIE_LATE)
 @pytest.fixture(autouse=True)
 def _in_memory(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("CRITICAL", "pyspark_pykafka")
-    for module in (micro_batch_committer, prefix_commands):
+    for module in (decided_commits, micro_batch_committer, prefix_commands):
         monkeypatch.setattr(module, "open_ledger", ledger_of)
 
 
@@ -192,13 +192,17 @@ def test_a_checkpoint_that_was_reset_by_one_batch(
     assert f"with different rows from those of this run (4 rows then, {now} now)" in caplog.text
 
 
+EARLY = pytest.mark.parametrize("is_early", [True, False], ids=["completes early", "at the commit"])
+
+
+@EARLY
 @pytest.mark.parametrize("division", DIVISIONS, ids="|".join)
-def test_a_batch_survives_a_death_with_any_division(division: Division) -> None:
+def test_a_batch_survives_a_death_with_any_division(division: Division, *, is_early: bool) -> None:
     """
     Whenever the first driver dies, the second one, with other tasks, leaves each row visible once.
     """
     for moment, turn in moments():
-        world = World()
+        world = World(is_early=is_early)
         killed_at(world, "a", FIRST, moment, turn)
         restarted = restart(world, "b", division)
         assert restarted.outcome == "done", (restarted.failure, world.trace)
@@ -244,6 +248,74 @@ def test_a_batch_survives_two_deaths(division: Division) -> None:
             last = restart(world, "c", DIVISIONS[3])
             assert last.outcome == "done", (last.failure, world.trace)
             check_whole(world, 0, ROWS)
+
+
+def test_a_decided_commit_is_completed_before_the_tasks_write() -> None:
+    """
+    If a driver dies during its commit, the first task of the next one completes that commit, before
+    it writes any row: the transactions cannot time out while the tasks run.
+    """
+    world = World()
+    until(start(world, "a", FIRST), ": commit ").advance(Turn.DIE)
+    assert world.visible(0) != Counter(ROWS)
+    restarted = until(start(world, "b", DIVISIONS[1]), ": begin ")
+    check_whole(world, 0, ROWS)
+    assert restarted.finish().outcome == "done"
+    check_whole(world, 0, ROWS)
+
+
+@pytest.mark.parametrize("lag", range(1, 5))
+def test_a_released_commit_is_not_completed_before_the_tasks(lag: int) -> None:
+    """
+    A release lets the batch be written whole again. So the first task commits nothing that was
+    decided before the release, even if a former leader does not report the release.
+    """
+    world = World()
+    until(start(world, "a", FIRST), ": commit ").advance(Turn.DIE)
+    seen = world.visible(0)
+    # The coordinator of the open transaction did not respond to the command.
+    world.append([Release(QUERY, len(world.log), "released")])
+    world.lag = lag
+    restarted = until(start(world, "b", DIVISIONS[1]), ": begin ")
+    assert world.visible(0) == seen, world.trace
+    world.lag = 0
+    assert restarted.finish().outcome == "done"
+    assert world.visible(0) == seen + Counter(ROWS), world.trace
+
+
+@pytest.mark.parametrize("turn", [Turn.DIE, Turn.DIE_AFTER, Turn.DIE_LATE, Turn.LOSE])
+def test_a_completion_before_the_tasks_that_fails(turn: Turn) -> None:
+    """
+    The first task dies at each of its calls, or gets no response and goes on: the driver after it
+    completes the batch.
+    """
+    for moment in range(1, 20):
+        world = World()
+        until(start(world, "a", FIRST), ": commit ").advance(Turn.DIE)
+        second = start(world, "b", DIVISIONS[1])
+        assert all(second.advance() for _ in range(moment))
+        if world.visible(0) == Counter(ROWS):
+            return
+        second.advance(turn)
+        second.finish()
+        assert turn is not Turn.LOSE or second.outcome == "done", (second.failure, world.trace)
+        last = restart(world, "c", DIVISIONS[3])
+        assert last.outcome == "done", (last.failure, world.trace)
+        check_whole(world, 0, ROWS)
+    pytest.fail("the first task completes nothing")
+
+
+def test_a_late_attempt_of_the_first_task_commits_nothing() -> None:
+    """
+    An attempt that begins after its own driver has decided leaves the commit to that driver.
+    """
+    world = World()
+    driver = until_next(start(world, "a", FIRST), "append Intent")
+    driver.advance()
+    until(Process(world, "late", writes(FIRST, write="a")), ": begin ")
+    assert world.visible(0) == Counter()
+    assert driver.finish().outcome == "done"
+    check_whole(world, 0, ROWS)
 
 
 @pytest.mark.parametrize("division", DIVISIONS, ids="|".join)
@@ -356,13 +428,14 @@ def test_a_commit_without_a_response(division: Division) -> None:
             check_whole(world, 0, ROWS)
 
 
-def test_a_replay_whose_task_fails() -> None:
+@EARLY
+def test_a_replay_whose_task_fails(*, is_early: bool) -> None:
     """
     The abort of a failed replay spares the transactions that the previous driver had decided to
     commit, so that the next driver completes the batch.
     """
     for moment, turn in moments():
-        world = World()
+        world = World(is_early=is_early)
         killed_at(world, "a", FIRST, moment, turn)
         Process(world, "b", writes(DIVISIONS[1], fails=True)).finish()
         last = start(world, "c", DIVISIONS[3]).finish()
@@ -542,7 +615,7 @@ def test_a_former_coordinator_does_not_cause_an_abort() -> None:
     Whatever a former coordinator still reports about a decided transaction, it is not aborted.
     """
     for stale_state in (None, TransactionState.COMPLETE_COMMIT, TransactionState.ONGOING):
-        world = World()
+        world = World(is_early=False)
         until(start(world, "a", FIRST), ": commit ").advance(Turn.DIE)
         (decided,) = world.ongoing
         second = until(start(world, "b", DIVISIONS[1]), ": read ")
@@ -1058,7 +1131,8 @@ class History:
         histories a fourth process has no rows, former leaders and coordinators answer, or
         compaction removes entries.
         """
-        chance, world = random.Random(self.seed), World()
+        chance = random.Random(self.seed)
+        world = World(is_early=chance.random() < 0.5)
         disturb = [
             disturbance
             for disturbance in (self._lag, self._report_stale, _compact)
@@ -1181,7 +1255,8 @@ class QueryHistory:
     outcomes: Counter[str] = field(default_factory=Counter)
 
     def __post_init__(self) -> None:
-        self.chance, self.world = random.Random(self.seed), World()
+        self.chance = random.Random(self.seed)
+        self.world = World(is_early=self.chance.random() < 0.5)
         self.checkpoint = Checkpoint(is_exclusive=self.chance.random() < 0.5)
         self._has_empty_writes = self.chance.random() < 0.3
         self._has_losing_attempts = self.chance.random() < 0.4
@@ -1400,6 +1475,26 @@ def never_rolls_forward(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(micro_batch_committer, "roll_forward", lambda *_: None)
 
 
+def never_completes_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Leave the commit that an earlier write had decided to the commit of the next one.
+    """
+    monkeypatch.setattr(decided_commits, "complete_earlier_commit", lambda *_: None)
+
+
+def completes_without_a_barrier(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    Complete what was decided without proof that no release came after it.
+    """
+    original = MemoryLedger.append
+
+    def append(self: MemoryLedger, entry: Any, outdated: Any = ()) -> int:
+        is_barrier = isinstance(entry, ReadBarrier)
+        return self.high_watermark() if is_barrier else original(self, entry, outdated)
+
+    monkeypatch.setattr(MemoryLedger, "append", append)
+
+
 def aborts_decided_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Abort a batch whose commit has failed, even if it was decided.
@@ -1482,7 +1577,13 @@ FAULTS: dict[Callable[[pytest.MonkeyPatch], None], Callable[[], None]] = {
     compares_counts_only: lambda: test_transactions_of_a_dead_driver_time_out(DIVISIONS[2]),
     does_not_check_binding: lambda: run_histories(2_000),
     believes_every_intent: lambda: test_a_commit_without_a_response(DIVISIONS[1]),
-    never_rolls_forward: lambda: test_a_batch_survives_a_death_with_any_division(DIVISIONS[1]),
+    never_rolls_forward: lambda: test_a_batch_survives_a_death_with_any_division(
+        DIVISIONS[1], is_early=False
+    ),
+    never_completes_early: test_a_decided_commit_is_completed_before_the_tasks_write,
+    completes_without_a_barrier: lambda: test_a_released_commit_is_not_completed_before_the_tasks(
+        1
+    ),
     aborts_decided_commits: lambda: test_a_commit_without_a_response(DIVISIONS[1]),
     claims_nothing: lambda: test_a_write_without_rows_while_another_driver_writes(
         FIRST, has_died=False, is_ready=True
@@ -1492,8 +1593,10 @@ FAULTS: dict[Callable[[pytest.MonkeyPatch], None], Callable[[], None]] = {
     ),
     aborts_later_batches: lambda: test_a_paused_driver_leaves_the_next_batch_alone(fails=False),
     withdraws_nothing: lambda: test_a_commit_without_a_response(DIVISIONS[1]),
-    takes_ids_over: lambda: test_a_batch_survives_a_death_with_any_division(DIVISIONS[1]),
-    aborts_decided_transactions_of_others: test_a_replay_whose_task_fails,
+    takes_ids_over: lambda: test_a_batch_survives_a_death_with_any_division(
+        DIVISIONS[1], is_early=False
+    ),
+    aborts_decided_transactions_of_others: lambda: test_a_replay_whose_task_fails(is_early=False),
     counts_overtaken_commands: lambda: test_a_release_that_lands_late(Turn.COPY),
 }
 

@@ -225,6 +225,7 @@ class TransactionLookups:
             config,
             block_seconds=min(config.block_seconds, seconds),
             request_seconds=min(config.request_seconds, seconds),
+            delivery_seconds=min(config.delivery_seconds, seconds),
         )
         return type(self)(self.cluster, config, self.addresses)
 
