@@ -111,7 +111,7 @@ def test_a_stream_starts_at_a_relative_time_once(
     assert stream.drain() == sorted(["50", "5", "20", "3", "80", "0"])
 
 
-@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+@pytest.mark.parametrize("engine", ["wire", pytest.param("librdkafka", marks=pytest.mark.soak)])
 def test_a_position_beyond_the_last_stable_offset(
     spark: SparkSession,
     rows: Callable[..., list[Row]],

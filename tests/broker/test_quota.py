@@ -108,7 +108,8 @@ def test_a_throttled_reader_waits(
     assert caplog.text.count(": connected with") <= 2 + timeouts
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.soak
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
 def test_a_throttled_writer_waits(
     kafka_cluster: KafkaCluster,
     topic: TopicFactory,

@@ -48,7 +48,7 @@ def test_triggers_that_end(
     assert query.values == texts(0, 60)
 
 
-@driver_and_tasks
+@driver_or_tasks
 @pytest.mark.smoke
 def test_processing_time_follows_the_topic(
     stream: Callable[..., Stream],

@@ -60,6 +60,7 @@ def stderr_of(*command: str | Path, **environment: str) -> list[str]:
     return result.stderr.splitlines()
 
 
+@pytest.mark.soak
 def test_plans_and_requests_are_on_stderr() -> None:
     """
     With PYKAFKA_LOG=debug, stderr of spark-submit has a line for the plan of a batch and of each

@@ -148,8 +148,8 @@ def hang_up(process: subprocess.Popen[str]) -> None:
 @pytest.mark.parametrize(
     ("wait", "interrupt"),
     [
-        (Run.wait_for_copies, hang_up),
-        pytest.param(Run.wait_for_java, subprocess.Popen.terminate, marks=pytest.mark.soak),
+        (Run.wait_for_java, subprocess.Popen.terminate),
+        pytest.param(Run.wait_for_copies, hang_up, marks=pytest.mark.soak),
         pytest.param(Run.wait_for_copies, ctrl_c, marks=pytest.mark.soak),
         pytest.param(Run.wait_for_java, ctrl_c, marks=pytest.mark.soak),
         pytest.param(Run.wait_for_copies, subprocess.Popen.terminate, marks=pytest.mark.soak),

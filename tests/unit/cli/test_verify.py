@@ -119,6 +119,7 @@ def test_unreachable_brokers(
     Without brokers nothing can be verified: the exit code is 2, and the address is named.
     """
     monkeypatch.setattr(first_contact, "FIRST_CONTACT_MS", 500)
+    monkeypatch.setattr(first_contact, "_reached", set())
 
     assert main(COMMAND) == 2
     assert "127.0.0.1:1: connecting failed" in capsys.readouterr().err
