@@ -206,6 +206,20 @@ def names_are_not_compared(connector: Connector) -> list[Any]:
     return [patch.object(fetcher, "has_one_topic", lambda _: True)]
 
 
+def other_brokers_confirm_the_topic(connector: Connector) -> list[Any]:
+    """
+    After a read by name, any broker's metadata show whether the topic is still the same.
+    """
+    fetcher = connector.module(f"{_WIRE}.consumer.partition_fetcher").PartitionFetcher
+
+    def confirm_topic(self: Any, deadline: Any) -> None:
+        if self.topic_id is not None:
+            self.cluster.invalidate_metadata(self.tp.topic)
+            self._leader(deadline)
+
+    return [patch.object(fetcher, "confirm_topic", confirm_topic)]
+
+
 def added_partitions_are_not_read(connector: Connector) -> list[Any]:
     """
     A view that was planned before partitions were added is read without them.
@@ -453,6 +467,9 @@ FAULTS = {
     "worker-keeps-its-leader": Fault("batch", "lost", worker_keeps_its_leader),
     "ranges-have-no-topic-id": Fault("batch", "mixed topics", ranges_have_no_topic_id),
     "names-are-not-compared": Fault("batch", "mixed topics", names_are_not_compared),
+    "other-brokers-confirm-the-topic": Fault(
+        "batch", "mixed topics", other_brokers_confirm_the_topic
+    ),
     "added-partitions-are-not-read": Fault("batch", "lost", added_partitions_are_not_read),
     "memory-is-reused": Fault("source", "CORRUPT", memory_is_reused),
     "available-now-goes-on": Fault("source", "wrong end of a run", available_now_goes_on),

@@ -76,6 +76,17 @@ class _Start:
     span: Span = ALL
 
 
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """
+    The rows of a read, and ``earlier`` those of the first use of the same plan.
+    """
+
+    start: _Start
+    rows: list[Row]
+    earlier: list[Row]
+
+
 class BatchReads:
     """
     One batch read after another, in new processes.
@@ -87,7 +98,7 @@ class BatchReads:
         self._change = change
         self._history: History = change.history
         self._isolation = isolation
-        self._results: list[tuple[_Start, list[Row]]] = []
+        self._results: list[_Result] = []
         self._task: Task | None = None
         self._uses_left = 0
         self._spans = Random(f"spans {change.history.seed}")
@@ -144,8 +155,10 @@ class BatchReads:
         ``last_topic`` has the records of the topic that exists at the end.
         """
         topics = [*self._change.former, last_topic]
-        for start, rows in self._results:
-            sources = [topic for topic in topics if _has_rows(topic, rows)]
+        for result in self._results:
+            start, rows = result.start, result.rows
+            # A plan has the ids of its topics.
+            sources = [topic for topic in topics if _has_rows(topic, [*result.earlier, *rows])]
             # The ranges of a former topic are skipped without failOnDataLoss.
             verdict.records += len(rows) or bool(self._change.former)
             if not sources:
@@ -243,10 +256,10 @@ class BatchReads:
             self._add_rows(start, reader, planned, warned)
         if self._change.kind:
             self._uses_left = history.draw.choice((0, 1, 2))
-            first = _Start(None, {}) if warned.called else start
+            first = replace(self._results[-1], start=_Start(None, {}) if warned.called else start)
             self._use_later(process, first, reader, planned)
 
-    def _use_later(self, process: Process, first: _Start, reader: Any, planned: list[Any]) -> None:
+    def _use_later(self, process: Process, first: _Result, reader: Any, planned: list[Any]) -> None:
         """
         Use the plan again after a while, in the same process or another one.
 
@@ -255,11 +268,11 @@ class BatchReads:
         history = self._history
 
         def use() -> None:
-            start = self._start(len(first.visible))
-            if start.topic != first.topic:
+            start = self._start(len(first.start.visible))
+            if start.topic != first.start.topic:
                 start = _Start(None, {})
             with self._warnings() as warned:
-                self._add_rows(start, reader, planned, warned)
+                self._add_rows(start, reader, planned, warned, first.rows)
             self._uses_left -= 1
             self._use_later(later_process, first, reader, planned)
 
@@ -279,9 +292,16 @@ class BatchReads:
         ).MetadataReader
         return patch.object(metadata_reader, "_warn_of_one_broker", Mock())
 
-    def _add_rows(self, start: _Start, reader: Any, planned: list[Any], warned: Mock) -> None:
+    def _add_rows(
+        self,
+        start: _Start,
+        reader: Any,
+        planned: list[Any],
+        warned: Mock,
+        earlier: Sequence[Row] = (),
+    ) -> None:
         """
-        Read the rows of a plan.
+        Read the rows of a plan; ``earlier`` are those of its first use.
 
         If only one broker responds, and a warning says so, some rows may be missing. If the topic
         is recreated meanwhile, the rows may be those of either topic.
@@ -295,7 +315,7 @@ class BatchReads:
         has_changed = self._start().topic != start.topic
         if warned.called or has_changed:
             start = _Start(None, {}, start.span)
-        self._results.append((start, rows))
+        self._results.append(_Result(start, rows, list(earlier)))
 
 
 def _latest_per_key(

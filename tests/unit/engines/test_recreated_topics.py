@@ -61,6 +61,27 @@ class Recreated(Behaviour):
         return FetchAnswer(0, end, records)
 
 
+class StaleFollowers(Recreated):
+    """
+    Three brokers, of which only the leader learns that the topic was recreated.
+    """
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(brokers=3, **attributes)
+        self.first_id = self.id
+
+    def leader(self, _topic: str, _partition: int) -> int:
+        return 0
+
+    def _topic(self, node: int, name: str, partition_counts: dict[str, int]) -> Any:
+        current = self.id
+        self.id = current if node == 0 else self.first_id
+        try:
+            return super()._topic(node, name, partition_counts)
+        finally:
+            self.id = current
+
+
 #: librdkafka with a setting that wire does not support, so that librdkafka reads the metadata too.
 ALONE = "librdkafka-alone"
 
@@ -389,3 +410,18 @@ def test_ranges_of_two_topics_of_one_name(many: StubCluster) -> None:
     values = read_many(many, requested, "wire", fail_on_data_loss=False)
 
     assert values == {1: [b"old"] * 1000, 2: [b"old"] * 1000}
+
+
+@pytest.mark.parametrize("recreate_at", [0, 500], ids=["before the read", "during the read"])
+@pytest.mark.parametrize("reads_many", [False, True], ids=["one range", "many ranges"])
+def test_brokers_that_return_no_records_do_not_confirm_the_topic(
+    recreate_at: int, *, reads_many: bool
+) -> None:
+    """
+    Two brokers do not know yet that the topic was recreated, but the leader does, and has returned
+    records of both topics: that is data loss, whatever the other two say.
+    """
+    with StubCluster(StaleFollowers(recreate_at=recreate_at, topics={"t": 3})) as stubs:
+        ranges = all_ranges(format_topic_id(stubs.get("id")))
+        with pytest.raises(DataLossError, match="deleted or recreated"):
+            read_many(stubs, ranges if reads_many else ranges[:1], "wire")

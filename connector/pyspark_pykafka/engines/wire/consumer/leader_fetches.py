@@ -4,6 +4,7 @@ Fetches from many partitions: one request to each leader, all sent before a resp
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import TYPE_CHECKING
@@ -15,6 +16,7 @@ from pyspark_pykafka.engines.wire.network.cluster_pool import borrowed_cluster
 from pyspark_pykafka.engines.wire.protocol.api_versions import MAX_VERSION
 from pyspark_pykafka.engines.wire.protocol.fetch_request import MAX_FETCH_VERSION_BY_NAME
 from pyspark_pykafka.engines.wire.protocol.list_offsets import ISOLATION
+from pyspark_pykafka.engines.wire.protocol.metadata import METADATA, metadata_request
 from pyspark_pykafka.engines.wire.protocol.multi_fetch import (
     MULTI_FETCH,
     FetchLimits,
@@ -33,11 +35,14 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.consumer.leaders import ByLeader
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.engines.wire.protocol.fetch_response import FetchResponse
+    from pyspark_pykafka.engines.wire.protocol.metadata import MetadataResponse
     from pyspark_pykafka.engines.wire.protocol.multi_fetch import MultiFetchResponse
     from pyspark_pykafka.engines.wire.protocol.request import Request
     from pyspark_pykafka.retry import Deadline
 
     Partitions = Mapping[str, Sequence[FetchPartition]]
+
+logger = logging.getLogger("pyspark_pykafka")
 
 # The maximum bytes of a response. Responses are decoded one at a time, and each connection keeps
 # the memory of its last response.
@@ -48,6 +53,13 @@ _MAX_PARTITIONS = 500
 # The factor by which ``partition_bytes`` grows if a response is less than half full because the
 # remaining record batches are larger than ``partition_bytes``.
 _GROWTH = 4
+
+
+def _topic_ids_request(version: int, topics: Partitions) -> Request[MetadataResponse]:
+    return metadata_request(version, topics, allow_auto_topic_creation=False)
+
+
+_TOPIC_IDS = LeaderApi(METADATA, _topic_ids_request)
 
 
 @dataclass(slots=True)
@@ -77,8 +89,8 @@ class LeaderFetches:
     _leaders: PartitionLeaders = field(init=False, default_factory=PartitionLeaders)
     #: The ids in the last metadata.
     _current_ids: dict[str, UUID | None] = field(init=False, default_factory=dict)
-    #: The topics that have an id, and were fetched by their name.
-    _read_by_name: set[str] = field(init=False, default_factory=set)
+    #: The topics that have an id, and were fetched by their name, with the brokers that answered.
+    _read_by_name: dict[str, set[int]] = field(init=False, default_factory=dict)
 
     def fetch(
         self, positions: Mapping[TopicPartition, int]
@@ -113,17 +125,20 @@ class LeaderFetches:
 
     def recreated_topics(self) -> set[str]:
         """
-        Return the topics that were recreated, according to two brokers: the responses for such a
-        name may be of two topics.
+        Return the topics that were recreated, according to a broker that was asked for one by its
+        name, or to two brokers: the responses for such a name may be of two topics.
 
         A topic that does not exist now has not been recreated.
         """
         # Invariant R15 (topic id): no other topic ever has the same id.
-        names = self._read_by_name | self.suspects
+        names = set(self._read_by_name) | self.suspects
         if not names:
             return set()
         with borrowed_cluster(self.settings.kafka) as cluster:
             deadline = cluster.new_deadline(self.settings.poll_timeout_ms / 1000)
+            recreated, names = self._compare_with_servers(cluster, names, deadline)
+            if not names:
+                return recreated
             topics = retry_until(
                 lambda: existing_topics(
                     cluster.metadata(names, deadline, confirms_known_topics=True),
@@ -134,11 +149,39 @@ class LeaderFetches:
                     cluster.config.retry_backoff_seconds, cluster.config.retry_backoff_max_seconds
                 ),
             )
-        return {
+        return recreated | {
             name
             for name, topic in topics.items()
             if topic.topic_id not in {None, self.topic_ids[name]}
         }
+
+    def _compare_with_servers(
+        self, cluster: Cluster, names: set[str], deadline: Deadline
+    ) -> tuple[set[str], set[str]]:
+        """
+        Return the topics that were recreated according to brokers that have returned their records
+        by name, and those about which these brokers leave doubt.
+
+        Other brokers may not know yet that a topic was recreated.
+        """
+        asked: dict[int, dict[str, Sequence[FetchPartition]]] = {}
+        for name, nodes in self._read_by_name.items():
+            for node in nodes:
+                asked.setdefault(node, {})[name] = ()
+        recreated: set[str] = set()
+        confirmed: dict[int, set[str]] = {}
+        errors: list[PykafkaError] = []
+        limit = deadline.within(deadline.remaining() / 2)
+        for node, response in receive_from_leaders(cluster, asked, _TOPIC_IDS, limit, errors):
+            ids = {topic.name: topic.topic_id for topic in response.topics if topic.topic_id}
+            confirmed[node] = {name for name in asked[node] if ids.get(name) is not None}
+            recreated |= {name for name in confirmed[node] if ids[name] != self.topic_ids[name]}
+        for error in errors:
+            logger.info("%s; other brokers are asked for the ids of topics", error)
+        doubtful = names & self.suspects
+        for node, of_node in asked.items():
+            doubtful |= of_node.keys() - confirmed.get(node, set())
+        return recreated, doubtful - recreated
 
     def _by_leader(
         self, cluster: Cluster, positions: Mapping[TopicPartition, int], deadline: Deadline
@@ -175,7 +218,7 @@ class LeaderFetches:
         unanswered = set(requested)
         for node, response in receive_from_leaders(cluster, requested, api, deadline, []):
             unanswered.discard(node)
-            yield from self._with_records(response, requested[node])
+            yield from self._with_records(response, requested[node], node)
         for node in unanswered:
             self.failed.update(_partitions(requested[node]))
 
@@ -188,7 +231,7 @@ class LeaderFetches:
         return multi_fetch_request(version, partitions, self._current_ids, limits)
 
     def _with_records(
-        self, response: MultiFetchResponse, requested: Partitions
+        self, response: MultiFetchResponse, requested: Partitions, node: int
     ) -> Iterator[tuple[TopicPartition, FetchResponse]]:
         names = {topic_id: name for name, topic_id in self._current_ids.items()}
         without_records = set(_partitions(requested))
@@ -204,7 +247,7 @@ class LeaderFetches:
                 elif partition.records:
                     size_bytes += len(partition.records)
                     without_records.discard(tp)
-                    self._record_topic(name, is_by_name=isinstance(topic, str))
+                    self._record_topic(name, node if isinstance(topic, str) else None)
                     yield tp, partition
         without_records -= self.failed
         if not size_bytes:
@@ -212,12 +255,16 @@ class LeaderFetches:
         elif without_records and size_bytes < self._response_bytes // 2:
             self.partition_bytes = min(self.partition_bytes * _GROWTH, self._response_bytes)
 
-    def _record_topic(self, name: str, *, is_by_name: bool) -> None:
+    def _record_topic(self, name: str, node_by_name: int | None) -> None:
+        """
+        Record the id of a topic with records; ``node_by_name`` is the broker that was asked for
+        them by the topic's name.
+        """
         topic_id = self._current_ids.get(name)
         if topic_id is not None:
             self.topic_ids.setdefault(name, topic_id)
-            if is_by_name:
-                self._read_by_name.add(name)
+            if node_by_name is not None:
+                self._read_by_name.setdefault(name, set()).add(node_by_name)
 
 
 def _first(topics: Partitions) -> dict[str, Sequence[FetchPartition]]:

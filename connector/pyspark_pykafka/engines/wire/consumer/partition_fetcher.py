@@ -4,6 +4,7 @@ Sends Fetch and ListOffsets requests for one partition to its leader or a replic
 
 from __future__ import annotations
 
+import logging
 import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -32,7 +33,7 @@ from pyspark_pykafka.engines.wire.protocol.list_offsets import (
     ListOffsetsPartition,
     list_offsets_request,
 )
-from pyspark_pykafka.errors import BrokerUnavailableError, SlowResponseError
+from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, SlowResponseError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, NO_EPOCH
 
 if TYPE_CHECKING:
@@ -44,6 +45,8 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.wire.protocol.request import Request
     from pyspark_pykafka.offsets import TopicPartition
     from pyspark_pykafka.retry import Deadline
+
+logger = logging.getLogger("pyspark_pykafka")
 
 _NO_REPLICA = -1
 _WHOLE_RESPONSE = -1
@@ -129,9 +132,9 @@ class PartitionFetcher:
     response. Without a ``topic_id``, the first response fixes the topic id: a topic that is
     recreated under the same name is a different topic.
 
-    Before Kafka 3.1, Fetch requests have the topic's name instead of its id. Then the metadata must
-    be fresh before the first fetch, and :meth:`confirm_topic` shows after the last fetch whether
-    all responses were of one topic.
+    ListOffsets requests have the topic's name instead of its id, and so have Fetch requests before
+    Kafka 3.1. Then the metadata must be fresh before the first fetch, and :meth:`confirm_topic`
+    shows after the last fetch whether all responses were of one topic.
     """
 
     cluster: Cluster
@@ -144,6 +147,8 @@ class PartitionFetcher:
     log_check: LogCheck = field(init=False)
     #: Whether a topic that has an id was fetched by its name.
     reads_by_name: bool = field(init=False, default=False)
+    #: The brokers that have answered requests with the topic's name.
+    _asked_by_name: set[int] = field(init=False, default_factory=set)
     _has_fresh_metadata: bool = field(init=False)
     _in_flight: _InFlightFetch | None = field(init=False, default=None)
     _replica: int = field(init=False, default=_NO_REPLICA)
@@ -188,6 +193,8 @@ class PartitionFetcher:
             if throttled_seconds > 0:
                 raise ThrottledError(node, throttled_seconds)
             request = self._fetch_request(connection, leader, offset, max_bytes, max_wait_ms)
+            if self.reads_by_name:
+                self._asked_by_name.add(node)
             self._in_flight = _InFlightFetch(connection, offset, node, leader)
             connection.send(request, self._limit(node, leader, deadline))
 
@@ -277,14 +284,37 @@ class PartitionFetcher:
 
     def confirm_topic(self, deadline: Deadline) -> None:
         """
-        Check with new metadata that the topic's id is unchanged: all responses were of one topic.
+        Check that the topic's id is unchanged: all responses were of one topic.
 
         Raises :class:`RecreatedTopicError`, and :class:`UnknownTopicError` for a deleted topic.
         """
         # Invariant R15 (topic id): no other topic ever has the same id.
-        if self.topic_id is not None:
-            self.cluster.invalidate_metadata(self.tp.topic)
-            self._leader(deadline)
+        if self.topic_id is None:
+            return
+        for node in self._asked_by_name:
+            if self._topic_id_at(node, deadline) is None:
+                self.cluster.confirm_metadata(self.tp.topic, deadline)
+                self._leader(deadline)
+
+    def _topic_id_at(self, node: int, deadline: Deadline) -> UUID | None:
+        """
+        Return the topic's id according to a broker that has answered requests with its name; None
+        if the broker does not respond, or does not know the topic any more.
+
+        Another broker's metadata would not do: that broker may not know yet that the topic was
+        recreated. Raises :class:`RecreatedTopicError`.
+        """
+        limit = deadline.within(deadline.remaining() / 2)
+        try:
+            ids = self.cluster.topic_ids_at(node, (self.tp.topic,), limit)
+        except PykafkaError as error:
+            if not error.retriable:
+                raise
+            logger.info("%s; other brokers are asked for the id of %s", error, self.tp.topic)
+            return None
+        topic_id = ids.get(self.tp.topic)
+        self._check_id(topic_id)
+        return topic_id
 
     def stay_with_leader(self) -> None:
         """
@@ -322,11 +352,14 @@ class PartitionFetcher:
         Return the leader; raise :class:`RecreatedTopicError` if it leads another topic.
         """
         leader = self.cluster.leader(self.tp, deadline)
+        self._check_id(leader.topic_id)
+        return leader
+
+    def _check_id(self, topic_id: UUID | None) -> None:
         # Brokers before 2.8 have no topic ids, so any topic with this name is accepted.
-        if None not in {self.topic_id, leader.topic_id} and self.topic_id != leader.topic_id:
+        if None not in {self.topic_id, topic_id} and self.topic_id != topic_id:
             msg = f"the topic of {self.tp} was deleted and recreated"
             raise RecreatedTopicError(msg)
-        return leader
 
     def _fresh_leader(self, leader: Leader, deadline: Deadline) -> Leader:
         """
@@ -417,6 +450,7 @@ class PartitionFetcher:
         version = connection.version(LIST_OFFSETS)
         partition = ListOffsetsPartition(self.tp.partition, leader.epoch, timestamp)
         request = list_offsets_request(version, {self.tp.topic: [partition]}, isolation)
+        self._asked_by_name.add(leader.node)
         result = connection.request(request, deadline).single()
         if result.error_code:
             action = f"reading the offsets of {self.tp}"

@@ -15,6 +15,7 @@ from pyspark_pykafka.engines.error_mapping import describe_permission, map_read_
 from pyspark_pykafka.engines.wire.network.broker_selector import BrokerSelector
 from pyspark_pykafka.engines.wire.network.metadata_reader import MetadataReader
 from pyspark_pykafka.engines.wire.network.near_replicas import NearReplicas
+from pyspark_pykafka.engines.wire.protocol.metadata import METADATA, metadata_request
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, UnknownTopicError
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings.wire_config import Address
@@ -181,6 +182,25 @@ class Cluster:
         self._addresses = {b.node_id: Address(b.host, b.port) for b in metadata.brokers}
         self._brokers.update_known_brokers(self._addresses.values())
         return metadata
+
+    def topic_ids_at(
+        self, node: int, topics: Collection[str], deadline: Deadline
+    ) -> dict[str, UUID]:
+        """
+        Return the ids of the topics that one broker knows, unless it knows no ids. The metadata of
+        this cluster stay as they are.
+        """
+        connection = self.connection(node, deadline)
+        request = metadata_request(
+            connection.version(METADATA), topics, allow_auto_topic_creation=False
+        )
+        return {
+            metadata.name: metadata.topic_id
+            for metadata in self.request(connection, request, deadline).topics
+            if metadata.name is not None
+            and metadata.topic_id is not None
+            and metadata.error_code in _USABLE_TOPIC_ERRORS
+        }
 
     def has_broker(self, node: int) -> bool:
         """

@@ -87,7 +87,8 @@ def read(
 
 def test_first_records_of_many_partitions_cost_a_request_per_leader() -> None:
     """
-    The first record of each of 2,000 partitions on 100 brokers takes 100 Fetch requests.
+    The first record of each of 2,000 partitions on 100 brokers takes 100 Fetch requests. Since
+    these brokers take topic names, each is asked for the topic's id afterwards, in one round.
     """
     behaviour = Limited(brokers=100, topics={"t": 2000}, high_watermark=5)
     with StubCluster(behaviour) as stubs:
@@ -96,7 +97,7 @@ def test_first_records_of_many_partitions_cost_a_request_per_leader() -> None:
 
     assert offsets == {number: [0] for number in range(2000)}
     assert requests[FETCH] == 100
-    assert requests[METADATA] < 5
+    assert requests[METADATA] < 105
 
 
 def test_record_sizes_of_many_partitions_cost_a_request_per_leader() -> None:
