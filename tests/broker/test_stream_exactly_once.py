@@ -26,9 +26,10 @@ from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 from pyspark_pykafka.engines.wire.transactions.values import (
     TransactionState,
 )
-from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError
+from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError, TimeoutExceededError
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.retry import Deadline
+from pyspark_pykafka.sink import decided_commits
 from pyspark_pykafka.sink.delivery import ExactlyOnceStream, SinkTask
 from pyspark_pykafka.sink.intents import make_intent
 from pyspark_pykafka.sink.ledger import Ledger
@@ -640,6 +641,29 @@ def test_a_decided_commit_is_completed_before_the_tasks(
 
     assert rows_of(sink) == whole
     assert open_ids(sink.cluster, sink.topic) == []
+
+
+def test_a_task_writes_even_if_it_cannot_look_for_an_earlier_commit(
+    sink: Sink, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    The error of the brokers is logged, and the task goes on: the commit completes the earlier one.
+    """
+    sink.run(0, 2)
+    die_after(monkeypatch, 1)
+    with pytest.raises(DiedError):
+        sink.restarted().run(1, 3, 4)
+
+    def fail(*_: Any) -> None:
+        msg = "the ledger did not answer"
+        raise TimeoutExceededError(msg)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(decided_commits, "complete_earlier_commit", fail)
+        sink.restarted().run(1, 7)
+    assert "had begun to commit is not known" in caplog.text
+    assert "the ledger did not answer" in caplog.text
+    assert rows_of(sink) == sorted(expected(0, 2) + expected(1, 3, 4))
 
 
 def test_a_late_attempt_of_the_first_task(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:

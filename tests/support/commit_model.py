@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from functools import partial
@@ -577,7 +578,9 @@ def writes(
         transactions: Any = MemoryTransactions(process)
         name = write or process.name
         if process.world.is_early:
-            decided_commits.complete_earlier_commit(transactions, (PREFIX, QUERY), batch, name)
+            # The task logs the error.
+            with suppress(PykafkaError):
+                decided_commits.complete_earlier_commit(transactions, (PREFIX, QUERY), batch, name)
         written = [
             _write(process, transactions, (batch, name), (task, 0), rows)
             for task, rows in enumerate(division)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
 from pyspark_pykafka.engines.wire.transactions.values import TransactionState
-from pyspark_pykafka.errors import PykafkaError, TimeoutExceededError
+from pyspark_pykafka.errors import TimeoutExceededError
 from pyspark_pykafka.retry import Backoff
 from pyspark_pykafka.sink.intents import (
     find_intents,
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyspark_pykafka")
 
 _INITIAL_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 0.01, 1.0
-# After this time a task begins to write, whatever it has found out about earlier writes.
-_EARLY_SECONDS = 10.0
+# A task looks for this long at most before it begins to write.
+_LOOKING_SECONDS = 10.0
 
 
 def complete_earlier_commit(
@@ -43,38 +43,25 @@ def complete_earlier_commit(
     written its rows.
 
     ``ids`` are prefix and query. The commit of this write does the same, but by then the
-    transactions may have timed out. So errors are logged only.
+    transactions may have timed out. Looking for such a commit takes little time, or fails;
+    completing it may take as long as any commit, since a part of it may be lost if it is left
+    half-done. Raises the error of brokers that do not answer in time.
     """
-    try:
-        _complete_earlier_commit(transactions, ids, batch, write)
-    except PykafkaError as error:
-        logger.warning(
-            "it is not known whether a commit of batch %d of the query %s was decided before a "
-            "failure: %s; the commit of this run looks again, and completes it unless "
-            "kafka.transaction.timeout.ms has passed by then",
-            *(batch, ids[1], error),
-        )
-
-
-def _complete_earlier_commit(
-    transactions: Transactions, ids: tuple[str, str], batch: int, write: str
-) -> None:
     prefix, query = ids
-    deadline = transactions.cluster.new_deadline(_EARLY_SECONDS)
+    deadline = transactions.cluster.new_deadline(_LOOKING_SECONDS)
 
-    def limited() -> Transactions:
-        return transactions.with_time_limit(deadline.remaining())
+    def ledger() -> Ledger:
+        return open_ledger(transactions.with_time_limit(deadline.remaining()), prefix)
 
-    log_start, stable_end = open_ledger(limited(), prefix).watermarks()
-    entries = open_ledger(limited(), prefix).read_all_from(stable_end)
+    log_start, stable_end = ledger().watermarks()
+    entries = ledger().read_all(stable_end, ledger().high_watermark())
     intents = [intent for _, intent in find_intents(query, entries) if intent.batch == batch]
     # A late attempt of a task finds the intent of its own write.
     if not intents or any(intent.write == write for intent in intents):
         return
     # Invariant I7 (proof of absence): a release must not be missed.
-    end = open_ledger(limited(), prefix).append(ReadBarrier())
-    remaining = limited()
-    roll_forward(remaining, open_ledger(remaining, prefix), ids, log_start, (stable_end, end))
+    end = ledger().append(ReadBarrier())
+    roll_forward(transactions, open_ledger(transactions, prefix), ids, log_start, (stable_end, end))
 
 
 def roll_forward(
@@ -117,21 +104,34 @@ def commit_open(transactions: Transactions, prepared: Sequence[PreparedTransacti
     deadline = transactions.cluster.new_deadline(transactions.config.block_seconds)
     backoff = Backoff(_INITIAL_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS)
     any_open = False
+    last_error: FencedError | None = None
     while still_open := select_open(transactions, prepared):
+        if any_open:
+            if deadline.expired:
+                raise _still_open_error(still_open, last_error)
+            deadline.pause(backoff.next_pause())
         any_open = True
         try:
             transactions.end_all(still_open, commit=True)
         except FencedError as error:
             # One transaction has just timed out; the rest are retried.
-            if deadline.expired:
-                msg = (
-                    f"{len(still_open)} transactions that must be committed are still open, "
-                    f"{still_open[0].transactional_id} among them; their commit failed: {error}"
-                )
-                raise TimeoutExceededError(msg) from error
             logger.info("%s", error)
-            deadline.pause(backoff.next_pause())
+            last_error = error
     return any_open
+
+
+def _still_open_error(
+    still_open: Sequence[PreparedTransaction], last_error: FencedError | None
+) -> TimeoutExceededError:
+    # Without an error, a former coordinator answers.
+    reason = last_error or "the brokers confirm it, but still report these transactions as open"
+    msg = (
+        f"{len(still_open)} transactions that must be committed are still open, "
+        f"{still_open[0].transactional_id} among them; their commit failed: {reason}"
+    )
+    error = TimeoutExceededError(msg)
+    error.__cause__ = last_error
+    return error
 
 
 def select_open(

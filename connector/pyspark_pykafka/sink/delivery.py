@@ -4,6 +4,7 @@ Delivery guarantees: how a task writes its rows, and how the driver commits or a
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
@@ -15,7 +16,7 @@ from pyspark_pykafka.engines.selection import (
     write_prepared,
 )
 from pyspark_pykafka.engines.transaction_contract import LedgerRecord, never_stopped
-from pyspark_pykafka.errors import OptionsError
+from pyspark_pykafka.errors import OptionsError, PykafkaError
 from pyspark_pykafka.sink.ledger_entries import (
     Committable,
     CommittableBatch,
@@ -38,6 +39,8 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.transaction_contract import OpenTransaction, PreparedTransaction
     from pyspark_pykafka.options import SinkOptions
+
+logger = logging.getLogger("pyspark_pykafka")
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,15 +268,24 @@ class ExactlyOnceStream:
     def _complete_earlier_commit(self, prefix: str, task: SinkTask) -> None:
         """
         Complete the commit that the last run of the batch has decided: until this run commits,
-        these transactions may time out.
+        these transactions may time out. Errors are only logged, since the commit tries again.
 
         Spark gives the query's id only to tasks, so the first task does this, not the driver.
         """
         from pyspark_pykafka.sink.decided_commits import complete_earlier_commit
 
-        with transaction_client(self._options.kafka) as transactions:
-            ids = (prefix, task.query)
-            complete_earlier_commit(transactions, ids, task.batch, self._write)
+        ids = (prefix, task.query)
+        try:
+            with transaction_client(self._options.kafka) as transactions:
+                complete_earlier_commit(transactions, ids, task.batch, self._write)
+        except PykafkaError as error:
+            logger.warning(
+                "whether an earlier run of batch %d of the query %s had begun to commit is not "
+                "known, or its commit is not completed: %s; the commit of this run completes it, "
+                "unless kafka.transaction.timeout.ms has passed by then",
+                *(task.batch, task.query, error),
+            )
+        task.check_not_stopped()
 
     def commit(self, messages: Sequence[TaskCommitMessage], tasks: int, batch: int) -> None:
         """

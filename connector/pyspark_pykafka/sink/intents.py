@@ -14,7 +14,7 @@ import zlib
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
-from pyspark_pykafka.errors import ConcurrentWriteError
+from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError
 from pyspark_pykafka.sink.command_entries import without_overtaken
 from pyspark_pykafka.sink.ledger_entries import (
     Claim,
@@ -57,15 +57,26 @@ def make_intent(batch: CommittableBatch, uncommitted: Iterable[Committable]) -> 
 def named_transactions(prefix: str, intent: Intent) -> list[PreparedTransaction]:
     """
     Return the transactions that an intent names; intents of older versions name none.
+
+    Raises :class:`ExactlyOnceError` if the list of transactions is damaged.
     """
     if not intent.named:
         return []
     id_prefix = _id_prefix(prefix, intent.query, intent.batch)
-    rows = json.loads(zlib.decompress(base64.b64decode(intent.named)))
-    return [
-        PreparedTransaction(id_prefix + tail, producer_id, epoch)
-        for tail, producer_id, epoch in rows
-    ]
+    try:
+        rows = json.loads(zlib.decompress(base64.b64decode(intent.named)))
+        return [
+            PreparedTransaction(id_prefix + tail, producer_id, epoch)
+            for tail, producer_id, epoch in rows
+        ]
+    except (ValueError, TypeError, zlib.error) as error:
+        msg = (
+            f"the intent of the write {intent.write} of batch {intent.batch} in the ledger of "
+            f"'{prefix}' names its transactions in a form that cannot be read ({error}); another "
+            "program may write to the ledger. Stop it; if the rows of the last micro-batch may be "
+            f"repeated, run: pykafka transactions release --prefix {prefix}"
+        )
+        raise ExactlyOnceError("EXACTLY_ONCE_LEDGER_MALFORMED", msg) from error
 
 
 def named_tasks(prefix: str, intent: Intent) -> dict[int, PreparedTransaction]:

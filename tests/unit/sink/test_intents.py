@@ -4,13 +4,15 @@ Intents: a driver's declaration of the transactions to commit, and when it is bi
 
 from __future__ import annotations
 
+import base64
 import random
+import zlib
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
-from pyspark_pykafka.errors import ConcurrentWriteError
+from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError
 from pyspark_pykafka.sink.intents import (
     check_binding,
     find_intents,
@@ -167,3 +169,17 @@ def test_old_intents_are_removed() -> None:
 
     entries = with_offsets(old, *MARKERS, old, OURS, Intent(OTHER, 3, "x", 1, 1))
     assert outdated_intents(QUERY, 7, entries) == [old]
+
+
+@pytest.mark.parametrize(
+    "named",
+    ["!", "bm90IGEgemxpYiBzdHJlYW0=", base64.b64encode(zlib.compress(b"{")).decode()],
+    ids=["no Base64", "not compressed", "no JSON"],
+)
+def test_a_damaged_list_of_transactions_is_an_error(named: str) -> None:
+    """
+    The error names the write and the ledger, and says what to do.
+    """
+    intent = Intent("0a1b2c3d-0", 7, "w", 2, 2, 0, named)
+    with pytest.raises(ExactlyOnceError, match="LEDGER_MALFORMED.*write w of batch 7.*'orders'"):
+        named_transactions("orders", intent)

@@ -24,7 +24,12 @@ from tests.support.commit_model import (
 )
 
 from pyspark_pykafka.errors import ExactlyOnceError
-from pyspark_pykafka.sink import ledger_loss, micro_batch_committer, prefix_commands
+from pyspark_pykafka.sink import (
+    decided_commits,
+    ledger_loss,
+    micro_batch_committer,
+    prefix_commands,
+)
 from pyspark_pykafka.sink.ledger_entries import Completion, Intent, Marker, Release, Withdrawal
 
 if TYPE_CHECKING:
@@ -40,7 +45,7 @@ LOST = "EXACTLY_ONCE_LEDGER_LOST"
 @pytest.fixture(autouse=True)
 def _in_memory(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("CRITICAL", "pyspark_pykafka")
-    for module in (micro_batch_committer, prefix_commands):
+    for module in (decided_commits, micro_batch_committer, prefix_commands):
         monkeypatch.setattr(module, "open_ledger", ledger_of)
 
 
