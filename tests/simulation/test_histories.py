@@ -28,7 +28,7 @@ _CHUNK = 10
 #: change of the connector that seed may have another history. ``make slow`` searches for the faults
 #: that are not listed. Of those that attack the same mechanism, the listed ones are found sooner:
 #: ``commit-is-not-checked`` also leaves out the check that transactions are still open,
-#: ``late-intent`` also ignores intents, and ``hasty-restart`` and ``missed-marker`` also misread
+#: ``late-intent`` also ignores intents, and ``missed-marker`` also misreads
 #: the markers in the ledger.
 _SOON = {
     "aborted-records-are-read": 3,
@@ -40,7 +40,6 @@ _SOON = {
     "empty-response-is-a-gap": 0,
     "error-is-an-acknowledgement": 0,
     "former-coordinator-is-believed": 32,
-    "hasty-restart": 8,
     "ignorance-is-a-confirmation": 15,
     "late-end-is-not-fenced": 7,
     "late-intent": 2,
