@@ -28,8 +28,8 @@ _CHUNK = 10
 #: change of the connector that seed may have another history. ``make slow`` searches for the faults
 #: that are not listed. Of those that attack the same mechanism, the listed ones are found sooner:
 #: ``commit-is-not-checked`` also leaves out the check that transactions are still open,
-#: ``late-intent`` also ignores intents, and ``missed-marker`` also misreads
-#: the markers in the ledger.
+#: ``late-intent`` also ignores intents, and ``missed-marker`` also misreads the markers in the
+#: ledger.
 _SOON = {
     "aborted-records-are-read": 3,
     "aborted-records-hide-keys": 8,

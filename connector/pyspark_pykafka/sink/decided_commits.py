@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyspark_pykafka")
 
 _INITIAL_BACKOFF_SECONDS, _MAX_BACKOFF_SECONDS = 0.01, 1.0
-# A task looks for this long at most before it begins to write.
+# A task looks for an earlier commit for about this long at most. A request that begins in this time
+# may take a few seconds longer.
 _LOOKING_SECONDS = 10.0
 
 
@@ -54,7 +55,8 @@ def complete_earlier_commit(
         return open_ledger(transactions.with_time_limit(deadline.remaining()), prefix)
 
     log_start, stable_end = ledger().watermarks()
-    entries = ledger().read_all(stable_end, ledger().high_watermark())
+    reported_end = ledger().high_watermark()
+    entries = ledger().read_all(stable_end, reported_end)
     intents = [intent for _, intent in find_intents(query, entries) if intent.batch == batch]
     # A late attempt of a task finds the intent of its own write.
     if not intents or any(intent.write == write for intent in intents):
@@ -108,7 +110,7 @@ def commit_open(transactions: Transactions, prepared: Sequence[PreparedTransacti
     while still_open := select_open(transactions, prepared):
         if any_open:
             if deadline.expired:
-                raise _still_open_error(still_open, last_error)
+                raise _still_open_error(still_open, last_error) from last_error
             deadline.pause(backoff.next_pause())
         any_open = True
         try:
@@ -124,14 +126,16 @@ def _still_open_error(
     still_open: Sequence[PreparedTransaction], last_error: FencedError | None
 ) -> TimeoutExceededError:
     # Without an error, a former coordinator answers.
-    reason = last_error or "the brokers confirm it, but still report these transactions as open"
+    reason = (
+        "after each commit the brokers confirm it, but still report these transactions as open"
+        if last_error is None
+        else f"their commit failed: {last_error}"
+    )
     msg = (
         f"{len(still_open)} transactions that must be committed are still open, "
-        f"{still_open[0].transactional_id} among them; their commit failed: {reason}"
+        f"{still_open[0].transactional_id} among them; {reason}"
     )
-    error = TimeoutExceededError(msg)
-    error.__cause__ = last_error
-    return error
+    return TimeoutExceededError(msg)
 
 
 def select_open(

@@ -125,8 +125,9 @@ class LeaderFetches:
 
     def recreated_topics(self) -> set[str]:
         """
-        Return the topics that were recreated, according to a broker that was asked for one by its
-        name, or to two brokers: the responses for such a name may be of two topics.
+        Return the topics that were recreated: the responses for such a name may be of two topics.
+
+        The brokers decide that have returned records by name; if they leave doubt, two brokers do.
 
         A topic that does not exist now has not been recreated.
         """
@@ -169,18 +170,18 @@ class LeaderFetches:
             for node in nodes:
                 asked.setdefault(node, {})[name] = ()
         recreated: set[str] = set()
-        confirmed: dict[int, set[str]] = {}
+        answered: dict[int, set[str]] = {}
         errors: list[PykafkaError] = []
         limit = deadline.within(deadline.remaining() / 2)
         for node, response in receive_from_leaders(cluster, asked, _TOPIC_IDS, limit, errors):
-            ids = {topic.name: topic.topic_id for topic in response.topics if topic.topic_id}
-            confirmed[node] = {name for name in asked[node] if ids.get(name) is not None}
-            recreated |= {name for name in confirmed[node] if ids[name] != self.topic_ids[name]}
+            ids = response.topic_ids()
+            answered[node] = ids.keys() & asked[node].keys()
+            recreated |= {name for name in answered[node] if ids[name] != self.topic_ids[name]}
         for error in errors:
             logger.info("%s; other brokers are asked for the ids of topics", error)
         doubtful = names & self.suspects
         for node, of_node in asked.items():
-            doubtful |= of_node.keys() - confirmed.get(node, set())
+            doubtful |= of_node.keys() - answered.get(node, set())
         return recreated, doubtful - recreated
 
     def _by_leader(

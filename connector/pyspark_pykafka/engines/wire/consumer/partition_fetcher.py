@@ -147,7 +147,7 @@ class PartitionFetcher:
     log_check: LogCheck = field(init=False)
     #: Whether a topic that has an id was fetched by its name.
     reads_by_name: bool = field(init=False, default=False)
-    #: The brokers that have answered requests with the topic's name.
+    #: The brokers to which requests with the topic's name were sent.
     _asked_by_name: set[int] = field(init=False, default_factory=set)
     _has_fresh_metadata: bool = field(init=False)
     _in_flight: _InFlightFetch | None = field(init=False, default=None)
@@ -291,15 +291,15 @@ class PartitionFetcher:
         # Invariant R15 (topic id): no other topic ever has the same id.
         if self.topic_id is None:
             return
-        for node in self._asked_by_name:
-            if self._topic_id_at(node, deadline) is None:
-                self.cluster.confirm_metadata(self.tp.topic, deadline)
-                self._leader(deadline)
+        ids = [self._topic_id_at(node, deadline) for node in self._asked_by_name]
+        if None in ids:
+            self.cluster.confirm_metadata(self.tp.topic, deadline)
+            self._leader(deadline)
 
     def _topic_id_at(self, node: int, deadline: Deadline) -> UUID | None:
         """
-        Return the topic's id according to a broker that has answered requests with its name; None
-        if the broker does not respond, or does not know the topic any more.
+        Return the topic's id according to a broker that was sent requests with its name; None if
+        the broker does not respond, or does not know the topic any more.
 
         Another broker's metadata would not do: that broker may not know yet that the topic was
         recreated. Raises :class:`RecreatedTopicError`.

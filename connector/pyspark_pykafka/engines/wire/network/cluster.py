@@ -187,20 +187,13 @@ class Cluster:
         self, node: int, topics: Collection[str], deadline: Deadline
     ) -> dict[str, UUID]:
         """
-        Return the ids of the topics that one broker knows, unless it knows no ids. The metadata of
-        this cluster stay as they are.
+        Return the ids of topics that one broker knows. The known leaders stay as they are.
         """
         connection = self.connection(node, deadline)
         request = metadata_request(
             connection.version(METADATA), topics, allow_auto_topic_creation=False
         )
-        return {
-            metadata.name: metadata.topic_id
-            for metadata in self.request(connection, request, deadline).topics
-            if metadata.name is not None
-            and metadata.topic_id is not None
-            and metadata.error_code in _USABLE_TOPIC_ERRORS
-        }
+        return self.request(connection, request, deadline).topic_ids()
 
     def has_broker(self, node: int) -> bool:
         """

@@ -72,6 +72,16 @@ class MetadataResponse(NamedTuple):
     brokers: list[BrokerMetadata]
     topics: list[TopicMetadata]
 
+    def topic_ids(self) -> dict[str, UUID]:
+        """
+        Return the topic ids by name, without the topics that this broker knows no id of.
+        """
+        return {
+            topic.name: topic.topic_id
+            for topic in self.topics
+            if topic.name is not None and topic.topic_id is not None
+        }
+
 
 def metadata_request(
     version: int, topics: Collection[str] | None, *, allow_auto_topic_creation: bool
