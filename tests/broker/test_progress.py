@@ -17,7 +17,7 @@ from tests.support.streams import SECONDS, Stream, texts, values
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.progress.factory import make_progress_sink, read_progress_records
+from pyspark_pykafka.progress.factory import make_progress_recorder, read_progress_records
 from pyspark_pykafka.progress.listener import ProgressListener
 from pyspark_pykafka.spark.compat import PASSES_START_OFFSET, arrow_schema, source_schema
 from pyspark_pykafka.spark.stream_reader import KafkaStreamReader
@@ -239,7 +239,7 @@ def test_one_commit_request_per_batch() -> None:
             "kafka.group.id": "costs",
         }
         options = parse_stream_source(source_options)
-        progress = make_progress_sink(options)
+        progress = make_progress_recorder(options)
         for batch in range(4):
             done = {TopicPartition("costs", number): batch for number in range(3)}
             for _ in range(3):

@@ -22,7 +22,7 @@ from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.progress.factory import make_progress_store, read_progress_records
 from pyspark_pykafka.progress.group_store import GroupStore
 from pyspark_pykafka.progress.record import Owner
-from pyspark_pykafka.progress.recorder import Recorder
+from pyspark_pykafka.progress.recorder import StoreRecorder
 from pyspark_pykafka.progress.store import ClaimLostError
 from pyspark_pykafka.progress.store_session import StoreSession
 from pyspark_pykafka.progress.zookeeper_store import HOLDER
@@ -169,7 +169,7 @@ def test_dead_zookeeper_does_not_block_the_query(
     """
     name = topic(1)
     config = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
-    recorder = Recorder(lambda: make_progress_store(parse_stream_source(config)), "the test")
+    recorder = StoreRecorder(lambda: make_progress_store(parse_stream_source(config)), "the test")
     recorder.record_completed(stream_offset(name, 1, "q"))
     wait_until(lambda: None if offset_of(config) == 1 else "not recorded yet", SECONDS)
 
@@ -197,7 +197,7 @@ def test_expired_session_is_claimed_again(
     name = topic(1)
     config = options("zookeeper", kafka_cluster.bootstrap, name, zookeeper)
     store = make_progress_store(parse_stream_source(config))
-    recorder = Recorder(lambda: store, "the test")
+    recorder = StoreRecorder(lambda: store, "the test")
     recorder.record_completed(stream_offset(name, 1, "q"))
     wait_until(lambda: None if offset_of(config) == 1 else "not recorded yet", SECONDS)
 

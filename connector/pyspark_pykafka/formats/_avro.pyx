@@ -54,14 +54,14 @@ cdef enum:
     CONVERSIONS = 4
 
 
-cdef struct Writer:
+cdef struct WriterSchema:
     # One type in the writer's schema, which is the schema that the values were written with; and
     # the node that gets its values, or NULL to skip them.
     int kind
     int conversion
     int64_t size
     Node* target
-    Writer* children
+    WriterSchema* children
     int child_count
     # The symbols of an enum, and the end of each; or the bytes of a constant.
     uint8_t* symbols
@@ -151,7 +151,7 @@ cdef inline int read_count(Parser* parser, int64_t* count, int64_t* size) noexce
     return OK
 
 
-cdef int skip(Parser* parser, Writer* writer) noexcept nogil:
+cdef int skip(Parser* parser, WriterSchema* writer) noexcept nogil:
     """
     Skip a value that is not requested.
     """
@@ -207,7 +207,7 @@ cdef inline int read_boolean(Parser* parser, int64_t* value) noexcept nogil:
     return OK
 
 
-cdef int skip_blocks(Parser* parser, Writer* writer) noexcept nogil:
+cdef int skip_blocks(Parser* parser, WriterSchema* writer) noexcept nogil:
     cdef int64_t count, size, item
     cdef int status
     cdef int i
@@ -225,7 +225,7 @@ cdef int skip_blocks(Parser* parser, Writer* writer) noexcept nogil:
                     return status
 
 
-cdef int decode(Parser* parser, Writer* writer) noexcept nogil:
+cdef int decode(Parser* parser, WriterSchema* writer) noexcept nogil:
     """
     Append a value to its column.
 
@@ -265,7 +265,7 @@ cdef int decode(Parser* parser, Writer* writer) noexcept nogil:
     return add_null(parser, node)
 
 
-cdef int decode_constant(Parser* parser, Writer* writer) noexcept nogil:
+cdef int decode_constant(Parser* parser, WriterSchema* writer) noexcept nogil:
     """
     Append a value that is not in the record: the default of a field of the reader's schema.
     """
@@ -284,13 +284,13 @@ cdef int decode_constant(Parser* parser, Writer* writer) noexcept nogil:
     return status
 
 
-cdef int decode_branch(Parser* parser, Writer* writer) noexcept nogil:
+cdef int decode_branch(Parser* parser, WriterSchema* writer) noexcept nogil:
     cdef Py_ssize_t row = writer.target.rows
     cdef int status = decode(parser, &writer.children[0])
     return status if status > UNFIT else fill_missing(parser, writer.target, row)
 
 
-cdef int skip_unresolved(Parser* parser, Writer* writer) noexcept nogil:
+cdef int skip_unresolved(Parser* parser, WriterSchema* writer) noexcept nogil:
     cdef const uint8_t* start = parser.at
     cdef int status = skip(parser, &writer.children[0])
     return status if status else unfit(parser, writer.target, start, <int>writer.size)
@@ -302,7 +302,7 @@ cdef int decode_boolean(Parser* parser, Node* node) noexcept nogil:
     return status if status else add_fixed(parser, node, &value)
 
 
-cdef inline int decode_whole(Parser* parser, Writer* writer) noexcept nogil:
+cdef inline int decode_whole(Parser* parser, WriterSchema* writer) noexcept nogil:
     cdef Node* node = writer.target
     cdef const uint8_t* start = parser.at
     cdef int64_t value
@@ -329,7 +329,7 @@ cdef inline int decode_whole(Parser* parser, Writer* writer) noexcept nogil:
     return add_fixed(parser, node, &value)
 
 
-cdef int decode_floating(Parser* parser, Writer* writer) noexcept nogil:
+cdef int decode_floating(Parser* parser, WriterSchema* writer) noexcept nogil:
     cdef double wide
     cdef float narrow
     cdef int64_t size = 4 if writer.kind == W_FLOAT else 8
@@ -365,7 +365,7 @@ cdef inline int take_text(
     return add_bytes(parser, node, parser.at - size, size)
 
 
-cdef int decode_bytes(Parser* parser, Writer* writer) noexcept nogil:
+cdef int decode_bytes(Parser* parser, WriterSchema* writer) noexcept nogil:
     cdef const uint8_t* start = parser.at
     cdef int64_t size = writer.size
     cdef int status
@@ -378,7 +378,7 @@ cdef int decode_bytes(Parser* parser, Writer* writer) noexcept nogil:
     return take_bytes(parser, writer, start, size)
 
 
-cdef int decode_rest(Parser* parser, Writer* writer) noexcept nogil:
+cdef int decode_rest(Parser* parser, WriterSchema* writer) noexcept nogil:
     """
     Append the rest of the record as bytes, or as text if the column has strings.
     """
@@ -388,7 +388,7 @@ cdef int decode_rest(Parser* parser, Writer* writer) noexcept nogil:
 
 
 cdef inline int take_bytes(
-    Parser* parser, Writer* writer, const uint8_t* start, int64_t size
+    Parser* parser, WriterSchema* writer, const uint8_t* start, int64_t size
 ) noexcept nogil:
     cdef uint128 number
     parser.at += size
@@ -423,7 +423,7 @@ cdef bint to_decimal(
     return bits < INTEGER_POWERS[precision]
 
 
-cdef int decode_enum(Parser* parser, Writer* writer) noexcept nogil:
+cdef int decode_enum(Parser* parser, WriterSchema* writer) noexcept nogil:
     cdef const uint8_t* start = parser.at
     cdef int64_t index
     cdef int32_t symbol_start
@@ -442,7 +442,7 @@ cdef int decode_enum(Parser* parser, Writer* writer) noexcept nogil:
     )
 
 
-cdef int decode_record(Parser* parser, Writer* writer) noexcept nogil:
+cdef int decode_record(Parser* parser, WriterSchema* writer) noexcept nogil:
     cdef Py_ssize_t row = writer.target.rows
     cdef int status
     cdef int i
@@ -454,7 +454,7 @@ cdef int decode_record(Parser* parser, Writer* writer) noexcept nogil:
     return fill_missing(parser, writer.target, row)
 
 
-cdef int decode_union(Parser* parser, Writer* writer) noexcept nogil:
+cdef int decode_union(Parser* parser, WriterSchema* writer) noexcept nogil:
     cdef Node* node = writer.target
     cdef Py_ssize_t row = node.rows
     cdef int64_t index
@@ -469,7 +469,7 @@ cdef int decode_union(Parser* parser, Writer* writer) noexcept nogil:
     return fill_missing(parser, node, row)
 
 
-cdef int decode_blocks(Parser* parser, Writer* writer) noexcept nogil:
+cdef int decode_blocks(Parser* parser, WriterSchema* writer) noexcept nogil:
     """
     Decode an array or a map; it is UNFIT as a whole if one of its items is.
     """
@@ -503,14 +503,14 @@ cdef int decode_blocks(Parser* parser, Writer* writer) noexcept nogil:
     return status if status else add_valid(parser, node, 1)
 
 
-cdef int build_writer(Writer* writer, object plan, Node* root) except -1:
+cdef int build_writer_schema(WriterSchema* writer, object plan, Node* root) except -1:
     """
     Build a type from (kind, number of the column or -1, conversion, size, children, symbols).
     """
     cdef int i
     cdef int32_t end = 0
     kind, number, conversion, size, children, symbols = plan
-    memset(writer, 0, sizeof(Writer))
+    memset(writer, 0, sizeof(WriterSchema))
     if not 0 <= kind < W_KINDS or not 0 <= conversion < CONVERSIONS or size < 0:
         raise ValueError(f"no such type: {plan[:4]}")
     writer.kind = kind
@@ -537,31 +537,31 @@ cdef int build_writer(Writer* writer, object plan, Node* root) except -1:
             memcpy(writer.symbols + end, <const char*>symbol, len(symbol))
             end += <int32_t>len(symbol)
             writer.symbol_ends[i + 1] = end
-    writer.children = <Writer*>calloc(max(len(children), 1), sizeof(Writer))
+    writer.children = <WriterSchema*>calloc(max(len(children), 1), sizeof(WriterSchema))
     if writer.children == NULL:
         raise MemoryError
     for i, child in enumerate(children):
         writer.child_count = i + 1
-        build_writer(&writer.children[i], child, root)
+        build_writer_schema(&writer.children[i], child, root)
     if W_CONSTANT <= kind <= W_UNRESOLVED and (number < 0 or len(children) != 1):
         raise ValueError(f"a resolved value needs a column and a type: {plan[:4]}")
     return 0
 
 
-cdef void release_writer(Writer* writer) noexcept:
+cdef void release_writer_schema(WriterSchema* writer) noexcept:
     cdef int i
     for i in range(writer.child_count):
-        release_writer(&writer.children[i])
+        release_writer_schema(&writer.children[i])
     free(writer.children)
     free(writer.symbols)
     free(writer.symbol_ends)
 
 
-cdef struct Known:
+cdef struct AddedSchema:
     # A schema that was added, under its key.
     int64_t key
     # NULL if the schema cannot be used.
-    Writer* writer
+    WriterSchema* writer
 
 
 @cython.final
@@ -575,10 +575,10 @@ cdef class AvroDecoder(ColumnDecoder):
     with which :meth:`add_schema` adds the schema.
     """
 
-    cdef Writer writer
-    cdef Known* known
-    cdef Py_ssize_t known_count
-    cdef Py_ssize_t known_room
+    cdef WriterSchema writer
+    cdef AddedSchema* added_schemas
+    cdef Py_ssize_t added_count
+    cdef Py_ssize_t added_room
     cdef Py_ssize_t last
 
     def __init__(self, plan, size_t max_bytes, bint stops, writer, int id_bytes=0):
@@ -586,20 +586,20 @@ cdef class AvroDecoder(ColumnDecoder):
             raise ValueError("either a schema, or ids of at most 8 bytes")
         self.id_bytes = id_bytes
         if writer is not None:
-            build_writer(&self.writer, writer, &self.root)
+            build_writer_schema(&self.writer, writer, &self.root)
 
     def __dealloc__(self):
-        release_writer(&self.writer)
+        release_writer_schema(&self.writer)
         self._forget()
-        free(self.known)
+        free(self.added_schemas)
 
     cdef void _forget(self) noexcept:
         cdef Py_ssize_t i
-        for i in range(self.known_count):
-            if self.known[i].writer != NULL:
-                release_writer(self.known[i].writer)
-                free(self.known[i].writer)
-        self.known_count = 0
+        for i in range(self.added_count):
+            if self.added_schemas[i].writer != NULL:
+                release_writer_schema(self.added_schemas[i].writer)
+                free(self.added_schemas[i].writer)
+        self.added_count = 0
         self.last = 0
 
     @property
@@ -607,7 +607,7 @@ cdef class AvroDecoder(ColumnDecoder):
         """
         The number of schemas that were added and not forgotten.
         """
-        return self.known_count
+        return self.added_count
 
     def forget_schemas(self):
         """
@@ -619,66 +619,70 @@ cdef class AvroDecoder(ColumnDecoder):
         """
         Add a schema under its key; None marks a schema that cannot be used, whose values are bad.
         """
-        cdef Writer* built = NULL
+        cdef WriterSchema* built = NULL
         cdef Py_ssize_t index = self._place(key)
-        if index < self.known_count and self.known[index].key == key:
+        if index < self.added_count and self.added_schemas[index].key == key:
             raise ValueError(f"the schema {key} exists already")
-        if self.known_count == self.known_room:
-            self.known = <Known*>with_more_room(self.known, &self.known_room, sizeof(Known))
+        if self.added_count == self.added_room:
+            self.added_schemas = <AddedSchema*>with_more_room(
+                self.added_schemas, &self.added_room, sizeof(AddedSchema)
+            )
         if writer is not None:
-            built = <Writer*>calloc(1, sizeof(Writer))
+            built = <WriterSchema*>calloc(1, sizeof(WriterSchema))
             if built == NULL:
                 raise MemoryError
             try:
-                build_writer(built, writer, &self.root)
+                build_writer_schema(built, writer, &self.root)
             except BaseException:
-                release_writer(built)
+                release_writer_schema(built)
                 free(built)
                 raise
         memmove(
-            &self.known[index + 1], &self.known[index], (self.known_count - index) * sizeof(Known)
+            &self.added_schemas[index + 1],
+            &self.added_schemas[index],
+            (self.added_count - index) * sizeof(AddedSchema),
         )
-        self.known[index].key = key
-        self.known[index].writer = built
-        self.known_count += 1
+        self.added_schemas[index].key = key
+        self.added_schemas[index].writer = built
+        self.added_count += 1
         self.last = index
 
     cdef Py_ssize_t _place(self, int64_t key) noexcept nogil:
         """
-        Return the index of a key among the known keys, which are sorted, or its insertion point.
+        Return the index of a key among the sorted keys of the schemas, or its insertion point.
         """
         cdef Py_ssize_t low = 0
-        cdef Py_ssize_t high = self.known_count
+        cdef Py_ssize_t high = self.added_count
         cdef Py_ssize_t middle
         while low < high:
             middle = (low + high) // 2
-            if self.known[middle].key < key:
+            if self.added_schemas[middle].key < key:
                 low = middle + 1
             else:
                 high = middle
         return low
 
-    cdef int find_writer(self, Writer** writer) noexcept nogil:
+    cdef int find_writer_schema(self, WriterSchema** writer) noexcept nogil:
         cdef int64_t key
         cdef int status = self.read_key()
         if status:
             return status
         key = self.parser.schema
-        if self.last >= self.known_count or self.known[self.last].key != key:
+        if self.last >= self.added_count or self.added_schemas[self.last].key != key:
             self.last = self._place(key)
-            if self.last >= self.known_count or self.known[self.last].key != key:
+            if self.last >= self.added_count or self.added_schemas[self.last].key != key:
                 return NEEDS_SCHEMA
-        writer[0] = self.known[self.last].writer
+        writer[0] = self.added_schemas[self.last].writer
         return OK if writer[0] != NULL else malformed(&self.parser, UNUSABLE_SCHEMA)
 
     cdef int append_record(self) noexcept nogil:
         cdef Parser* parser = &self.parser
         cdef Py_ssize_t row = self.root.rows
-        cdef Writer* writer = &self.writer
+        cdef WriterSchema* writer = &self.writer
         cdef int status = OK
         begin_record(parser)
         if self.id_bytes:
-            status = self.find_writer(&writer)
+            status = self.find_writer_schema(&writer)
         if status == OK:
             status = decode(parser, writer)
         if status <= UNFIT and parser.at < parser.end:

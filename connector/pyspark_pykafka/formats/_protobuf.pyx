@@ -1038,7 +1038,7 @@ cdef void release_message(Message* message) noexcept:
     free(message.table)
 
 
-cdef struct Known:
+cdef struct AddedSchema:
     # A schema that was added, with the path of a message in it.
     int64_t key
     int path_size
@@ -1060,9 +1060,9 @@ cdef class ProtobufDecoder(ColumnDecoder):
 
     cdef Message message
     cdef bytes ref
-    cdef Known* known
-    cdef Py_ssize_t known_count
-    cdef Py_ssize_t known_room
+    cdef AddedSchema* added_schemas
+    cdef Py_ssize_t added_count
+    cdef Py_ssize_t added_room
     cdef Py_ssize_t last
     cdef int path_size
     cdef int32_t[MAX_PATH] path
@@ -1084,14 +1084,14 @@ cdef class ProtobufDecoder(ColumnDecoder):
 
     def __dealloc__(self):
         release_message(&self.message)
-        free(self.known)
+        free(self.added_schemas)
 
     @property
     def schemas(self):
         """
         The number of schemas that were added and not forgotten.
         """
-        return self.known_count
+        return self.added_count
 
     @property
     def missing_path(self):
@@ -1105,7 +1105,7 @@ cdef class ProtobufDecoder(ColumnDecoder):
         """
         Remove all schemas.
         """
-        self.known_count = 0
+        self.added_count = 0
         self.last = 0
 
     def add_schema(self, bint is_usable):
@@ -1113,16 +1113,18 @@ cdef class ProtobufDecoder(ColumnDecoder):
         Add the schema that is ``missing``, and return its number; values of an unusable schema are
         bad.
         """
-        cdef Known* added
-        if self.known_count == self.known_room:
-            self.known = <Known*>with_more_room(self.known, &self.known_room, sizeof(Known))
-        added = &self.known[self.known_count]
-        added.key = self.parser.schema
-        added.path_size = self.path_size
-        added.path = self.path
-        added.is_usable = is_usable
-        self.last = self.known_count
-        self.known_count += 1
+        cdef AddedSchema* schema
+        if self.added_count == self.added_room:
+            self.added_schemas = <AddedSchema*>with_more_room(
+                self.added_schemas, &self.added_room, sizeof(AddedSchema)
+            )
+        schema = &self.added_schemas[self.added_count]
+        schema.key = self.parser.schema
+        schema.path_size = self.path_size
+        schema.path = self.path
+        schema.is_usable = is_usable
+        self.last = self.added_count
+        self.added_count += 1
         return self.last
 
     cdef int read_path(self) noexcept nogil:
@@ -1153,10 +1155,10 @@ cdef class ProtobufDecoder(ColumnDecoder):
             self.path[i] = <int32_t>from_zigzag(bits)
         return OK
 
-    cdef inline bint is_named(self, Known* known) noexcept nogil:
+    cdef inline bint is_named(self, AddedSchema* schema) noexcept nogil:
         return (
-            known.key == self.parser.schema and known.path_size == self.path_size
-            and memcmp(known.path, self.path, self.path_size * sizeof(int32_t)) == 0
+            schema.key == self.parser.schema and schema.path_size == self.path_size
+            and memcmp(schema.path, self.path, self.path_size * sizeof(int32_t)) == 0
         )
 
     cdef int find_schema(self) noexcept nogil:
@@ -1175,13 +1177,13 @@ cdef class ProtobufDecoder(ColumnDecoder):
             status = self.read_path()
             if status:
                 return status
-        if self.last >= self.known_count or not self.is_named(&self.known[self.last]):
+        if self.last >= self.added_count or not self.is_named(&self.added_schemas[self.last]):
             self.last = 0
-            while self.last < self.known_count and not self.is_named(&self.known[self.last]):
+            while self.last < self.added_count and not self.is_named(&self.added_schemas[self.last]):
                 self.last += 1
-            if self.last == self.known_count:
+            if self.last == self.added_count:
                 return NEEDS_SCHEMA
-        if self.known[self.last].is_usable:
+        if self.added_schemas[self.last].is_usable:
             return OK
         parser.schema = self.last
         return malformed(parser, UNUSABLE_SCHEMA)

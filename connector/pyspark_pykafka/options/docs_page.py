@@ -41,7 +41,7 @@ _KAFKA = """\
 Options that start with `kafka.` go to the Kafka client without that prefix. Both librdkafka's names
 and the Java client's are accepted, subject to the tables below. `kafka.bootstrap.servers` is
 mandatory. The connector logs and prints only values known to be harmless, never passwords or
-keys. Spark itself prints some options, so [mask logins](deploying.md#logins-in-sparks-output).
+keys. Spark prints some options, so [mask credentials](deploying.md#credentials-in-sparks-output).
 
 These defaults are the Java client's, not librdkafka's: `isolation.level=read_uncommitted`,
 `check.crcs=true`, `enable.idempotence=true`, `partitioner=murmur2_random`,

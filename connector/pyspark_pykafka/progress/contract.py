@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.offsets import StreamOffset
 
 
-class ProgressSink(Protocol):
+class ProgressRecorder(Protocol):
     """
     Receives the progress of a query; the offsets carry the query's identity.
 
@@ -33,7 +33,7 @@ class ProgressSink(Protocol):
         """
 
 
-class NoProgressSink:
+class NoProgressRecorder:
     """
     Records nothing.
     """
@@ -55,4 +55,4 @@ class NoProgressSink:
 
 
 #: For queries whose progress is recorded in the checkpoint only.
-NO_PROGRESS_SINK = NoProgressSink()
+NO_PROGRESS_RECORDER = NoProgressRecorder()

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from uuid import uuid4
 
 from pyspark_pykafka.options import NoStore, ZooKeeperNodes
-from pyspark_pykafka.progress.contract import NO_PROGRESS_SINK
-from pyspark_pykafka.progress.recorder import Recorder
+from pyspark_pykafka.progress.contract import NO_PROGRESS_RECORDER
+from pyspark_pykafka.progress.recorder import StoreRecorder
 from pyspark_pykafka.progress.store import check_topic_ids
 
 if TYPE_CHECKING:
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.metadata import MetadataClient
     from pyspark_pykafka.offsets import Assignment, Offsets
     from pyspark_pykafka.options import SourceOptions
-    from pyspark_pykafka.progress.contract import ProgressSink
+    from pyspark_pykafka.progress.contract import ProgressRecorder
     from pyspark_pykafka.progress.store import ProgressStore, Records
 
 
-def make_progress_sink(options: SourceOptions) -> ProgressSink:
+def make_progress_recorder(options: SourceOptions) -> ProgressRecorder:
     """
     Return the receiver of a query's progress; it does not connect yet.
     """
     if isinstance(options.progress_store, NoStore):
-        return NO_PROGRESS_SINK
-    return Recorder(
+        return NO_PROGRESS_RECORDER
+    return StoreRecorder(
         lambda: make_progress_store(options),
         process_name(),
         # Open transactions are a part of the log, whatever the isolation level of the query.

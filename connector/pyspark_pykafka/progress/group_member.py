@@ -140,9 +140,9 @@ class GroupMember:
         """
         return client_id.startswith(f"{self._query_client_id(owner)}-")
 
-    def is_replaced_by(self, client_id: str, owner: Owner) -> bool:
+    def is_successor(self, client_id: str, owner: Owner) -> bool:
         """
-        Whether the client has replaced the owner: it is another process of the owner's query, but
+        Whether the client is a successor of the owner: another process of the owner's query, but
         not one that only finishes up after the query has ended.
         """
         ignored = (self.client_id(owner), self._query_client_id(owner) + _AFTER_END_SUFFIX)

@@ -182,7 +182,7 @@ class GroupStore:
         if owner.epoch == 0:
             return
         for member in self._describe().members:
-            if self._member.is_replaced_by(member.client_id, owner):
+            if self._member.is_successor(member.client_id, owner):
                 raise fenced_error(
                     f"the member {member.client_id} at {member.host.lstrip('/')}", owner
                 )

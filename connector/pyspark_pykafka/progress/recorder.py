@@ -48,7 +48,7 @@ class WaitFor(Protocol):
         """
 
 
-class Recorder:
+class StoreRecorder:
     """
     Updates a store from its own thread; of several pending offsets only the last is written.
 
@@ -84,7 +84,9 @@ class Recorder:
         self._idle = False
 
     def __repr__(self) -> str:
-        return f"Recorder({self._run!r}, completed={self._completed}, recorded={self._recorded})"
+        return (
+            f"StoreRecorder({self._run!r}, completed={self._completed}, recorded={self._recorded})"
+        )
 
     def record_completed(self, completed: StreamOffset) -> None:
         """

@@ -26,7 +26,7 @@ from pyspark_pykafka.offsets import (
     offsets_to_json,
 )
 from pyspark_pykafka.options import NoStore
-from pyspark_pykafka.progress.contract import NO_PROGRESS_SINK, ProgressSink
+from pyspark_pykafka.progress.contract import NO_PROGRESS_RECORDER, ProgressRecorder
 from pyspark_pykafka.source.admission import Admission, AdmissionPolicy, BytesPerOffset
 from pyspark_pykafka.source.data_loss import DataLossReporter
 from pyspark_pykafka.source.end_offsets import EndOffsets, PartitionLookup
@@ -72,7 +72,7 @@ class MicroBatchStream:
         options: SourceOptions,
         lookup: PartitionLookup,
         bytes_per_offset: BytesPerOffset,
-        progress: ProgressSink = NO_PROGRESS_SINK,
+        progress: ProgressRecorder = NO_PROGRESS_RECORDER,
         *,
         now: Callable[[], float] = time.monotonic,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
@@ -262,9 +262,9 @@ class MicroBatchStream:
         Record that Spark has committed the micro-batch that ends at ``end``.
 
         Spark commits a batch after it has planned the next one with data, so
-        :meth:`latest_offset` has usually recorded it; the progress sink ignores repetitions.
+        :meth:`latest_offset` has usually recorded it; the progress recorder ignores repetitions.
         """
-        if self._progress is not NO_PROGRESS_SINK:
+        if self._progress is not NO_PROGRESS_RECORDER:
             self._progress.record_completed(self._with_identity(StreamOffset.from_json(end)))
 
     def report_latest_offset(self) -> Document | None:

@@ -15,7 +15,7 @@ from pyspark_pykafka.engines import first_contact
 from pyspark_pykafka.engines.selection import sample_byte_densities
 from pyspark_pykafka.errors import OffsetsError
 from pyspark_pykafka.formats.read_format import make_read_format
-from pyspark_pykafka.progress.factory import make_progress_sink
+from pyspark_pykafka.progress.factory import make_progress_recorder
 from pyspark_pykafka.source.admission import FaultTolerantSampling
 from pyspark_pykafka.source.driver_read import (
     BoundedDriverReader,
@@ -72,7 +72,7 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
         self._settings = fetch_settings(options, self._format.record_schema)
         quick = fail_fast(self._settings)
         sampling = FaultTolerantSampling(partial(sample_byte_densities, settings=quick))
-        progress = make_progress_sink(options)
+        progress = make_progress_recorder(options)
         self._stream = MicroBatchStream(options, metadata_client(options), sampling, progress)
         self._driver_reader = self._make_driver_reader(quick)
 

@@ -110,10 +110,10 @@ def test_timeout_has_the_last_error(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("run", "is_replaced"),
+    ("run", "is_successor"),
     [("run", False), ("another run", True), (f"{AFTER_END_PREFIX}another run", False)],
 )
-def test_later_process_of_the_query(run: str, is_replaced: bool) -> None:
+def test_later_process_of_the_query(run: str, is_successor: bool) -> None:
     """
     The client id shows whether a member is another process of the query, except a listener that
     only finishes up after its end.
@@ -122,5 +122,5 @@ def test_later_process_of_the_query(run: str, is_replaced: bool) -> None:
     client_id = member.client_id(Owner("q", run, 3))
 
     assert client_id.startswith("pykafka-q-")
-    assert member.is_replaced_by(client_id, OWNER) == is_replaced
-    assert not member.is_replaced_by(client_id, Owner("another", "run", 2))
+    assert member.is_successor(client_id, OWNER) == is_successor
+    assert not member.is_successor(client_id, Owner("another", "run", 2))

@@ -14,9 +14,9 @@ from tests.support.memory_store import MemoryStore, Server
 
 from pyspark_pykafka.errors import ProgressError
 from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
-from pyspark_pykafka.progress.contract import NO_PROGRESS_SINK
+from pyspark_pykafka.progress.contract import NO_PROGRESS_RECORDER
 from pyspark_pykafka.progress.record import Owner, ProgressRecord
-from pyspark_pykafka.progress.recorder import Recorder, WaitFor
+from pyspark_pykafka.progress.recorder import StoreRecorder, WaitFor
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -54,11 +54,11 @@ def wait_briefly(
 
 def make_recorder(
     server: Server, run: str = "a", wait_for: WaitFor = threading.Condition.wait_for
-) -> Recorder:
+) -> StoreRecorder:
     """
     Return a recorder that retries at once.
     """
-    return Recorder(
+    return StoreRecorder(
         lambda: MemoryStore(server),
         run,
         finish_seconds=20.0,
@@ -152,7 +152,7 @@ def test_finish_without_progress_returns_at_once() -> None:
     A run without new records, and a query without a store, do not wait.
     """
     make_recorder(Server(down=True)).finish()
-    NO_PROGRESS_SINK.finish()
+    NO_PROGRESS_RECORDER.finish()
 
 
 def test_recorder_continues_after_finish(server: Server) -> None:
@@ -240,7 +240,7 @@ def test_unexpected_error_of_the_store_is_raised() -> None:
         def write(self, records: Mapping[TopicPartition, ProgressRecord]) -> None:
             raise LookupError(len(records))
 
-    recorder = Recorder(lambda: Broken(Server()), "a")
+    recorder = StoreRecorder(lambda: Broken(Server()), "a")
     recorder.record_completed(stream_offset(3))
 
     with pytest.raises(LookupError):

@@ -15,11 +15,11 @@ from tests.support.memory_store import MemoryStore, Server
 
 from pyspark_pykafka.offsets import QUERY, Document, StreamOffset, TopicPartition
 from pyspark_pykafka.options import parse_stream_source
-from pyspark_pykafka.progress.recorder import Recorder
+from pyspark_pykafka.progress.recorder import StoreRecorder
 from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
 
 if TYPE_CHECKING:
-    from pyspark_pykafka.progress.contract import ProgressSink
+    from pyspark_pykafka.progress.contract import ProgressRecorder
 
 T0 = TopicPartition("t", 0)
 OPTIONS = {
@@ -34,7 +34,7 @@ OPTIONS = {
 @dataclass
 class RecordedProgress:
     """
-    A progress sink that keeps the calls that it gets: (call, offset of t-0, query's id, batch).
+    A progress recorder that keeps the calls that it gets: (call, offset of t-0, query's id, batch).
     """
 
     calls: list[tuple[str, int, str, int]] = field(default_factory=list)
@@ -65,7 +65,7 @@ class Process:
     cluster: Cluster
     options: dict[str, str] = field(default_factory=lambda: OPTIONS)
     recorded: RecordedProgress = field(default_factory=RecordedProgress)
-    progress: ProgressSink | None = None
+    progress: ProgressRecorder | None = None
     stream: MicroBatchStream = field(init=False)
 
     def __post_init__(self) -> None:
@@ -187,7 +187,7 @@ def test_first_plan_is_no_replay(cluster: Cluster, caplog: pytest.LogCaptureFixt
 
 def test_end_of_an_available_now_run_is_recorded(cluster: Cluster) -> None:
     """
-    A run finishes its progress sink when it has a fixed end and has read up to it.
+    A run finishes its progress recorder when it has a fixed end and has read up to it.
     """
     unbounded, bounded = Process(cluster), Process(cluster)
     bounded.stream.prepare_for_available_now()
@@ -208,7 +208,7 @@ def test_store_follows_a_truncated_log(cluster: Cluster, log_end: int) -> None:
     """
     server = Server()
     options = {**OPTIONS, "failOnDataLoss": "false"}
-    recorder = Recorder(lambda: MemoryStore(server), "a")
+    recorder = StoreRecorder(lambda: MemoryStore(server), "a")
     process = Process(cluster, options, progress=recorder)
     first = process.latest_offset(process.stream.initial_offset())
     process.stream.commit(first)
