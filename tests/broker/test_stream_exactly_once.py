@@ -26,7 +26,12 @@ from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 from pyspark_pykafka.engines.wire.transactions.values import (
     TransactionState,
 )
-from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError, TimeoutExceededError
+from pyspark_pykafka.errors import (
+    ConcurrentWriteError,
+    ExactlyOnceError,
+    PykafkaError,
+    TimeoutExceededError,
+)
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.sink import decided_commits
@@ -352,6 +357,32 @@ def expected(batch: int, *rows: int) -> list[str]:
     Return the rows of a batch.
     """
     return sorted(f"{batch}/{task}/{row}" for task, n in enumerate(rows) for row in range(n))
+
+
+@pytest.mark.parametrize("begins_before", [False, True])
+def test_a_task_that_outlives_its_batch(sink: Sink, begins_before: bool) -> None:
+    """
+    A task that goes on after its micro-batch was aborted leaves no open transaction, whether its
+    transaction began before the abort or after it.
+    """
+    messages = [sink.write(0, 0, 1)]
+    # In Spark another process aborts.
+    driver = sink.restarted()
+
+    def rows() -> Iterator[pa.RecordBatch]:
+        if begins_before:
+            # Enough for a request.
+            yield pa.RecordBatch.from_pydict({"value": ["x" * 500_000] * 4})
+            assert len(open_ids(sink.cluster, sink.topic)) == len(messages) + 1
+        driver.delivery.abort(messages, 2)
+        yield pa.RecordBatch.from_pydict({"value": ["late"]})
+
+    with pytest.raises(PykafkaError):
+        sink.delivery.write(rows(), SinkTask(1, 0, QUERY, 0, 7))
+
+    assert open_ids(sink.cluster, sink.topic) == []
+    sink.restarted().run(0, 1, 1)
+    assert rows_of(sink) == expected(0, 1, 1)
 
 
 def test_committed_tasks_are_not_repeated(sink: Sink, monkeypatch: pytest.MonkeyPatch) -> None:

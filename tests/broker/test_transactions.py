@@ -101,10 +101,11 @@ class Sink:
 
     def end(self, prepared: PreparedTransaction, *, commit: bool) -> None:
         """
-        Commit or abort a transaction.
+        Commit or abort a transaction, and wait until its partitions have the markers.
         """
         with transaction_client(self.settings) as transactions:
             transactions.end(prepared, commit=commit)
+            transactions.wait_until_visible([prepared.transactional_id])
 
     def state(self, name: str) -> TransactionState | None:
         """

@@ -100,7 +100,7 @@ class Transaction(NamedTuple):
     An open transaction with this id is aborted, unless there is a ``fallback``: then the fallback
     id is used instead. All transactions of a write share ``fence_id``: if the brokers know it, the
     write has ended, and the task aborts its transaction. ``check_not_stopped`` is called while the
-    write waits for acknowledgements, and raises an error once the task is stopped.
+    write waits for acknowledgements and at its end, and raises an error once the task is stopped.
     """
 
     transactional_id: str

@@ -5,6 +5,7 @@ Delivery guarantees: how a task writes its rows, and how the driver commits or a
 from __future__ import annotations
 
 import logging
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
@@ -259,6 +260,7 @@ class ExactlyOnceStream:
             name,
             fallback=fallback,
             ledger_record=ledger_record,
+            fence_id=fence_id(prefix, self._write),
             check_not_stopped=task.check_not_stopped,
         )
         return TaskCommitMessage(
@@ -307,19 +309,27 @@ class ExactlyOnceStream:
     def abort(self, messages: Sequence[TaskCommitMessage], tasks: int) -> None:
         """
         Abort all tasks and losing attempts, unless the commit is already decided.
+
+        Spark does not wait for tasks that it cancels: tasks that begin later find the fence id and
+        give up.
         """
         if not messages:
+            # Spark gives the query's id only to tasks.
             return
         from pyspark_pykafka.sink.micro_batch_committer import abort_micro_batch
 
         first = messages[0]
-        with transaction_client(self._options.kafka) as transactions:
-            # If a task has failed, the driver has not started to commit.
-            maybe_committing = len(messages) == tasks
-            ids = (first.prefix, first.query, first.write)
-            abort_micro_batch(
-                transactions, *ids, _committables(messages), maybe_committing=maybe_committing
+        # If a task has failed, the driver has not started to commit.
+        maybe_committing = len(messages) == tasks
+        ids = (first.prefix, first.query, first.write)
+        with transaction_client(self._options.kafka) as transactions, ExitStack() as steps:
+            # The last callback runs first; each runs whether or not that before it has failed.
+            steps.callback(
+                abort_micro_batch,
+                *(transactions, *ids, _committables(messages)),
+                maybe_committing=maybe_committing,
             )
+            steps.callback(transactions.register_id, fence_id(first.prefix, first.write))
 
 
 def _committable(opened: OpenTransaction, task: int) -> Committable | None:

@@ -198,6 +198,8 @@ class _Producer:
 
         try:
             written = self._write(batches, topic, sender, ledger_record)
+            # The commit message of a stopped task is lost, so nobody would end its transaction.
+            transaction.check_not_stopped()
         except BaseException:
             if session is not None:
                 _abort(session)
