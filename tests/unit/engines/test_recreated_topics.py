@@ -8,6 +8,7 @@ do not show the change either: the new topic has the same epoch.
 from __future__ import annotations
 
 import logging
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from uuid import UUID, uuid4
@@ -214,6 +215,29 @@ def test_an_empty_new_topic_does_not_hide_the_loss(
 
     with pytest.raises(DataLossError, match="recreated"):
         read(stubs, requested, engine)
+
+
+class Shorter(Recreated):
+    """
+    A topic that is recreated with fewer records when its end is requested.
+    """
+
+    def offsets(self, node: int, topic: str, partition: int, timestamp: int) -> tuple[int, int]:
+        if self.generation == b"old":
+            self.id, self.generation, self.high_watermark = uuid4(), b"new", 100
+        return super().offsets(node, topic, partition, timestamp)
+
+
+@pytest.mark.parametrize("fails", [True, False])
+def test_a_new_topic_that_ends_before_the_start_is_data_loss(engine: str, *, fails: bool) -> None:
+    """
+    If the new topic ends before the range starts, its recreation is reported, not the offsets.
+    """
+    changes = {"fail_on_data_loss": fails, "poll_timeout_ms": 1_000}
+    with StubCluster(Shorter()) as stubs:
+        requested = planned(stubs, 500, LATEST)
+        with pytest.raises(DataLossError, match="recreated") if fails else nullcontext():
+            assert read(stubs, requested, engine, **changes) == []
 
 
 def test_a_topic_recreated_during_the_read_is_data_loss(stubs: StubCluster, engine: str) -> None:

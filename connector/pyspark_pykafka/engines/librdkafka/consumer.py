@@ -23,7 +23,7 @@ from pyspark_pykafka.engines.librdkafka.confirmed_watermarks import (
 )
 from pyspark_pykafka.engines.librdkafka.planned_topic import is_planned_topic
 from pyspark_pykafka.engines.librdkafka.range_reader import RangeReader
-from pyspark_pykafka.errors import StalledReadError
+from pyspark_pykafka.errors import OffsetsError, StalledReadError
 from pyspark_pykafka.settings.librdkafka_config import consumer_config
 
 if TYPE_CHECKING:
@@ -76,8 +76,9 @@ def _fetch_planned_topic(
                 if last is not None:
                     yield last
                 return
-    except StalledReadError:
-        # librdkafka may wait for the records of a topic that was recreated.
+    except (OffsetsError, StalledReadError):
+        # A topic that was recreated may end before the range starts, and librdkafka may wait for
+        # its records.
         if is_planned_topic(requested, settings):
             raise
     report_lost_topic(requested, fail=settings.fail_on_data_loss)
