@@ -19,7 +19,9 @@ from tests.support.stub_brokers import Behaviour, FetchAnswer, StubCluster, reco
 
 from pyspark_pykafka.engines.selection import fetch, fetch_many
 from pyspark_pykafka.engines.wire.consumer import range_reader
+from pyspark_pykafka.engines.wire.consumer.leader_fetches import LeaderFetches
 from pyspark_pykafka.engines.wire.consumer.topics import format_topic_id
+from pyspark_pykafka.engines.wire.network.cluster_pool import borrowed_cluster
 from pyspark_pykafka.errors import DataLossError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_pykafka.settings import KafkaSettings
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 T0 = TopicPartition("t", 0)
 FETCH, METADATA = 1, 3
-UNKNOWN_LEADER_EPOCH = 75
+NOT_LEADER, UNKNOWN_LEADER_EPOCH = 6, 75
 POLL_MS = 3_000
 
 
@@ -449,3 +451,56 @@ def test_brokers_that_return_no_records_do_not_confirm_the_topic(
         ranges = all_ranges(format_topic_id(stubs.get("id")))
         with pytest.raises(DataLossError, match="deleted or recreated"):
             read_many(stubs, ranges if reads_many else ranges[:1], "wire")
+
+
+def test_the_servers_are_asked_through_another_cluster_object() -> None:
+    """
+    While the cluster object of many ranges is lent to another thread, a new one, which has no
+    metadata yet, finds the brokers that have returned records.
+    """
+    with StubCluster(StaleFollowers(recreate_at=0)) as stubs:
+        fetch_settings = fetching.settings(stubs.bootstrap, "wire")
+        fetches = LeaderFetches(fetch_settings, 32 * 1024)
+        assert [tp for tp, _ in fetches.fetch({T0: 0})] == [T0]
+        with borrowed_cluster(fetch_settings.kafka):
+            assert fetches.recreated_topics() == {"t"}
+
+
+class GoneLeader(Recreated):
+    """
+    Three brokers, of which the leader is gone once it has been asked for ``gone_at``.
+    """
+
+    gone_at = 500
+    new_leader = 1
+    is_gone = False
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(brokers=3, topics={"t": 3}, **attributes)
+
+    def leader(self, _topic: str, _partition: int) -> int:
+        return self.new_leader if self.is_gone else 0
+
+    def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
+        if node == 0 and self.is_gone:
+            return FetchAnswer(NOT_LEADER, -1)
+        self.is_gone = self.is_gone or offset >= self.gone_at
+        return super().fetch(node, topic, partition, offset)
+
+    def _on_3(self, node: int, request: Any) -> Any:
+        response = super()._on_3(node, request)
+        if self.is_gone:
+            response.brokers = [broker for broker in response.brokers if broker.node_id]
+        return response
+
+
+@pytest.mark.parametrize("reads_many", [False, True], ids=["one range", "many ranges"])
+def test_a_server_that_is_gone_does_not_fail_the_read(*, reads_many: bool) -> None:
+    """
+    If a broker that has returned records has left the cluster, the other ones confirm the topic.
+    """
+    with StubCluster(GoneLeader()) as stubs:
+        ranges = all_ranges(format_topic_id(stubs.get("id")))[: 3 if reads_many else 1]
+        values = read_many(stubs, ranges, "wire")
+
+    assert values == {r.tp.partition: [b"old"] * 1000 for r in ranges}

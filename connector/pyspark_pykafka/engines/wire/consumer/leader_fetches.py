@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, islice
 from typing import TYPE_CHECKING
 
@@ -137,6 +138,12 @@ class LeaderFetches:
             return set()
         with borrowed_cluster(self.settings.kafka) as cluster:
             deadline = cluster.new_deadline(self.settings.poll_timeout_ms / 1000)
+            backoff = Backoff(
+                cluster.config.retry_backoff_seconds, cluster.config.retry_backoff_max_seconds
+            )
+            if not all(map(cluster.has_broker, chain(*self._read_by_name.values()))):
+                # This may be another cluster object than that of the last request.
+                retry_until(partial(cluster.addresses, deadline), deadline, backoff)
             recreated, names = self._compare_with_servers(cluster, names, deadline)
             if not names:
                 return recreated
@@ -146,9 +153,7 @@ class LeaderFetches:
                     "comparing the ids of topics",
                 ),
                 deadline,
-                Backoff(
-                    cluster.config.retry_backoff_seconds, cluster.config.retry_backoff_max_seconds
-                ),
+                backoff,
             )
         return recreated | {
             name
@@ -167,7 +172,8 @@ class LeaderFetches:
         """
         asked: dict[int, dict[str, Sequence[FetchPartition]]] = {}
         for name, nodes in self._read_by_name.items():
-            for node in nodes:
+            # A broker may have left the cluster since.
+            for node in filter(cluster.has_broker, nodes):
                 asked.setdefault(node, {})[name] = ()
         recreated: set[str] = set()
         answered: dict[int, set[str]] = {}
@@ -180,8 +186,9 @@ class LeaderFetches:
         for error in errors:
             logger.info("%s; other brokers are asked for the ids of topics", error)
         doubtful = names & self.suspects
-        for node, of_node in asked.items():
-            doubtful |= of_node.keys() - answered.get(node, set())
+        for name, nodes in self._read_by_name.items():
+            if not all(name in answered.get(node, ()) for node in nodes):
+                doubtful.add(name)
         return recreated, doubtful - recreated
 
     def _by_leader(

@@ -272,6 +272,9 @@ def _with_partitions(error: PykafkaError, requested: RequestedPartitions[P]) -> 
     if not isinstance(error, (BrokerUnavailableError, TimeoutExceededError)):
         return error
     names = format_partitions(_partitions(requested))
+    if not names:
+        # A request for the ids of topics names no partitions.
+        return error
     detailed = type(error)(f"{names}: no leader returned the offsets: {error}")
     detailed.__cause__ = error
     return detailed
