@@ -394,13 +394,14 @@ class Behaviour:
         leaders = [
             (self.leader(name, number), self.leader_epoch(name, number)) for number in range(count)
         ]
-        key = (name, error, self.topic_id(name), tuple(leaders))
+        topic_id = uuid.UUID(int=0) if error == _UNKNOWN_TOPIC else self.topic_id(name)
+        key = (name, error, topic_id, tuple(leaders))
         # Cached: thousands of objects that rarely change.
         if key not in self._metadata:
             self._metadata[key] = topic(
                 error_code=error,
                 name=name,
-                topic_id=self.topic_id(name),
+                topic_id=topic_id,
                 is_internal=False,
                 partitions=[
                     topic.MetadataResponsePartition(

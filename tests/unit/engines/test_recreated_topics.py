@@ -453,6 +453,32 @@ def test_brokers_that_return_no_records_do_not_confirm_the_topic(
             read_many(stubs, ranges if reads_many else ranges[:1], "wire")
 
 
+class SilentLeader(StaleFollowers):
+    """
+    The leader that knows the new topic returns its id only once.
+    """
+
+    answers = 0
+
+    def delay(self, node: int, api_key: int) -> float:
+        if node or api_key != METADATA or self.id == self.first_id:
+            return 0.0
+        self.answers += 1
+        return 60.0 if self.answers > 1 else 0.0
+
+
+@pytest.mark.parametrize("reads_many", [False, True], ids=["one range", "many ranges"])
+def test_the_id_of_a_server_that_falls_silent_counts(*, reads_many: bool) -> None:
+    """
+    The leader, which has returned records of both topics, returns the new id once, and then does
+    not answer any more: that is data loss, too, although the other brokers have the old id.
+    """
+    with StubCluster(SilentLeader(recreate_at=500, topics={"t": 3})) as stubs:
+        ranges = all_ranges(format_topic_id(stubs.get("id")))
+        with pytest.raises(DataLossError, match="deleted or recreated"):
+            read_many(stubs, ranges if reads_many else ranges[:1], "wire", poll_timeout_ms=1_000)
+
+
 def test_the_servers_are_asked_through_another_cluster_object() -> None:
     """
     While the cluster object of many ranges is lent to another thread, a new one, which has no
@@ -504,3 +530,83 @@ def test_a_server_that_is_gone_does_not_fail_the_read(*, reads_many: bool) -> No
         values = read_many(stubs, ranges, "wire")
 
     assert values == {r.tp.partition: [b"old"] * 1000 for r in ranges}
+
+
+class LastLeader(GoneLeader):
+    """
+    No other broker leads the partitions of the broker that is gone, which is silent.
+    """
+
+    gone_at = 900
+    new_leader = -1
+
+    def delay(self, node: int, api_key: int) -> float:  # noqa: ARG002
+        return 60.0 if node == 0 and self.is_gone else 0.0
+
+
+def test_a_topic_is_confirmed_without_a_leader() -> None:
+    """
+    If the broker that has returned a whole range is gone, other brokers confirm the topic, although
+    none of them leads the partition.
+    """
+    with StubCluster(LastLeader()) as stubs:
+        assert read(stubs, planned(stubs), "wire") == [b"old"] * 1000
+
+
+class FormerLeader(Recreated):
+    """
+    Three brokers, of which the first leader has the id of a former topic, and returns no records.
+    """
+
+    has_failed = False
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(brokers=3, **attributes)
+        self.former_id = uuid4()
+
+    def leader(self, _topic: str, _partition: int) -> int:
+        return 1 if self.has_failed else 0
+
+    def fetch(self, node: int, topic: str, partition: int, offset: int) -> FetchAnswer:
+        if node == 0:
+            self.has_failed = True
+            return FetchAnswer(NOT_LEADER, -1)
+        return super().fetch(node, topic, partition, offset)
+
+    def _topic(self, node: int, name: str, partition_counts: dict[str, int]) -> Any:
+        current = self.id
+        self.id = self.former_id if node == 0 else current
+        try:
+            return super()._topic(node, name, partition_counts)
+        finally:
+            self.id = current
+
+
+def test_a_broker_that_returned_no_records_is_not_asked() -> None:
+    """
+    A broker that has rejected each request does not know yet that the topic was recreated. That is
+    no data loss: all records come from another broker, and are those of the planned topic.
+    """
+    with StubCluster(FormerLeader()) as stubs:
+        assert read(stubs, planned(stubs), "wire") == [b"old"] * 1000
+
+
+class LateIds(Recreated):
+    """
+    Brokers that return the topic's id only after it was recreated.
+    """
+
+    def topic_id(self, _topic: str) -> UUID:
+        return UUID(int=0) if self.generation == b"old" else self.id
+
+
+@pytest.mark.parametrize("reads_many", [False, True], ids=["one range", "many ranges"])
+def test_metadata_without_an_id_do_not_confirm_the_topic(*, reads_many: bool) -> None:
+    """
+    If brokers return no topic ids for a while, as during an upgrade from Kafka 2.7, the id of the
+    plan is compared with the one that they return after the last record.
+    """
+    with StubCluster(LateIds(recreate_at=500, topics={"t": 3})) as stubs:
+        ranges = all_ranges(format_topic_id(stubs.get("id")))
+        with pytest.raises(DataLossError, match="deleted or recreated"):
+            read_many(stubs, ranges if reads_many else ranges[:1], "wire", poll_timeout_ms=1_000)

@@ -271,8 +271,8 @@ class LeaderFetches:
         topic_id = self._current_ids.get(name)
         if topic_id is not None:
             self.topic_ids.setdefault(name, topic_id)
-            if node_by_name is not None:
-                self._read_by_name.setdefault(name, set()).add(node_by_name)
+        if node_by_name is not None and name in self.topic_ids:
+            self._read_by_name.setdefault(name, set()).add(node_by_name)
 
 
 def _first(topics: Partitions) -> dict[str, Sequence[FetchPartition]]:

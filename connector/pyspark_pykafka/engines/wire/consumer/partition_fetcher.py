@@ -114,6 +114,8 @@ class _InFlightFetch(NamedTuple):
     offset: int
     node: int
     leader: Leader
+    #: Whether the request has the topic's name instead of its id.
+    by_name: bool
 
     @property
     def to_leader(self) -> bool:
@@ -145,10 +147,11 @@ class PartitionFetcher:
     #: The leader epoch in which the end of the log was last listed.
     epoch: int = field(init=False, default=NO_EPOCH)
     log_check: LogCheck = field(init=False)
-    #: Whether a topic that has an id was fetched by its name.
+    #: Whether records of a topic that has an id were fetched by its name.
     reads_by_name: bool = field(init=False, default=False)
-    #: The brokers to which requests with the topic's name were sent.
-    _asked_by_name: set[int] = field(init=False, default_factory=set)
+    #: The brokers that returned records or offsets of the topic by its name, and the id that each
+    #: has returned for that name afterwards.
+    _ids_at_servers: dict[int, UUID | None] = field(init=False, default_factory=dict)
     _has_fresh_metadata: bool = field(init=False)
     _in_flight: _InFlightFetch | None = field(init=False, default=None)
     _replica: int = field(init=False, default=_NO_REPLICA)
@@ -193,9 +196,8 @@ class PartitionFetcher:
             if throttled_seconds > 0:
                 raise ThrottledError(node, throttled_seconds)
             request = self._fetch_request(connection, leader, offset, max_bytes, max_wait_ms)
-            if self.reads_by_name:
-                self._asked_by_name.add(node)
-            self._in_flight = _InFlightFetch(connection, offset, node, leader)
+            by_name = request.version <= MAX_FETCH_VERSION_BY_NAME
+            self._in_flight = _InFlightFetch(connection, offset, node, leader, by_name)
             connection.send(request, self._limit(node, leader, deadline))
 
     def receive_fetch(self, deadline: Deadline) -> FetchResult:
@@ -291,18 +293,25 @@ class PartitionFetcher:
         # Invariant R15 (topic id): no other topic ever has the same id.
         if self.topic_id is None:
             return
-        ids = [self._topic_id_at(node, deadline) for node in self._asked_by_name]
-        if None in ids:
-            self.cluster.confirm_metadata(self.tp.topic, deadline)
-            self._leader(deadline)
+        if self._in_flight is not None:
+            self.reset()
+        # A broker that falls silent does not take back the id that it has returned before.
+        self._ids_at_servers = ids = {
+            node: self._topic_id_at(node, deadline) or earlier_id
+            for node, earlier_id in self._ids_at_servers.items()
+        }
+        for topic_id in ids.values():
+            self._check_id(topic_id)
+        if None in ids.values():
+            self._check_id(self.cluster.confirm_metadata(self.tp.topic, deadline))
 
     def _topic_id_at(self, node: int, deadline: Deadline) -> UUID | None:
         """
-        Return the topic's id according to a broker that was sent requests with its name; None if
-        the broker does not respond, or does not know the topic any more.
+        Return the topic's id according to a broker that has answered requests with its name; None
+        if the broker does not respond, or does not know the topic any more.
 
         Another broker's metadata would not do: that broker may not know yet that the topic was
-        recreated. Raises :class:`RecreatedTopicError`.
+        recreated.
         """
         limit = deadline.within(deadline.remaining() / 2)
         try:
@@ -312,9 +321,7 @@ class PartitionFetcher:
                 raise
             logger.info("%s; other brokers are asked for the id of %s", error, self.tp.topic)
             return None
-        topic_id = ids.get(self.tp.topic)
-        self._check_id(topic_id)
-        return topic_id
+        return ids.get(self.tp.topic)
 
     def stay_with_leader(self) -> None:
         """
@@ -389,10 +396,7 @@ class PartitionFetcher:
             # Without a rack id the leader names no replica.
             rack_id=self.cluster.config.client_rack if self._may_use_replica() else "",
         )
-        version = connection.version(FETCH, max_version)
-        if leader.topic_id is not None and version <= MAX_FETCH_VERSION_BY_NAME:
-            self.reads_by_name = True
-        return fetch_request(version, fields)
+        return fetch_request(connection.version(FETCH, max_version), fields)
 
     def _to_result(self, response: FetchResponse, fetch: _InFlightFetch) -> FetchResult:
         if response.error_code == KafkaErrorCode.OFFSET_OUT_OF_RANGE:
@@ -404,6 +408,9 @@ class PartitionFetcher:
         # The id is fixed only by a response: the worker's metadata may be that of an earlier topic
         # with this name.
         self.topic_id = fetch.leader.topic_id or self.topic_id
+        if response.records and fetch.by_name and self.topic_id is not None:
+            self.reads_by_name = True
+            self._ids_at_servers[fetch.node] = None
         if fetch.to_leader:
             self.log_check.record_end(response.high_watermark, fetch.leader.epoch)
         if response.preferred_read_replica != _NO_REPLICA:
@@ -450,7 +457,6 @@ class PartitionFetcher:
         version = connection.version(LIST_OFFSETS)
         partition = ListOffsetsPartition(self.tp.partition, leader.epoch, timestamp)
         request = list_offsets_request(version, {self.tp.topic: [partition]}, isolation)
-        self._asked_by_name.add(leader.node)
         result = connection.request(request, deadline).single()
         if result.error_code:
             action = f"reading the offsets of {self.tp}"
@@ -460,5 +466,6 @@ class PartitionFetcher:
             bound = "start" if timestamp == EARLIEST else "end"
             msg = f"the leader of {self.tp} returned {result.offset} for the {bound} of its log"
             raise BrokerUnavailableError(msg)
+        self._ids_at_servers[leader.node] = None
         self.epoch = result.leader_epoch if timestamp == LATEST else self.epoch
         return result.offset

@@ -120,14 +120,15 @@ class Cluster:
         """
         return topic in self._leaders
 
-    def confirm_metadata(self, topic: str, deadline: Deadline) -> None:
+    def confirm_metadata(self, topic: str, deadline: Deadline) -> UUID | None:
         """
-        Read the topic's metadata again, from two brokers: known leaders may have been replaced, and
-        a broker that is cut off from its controllers still believes that it leads.
+        Read the topic's metadata again, from two brokers, and return its id: known leaders may have
+        been replaced, and a broker that is cut off from its controllers still believes that it
+        leads.
 
-        Raises as :meth:`leader` does.
+        Raises as :meth:`leader` does, except for a partition without a leader.
         """
-        self._update_topic(topic, deadline, confirms_known_topics=True)
+        return self._update_topic(topic, deadline, confirms_known_topics=True)
 
     def partitions(
         self, topic: str, deadline: Deadline, min_count: int = 0
@@ -368,7 +369,10 @@ class Cluster:
 
     def _update_topic(
         self, topic: str, deadline: Deadline, **checks: Unpack[MetadataChecks]
-    ) -> None:
+    ) -> UUID | None:
+        """
+        Read the topic's leaders from new metadata, and return its id.
+        """
         metadata = self.metadata((topic,), deadline, **checks)
         topic_metadata = next(
             (candidate for candidate in metadata.topics if candidate.name == topic), None
@@ -390,6 +394,7 @@ class Cluster:
             p.partition_index: Leader(p.leader_id, p.leader_epoch, topic_metadata.topic_id)
             for p in topic_metadata.partitions
         }
+        return topic_metadata.topic_id
 
 
 def _shared_address_error(address: Address, first_node: int, second_node: int) -> PykafkaError:
