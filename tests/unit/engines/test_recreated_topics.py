@@ -312,17 +312,39 @@ class Old(Recreated):
         return answer._replace(records=bytes(records))
 
 
-def test_the_rest_of_a_range_in_the_old_format_keeps_its_topic() -> None:
+@pytest.mark.parametrize("has_id", [True, False])
+def test_the_rest_of_a_range_in_the_old_format_keeps_its_topic(*, has_id: bool) -> None:
     """
-    The range that is left to librdkafka has the topic id of the whole one.
+    The range that is left to librdkafka has the topic id of the records before it.
     """
     with StubCluster(Old()) as cluster:
-        requested = planned(cluster)
+        whole = planned(cluster)
+        requested = whole if has_id else replace(whole, topic_id=None)
         fetch_settings = fetching.settings(cluster.bootstrap, "wire", schema=fetching.VALUES)
         with pytest.raises(range_reader.OldFormatError) as raised:
             list(range_reader.fetch(requested, fetch_settings))
 
-    assert raised.value.rest == OffsetRange(T0, 100, 1000, requested.topic_id)
+    assert raised.value.rest == OffsetRange(T0, 100, 1000, whole.topic_id)
+
+
+class OldAndStale(Old, StaleFollowers):
+    """
+    Only the leader learns that the topic was recreated; its second response is in the old format.
+    """
+
+
+def test_records_before_the_old_format_are_of_one_topic() -> None:
+    """
+    Before the rest is left to librdkafka, the broker that has returned records by name is asked
+    whether the topic was recreated: librdkafka may ask another one.
+    """
+    with StubCluster(OldAndStale(recreate_at=0)) as cluster:
+        requested = planned(cluster)
+        fetch_settings = fetching.settings(
+            cluster.bootstrap, "wire", schema=fetching.VALUES, poll_timeout_ms=1_000
+        )
+        with pytest.raises(DataLossError, match="deleted or recreated"):
+            list(range_reader.fetch(requested, fetch_settings))
 
 
 @pytest.fixture

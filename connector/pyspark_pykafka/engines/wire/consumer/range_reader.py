@@ -28,7 +28,7 @@ from pyspark_pykafka.engines.wire.consumer.stall_causes import (
     explain_empty_fetch,
     explain_out_of_range,
 )
-from pyspark_pykafka.engines.wire.consumer.topics import parse_topic_id
+from pyspark_pykafka.engines.wire.consumer.topics import format_topic_id, parse_topic_id
 from pyspark_pykafka.engines.wire.consumer.truncation_check import LogCheck, LogTruncatedError
 from pyspark_pykafka.engines.wire.network.cluster_pool import borrowed_cluster
 from pyspark_pykafka.engines.wire.records._decoder import (
@@ -152,13 +152,20 @@ class _RangeReader:
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         # Invariant R11 (completion of a range).
-        while not self.columns.done:
-            # A response is decoded before the next is received, so that its memory can be reused.
-            yield from self._one_response()
+        old_format: OldFormatError | None = None
+        try:
+            while not self.columns.done:
+                # A response is decoded before the next is received, so that its memory can be
+                # reused.
+                yield from self._one_response()
+        except OldFormatError as error:
+            old_format = error
         if self.fetcher.partition.reads_by_name and not self.fetcher.has_one_topic():
             report_lost_topic(self.range, fail=self.settings.fail_on_data_loss)
             return
         yield from self.columns.flush()
+        if old_format is not None:
+            raise old_format
 
     def _one_response(self) -> Iterator[pa.RecordBatch]:
         fetched = self._fetch()
@@ -205,9 +212,9 @@ class _RangeReader:
         try:
             yield from self.columns.batches(fetched.records, fetched.aborted_transactions)
         except OldFormat as error:
-            yield from self.columns.flush()
-            tp, end, topic_id = self.range.tp, self.range.end, self.range.topic_id
-            rest = OffsetRange(tp, self.columns.position, end, topic_id)
+            read_id = self.fetcher.partition.topic_id
+            topic_id = None if read_id is None else format_topic_id(read_id)
+            rest = OffsetRange(self.range.tp, self.columns.position, self.range.end, topic_id)
             raise OldFormatError(rest, error.magic) from error
         except MalformedBatch as error:
             raise self._corrupt_batch_error(error) from error
