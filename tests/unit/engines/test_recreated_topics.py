@@ -22,7 +22,7 @@ from pyspark_pykafka.engines.wire.consumer import range_reader
 from pyspark_pykafka.engines.wire.consumer.leader_fetches import LeaderFetches
 from pyspark_pykafka.engines.wire.consumer.topics import format_topic_id
 from pyspark_pykafka.engines.wire.network.cluster_pool import borrowed_cluster
-from pyspark_pykafka.errors import DataLossError
+from pyspark_pykafka.errors import DataLossError, TimeoutExceededError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_pykafka.settings import KafkaSettings
 
@@ -573,6 +573,28 @@ def test_a_topic_is_confirmed_without_a_leader() -> None:
     """
     with StubCluster(LastLeader()) as stubs:
         assert read(stubs, planned(stubs), "wire") == [b"old"] * 1000
+
+
+class AllSilent(GoneLeader):
+    """
+    No broker answers requests for metadata once the range has been read.
+    """
+
+    gone_at = 900
+
+    def delay(self, _node: int, api_key: int) -> float:
+        return 60.0 if self.is_gone and api_key == METADATA else 0.0
+
+
+def test_an_id_that_no_broker_returns_is_a_timeout() -> None:
+    """
+    If no broker returns the topic's id after the last record, the error says so.
+    """
+    with (
+        StubCluster(AllSilent()) as stubs,
+        pytest.raises(TimeoutExceededError, match="did not get the id of the topic t"),
+    ):
+        read(stubs, planned(stubs), "wire", poll_timeout_ms=1_000)
 
 
 class FormerLeader(Recreated):

@@ -165,7 +165,7 @@ class RetryingFetcher:
         request = self.partition.confirmed_watermarks
         if self.partition.topic_id is None:
             return self._read_watermarks(request)
-        return self._until_gone(request)
+        return self._until_gone(request, self._offsets_goal)
 
     def has_one_topic(self) -> bool:
         """
@@ -173,7 +173,8 @@ class RetryingFetcher:
 
         Requests metadata. A topic that does not exist now has not been recreated.
         """
-        return self._until_gone(self._confirm_topic) is not None
+        goal = f"the id of the topic {self.partition.tp.topic}"
+        return self._until_gone(self._confirm_topic, goal) is not None
 
     def uncommitted_watermarks(self) -> Watermarks:
         """
@@ -275,13 +276,17 @@ class RetryingFetcher:
     def _goal(self, offset: int) -> str:
         return f"a record of {self.partition.tp} at offset {offset}"
 
+    @property
+    def _offsets_goal(self) -> str:
+        return f"the offsets of {self.partition.tp}"
+
     def _read_watermarks(self, request: Callable[[Deadline], Watermarks]) -> Watermarks:
         timer = self._new_timer()
         while True:
             try:
                 return request(timer.deadline)
             except PykafkaError as error:
-                self._recover(error, f"the offsets of {self.partition.tp}", timer)
+                self._recover(error, self._offsets_goal, timer)
 
     def _confirm_topic(self, deadline: Deadline) -> bool:
         try:
@@ -292,7 +297,7 @@ class RetryingFetcher:
             logger.info("%s; it was deleted after it was read", error)
         return True
 
-    def _until_gone(self, request: Callable[[Deadline], T]) -> T | None:
+    def _until_gone(self, request: Callable[[Deadline], T], goal: str) -> T | None:
         """
         Return the response, or None if the topic is gone, as :meth:`fetch` does.
         """
@@ -304,7 +309,7 @@ class RetryingFetcher:
             except PykafkaError as error:
                 if missing.is_gone(error):
                     return None
-                self._recover(error, f"the offsets of {self.partition.tp}", timer)
+                self._recover(error, goal, timer)
 
     def _current_timer(self) -> _ProgressTimer:
         """
