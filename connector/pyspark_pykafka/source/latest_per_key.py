@@ -26,8 +26,8 @@ from pyspark_pykafka.engines.contract import (
     with_uncommitted_end,
 )
 from pyspark_pykafka.engines.selection import fetch, metadata_backend
-from pyspark_pykafka.errors import RecordError, UnknownTopicError
-from pyspark_pykafka.offsets import NO_EPOCH
+from pyspark_pykafka.errors import OffsetsError, RecordError, UnknownTopicError
+from pyspark_pykafka.offsets import LATEST, NO_EPOCH
 from pyspark_pykafka.options import Assign
 from pyspark_pykafka.retry import RetryPolicy
 from pyspark_pykafka.schema import SOURCE_TYPES
@@ -58,7 +58,8 @@ def range_in_log(requested: OffsetRange, settings: FetchSettings) -> OffsetRange
     which the log was seen up to the range's end.
 
     Returns ``requested`` if the partition does not exist, or if its topic is no longer the planned
-    one: the engine reports that. Raises as :func:`resolve_range` does.
+    one: the engine reports that. Without records up to LATEST, the range keeps its limits, but has
+    the topic's id. Raises as :func:`resolve_range` does.
     """
     tp, client = requested.tp, _metadata_client(settings)
     try:
@@ -77,8 +78,16 @@ def range_in_log(requested: OffsetRange, settings: FetchSettings) -> OffsetRange
         requested, watermarks, lambda: client.high_watermarks([tp]).offsets.get(tp, -1)
     )
     epoch, fail = ends.epochs.get(tp, NO_EPOCH), settings.fail_on_data_loss
-    resolved = resolve_range(requested, watermarks, epoch, fail_on_data_loss=fail)
-    return replace(resolved, topic_id=topic_id)
+    try:
+        resolved = resolve_range(requested, watermarks, epoch, fail_on_data_loss=fail)
+    except OffsetsError:
+        if topic_id is None:
+            raise
+        seems_lost = True
+    else:
+        seems_lost = requested.end == LATEST and resolved.size == 0 and topic_id is not None
+    # These may be the offsets of another topic with this name, so the engine compares the ids.
+    return replace(requested if seems_lost else resolved, topic_id=topic_id)
 
 
 def _metadata_client(settings: FetchSettings) -> MetadataClient:

@@ -321,6 +321,37 @@ def test_a_topic_that_is_recreated_before_the_first_pass_is_data_loss(engine: st
             list(latest_records(planned, fetch_settings))
 
 
+class Shorter(Replaceable):
+    """
+    A topic that is recreated with ``new_end`` records when its end is requested.
+    """
+
+    new_end = 0
+
+    def offsets(self, node: int, topic: str, partition: int, timestamp: int) -> tuple[int, int]:
+        if self.high_watermark != self.new_end:
+            self.id, self.high_watermark = uuid4(), self.new_end
+        return super().offsets(node, topic, partition, timestamp)
+
+
+@pytest.mark.parametrize(("start", "new_end"), [(500, 100), (EARLIEST, 0)])
+@pytest.mark.parametrize("engine", ["wire", "librdkafka"])
+def test_a_new_topic_without_records_of_the_range_is_data_loss(
+    engine: str, start: int, new_end: int
+) -> None:
+    """
+    If the topic is recreated while the range is looked up, and the new topic has no record of the
+    range, the loss of the planned topic is reported.
+    """
+    with StubCluster(Shorter(new_end=new_end)) as stubs:
+        planned = OffsetRange(TP, start, LATEST, format_topic_id(stubs.get("id")))
+        fetch_settings = settings(
+            stubs.bootstrap, engine, schema=SCHEMA, end_retry_ms=1, poll_timeout_ms=1000
+        )
+        with pytest.raises(DataLossError, match="deleted or recreated"):
+            list(latest_records(planned, fetch_settings))
+
+
 def test_an_allowed_recreation_gives_no_rows(caplog: pytest.LogCaptureFixture) -> None:
     """
     With failOnDataLoss=false the loss is logged.
