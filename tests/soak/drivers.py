@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
+from tests.support.processes import command_line
 from tests.support.short_jvm import OPTIONS, SHORT_DRIVER
 
 from pyspark_pykafka.testing.waiting import wait_until
@@ -50,10 +51,7 @@ CONF = {
 
 
 def _has(process: psutil.Process, text: str) -> bool:
-    try:
-        return any(text in word for word in process.cmdline())
-    except psutil.Error:
-        return False
+    return any(text in word for word in command_line(process))
 
 
 @dataclass
