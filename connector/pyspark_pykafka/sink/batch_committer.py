@@ -116,7 +116,7 @@ def abort_write(
         # The last callback runs first; each runs whether or not those before it have failed.
         steps.callback(abort_lingering, transactions, pattern)
         steps.callback(transactions.end_all, prepared, commit=False)
-        steps.callback(transactions.register_id, fence_id)
+        steps.callback(transactions.try_to_register_fence, fence_id)
 
 
 def _check_decided(

@@ -5,7 +5,6 @@ Delivery guarantees: how a task writes its rows, and how the driver commits or a
 from __future__ import annotations
 
 import logging
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 from uuid import uuid4
@@ -322,14 +321,11 @@ class ExactlyOnceStream:
         # If a task has failed, the driver has not started to commit.
         maybe_committing = len(messages) == tasks
         ids = (first.prefix, first.query, first.write)
-        with transaction_client(self._options.kafka) as transactions, ExitStack() as steps:
-            # The last callback runs first; each runs whether or not that before it has failed.
-            steps.callback(
-                abort_micro_batch,
-                *(transactions, *ids, _committables(messages)),
-                maybe_committing=maybe_committing,
+        with transaction_client(self._options.kafka) as transactions:
+            transactions.try_to_register_fence(fence_id(first.prefix, first.write))
+            abort_micro_batch(
+                transactions, *ids, _committables(messages), maybe_committing=maybe_committing
             )
-            steps.callback(transactions.register_id, fence_id(first.prefix, first.write))
 
 
 def _committable(opened: OpenTransaction, task: int) -> Committable | None:

@@ -32,6 +32,7 @@ from pyspark_pykafka.engines.transaction_contract import (
 )
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.engines.wire.producer.producer import begin_with_free_id
+from pyspark_pykafka.engines.wire.transactions import transactions as transactions_module
 from pyspark_pykafka.engines.wire.transactions.settlement import Outcome, settle
 from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
 from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
@@ -64,9 +65,12 @@ from pyspark_pykafka.sink.transactional_ids import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pyspark_pykafka.options import SinkOptions
+
 BROKERS = 6
+STREAM_TOPICS = {"out": 1, "out-ledger": 1}
 MARK = "w-ended-1"
-_NOT_AUTHORIZED = 53
+_NOT_AVAILABLE, _NOT_AUTHORIZED = 15, 53
 #: The next transaction of the id may have been started to abort the previous one.
 ENDED = {"CompleteAbort", "Empty"}
 
@@ -745,22 +749,49 @@ def test_partitions_that_transactions_join(caplog: pytest.LogCaptureFixture) -> 
 # --- Micro-batches --------------------------------------------------------------------------------
 
 
+class UnreachableFence(Behaviour):
+    """
+    The brokers know no coordinator of fence ids.
+    """
+
+    def coordinator_error(self, node: int, name: str) -> int:  # noqa: ARG002
+        """
+        Return COORDINATOR_NOT_AVAILABLE for a fence id.
+        """
+        return _NOT_AVAILABLE if "-ended-" in name else 0
+
+
+def stream_options(stubs: StubCluster) -> SinkOptions:
+    """
+    Return the options of an exactly-once stream.
+    """
+    options = {
+        "kafka.bootstrap.servers": stubs.bootstrap,
+        "topic": "out",
+        "deliveryGuarantee": "exactly-once",
+        "transactionalIdPrefix": "out",
+    }
+    return parse_sink(options, streaming=True)
+
+
+def write_task(
+    delivery: ExactlyOnceStream, task: int, *, batch: int = 0, attempt: int = 0
+) -> TaskCommitMessage:
+    """
+    Write a task with one row.
+    """
+    row = pa.RecordBatch.from_pydict({"value": [b"x"]})
+    return delivery.write([row], SinkTask(task, attempt, "q", batch, 7 + task))
+
+
 @pytest.mark.parametrize(("attempt", "listings"), [(0, 0), (1, 1)])
 def test_a_micro_batch_lists_only_where_a_task_ran_again(attempt: int, listings: int) -> None:
     """
     If the ledger shows no open transactions, brokers list theirs only if a task ran again.
     """
-    topics = {"out": 1, "out-ledger": 1}
-    with StubCluster(Behaviour(topics=topics, high_watermark=0)) as stubs:
-        options = {
-            "kafka.bootstrap.servers": stubs.bootstrap,
-            "topic": "out",
-            "deliveryGuarantee": "exactly-once",
-            "transactionalIdPrefix": "out",
-        }
-        delivery = ExactlyOnceStream(parse_sink(options, streaming=True))
-        row = pa.RecordBatch.from_pydict({"value": [b"x"]})
-        message = delivery.write([row], SinkTask(0, attempt, "q", 0, 7))
+    with StubCluster(Behaviour(topics=STREAM_TOPICS, high_watermark=0)) as stubs:
+        delivery = ExactlyOnceStream(stream_options(stubs))
+        message = write_task(delivery, 0, attempt=attempt)
         # The task lists transactions, too, because the ledger is empty.
         before = stubs.stats()["requests"].get(LIST, 0)
         delivery.commit([message], 1, 0)
@@ -768,3 +799,57 @@ def test_a_micro_batch_lists_only_where_a_task_ran_again(attempt: int, listings:
 
     assert stats.get(LIST, 0) - before == listings
     assert [entry.state for entry in coordinated.values()] == ["CompleteCommit"]
+
+
+def test_a_micro_batch_does_not_need_its_fence_id(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    A micro-batch is committed even if the coordinator of its fence id does not respond: a task
+    looks for the fence id for a short time only.
+    """
+    monkeypatch.setattr(transactions_module, "_FENCE_SECONDS", 0.2)
+    with StubCluster(UnreachableFence(topics=STREAM_TOPICS, high_watermark=0)) as stubs:
+        delivery = ExactlyOnceStream(stream_options(stubs))
+        message = write_task(delivery, 0)
+        delivery.commit([message], 1, 0)
+        coordinated = stubs.get("transactions")
+
+    assert [entry.state for entry in coordinated.values()] == ["CompleteCommit"]
+    assert any("-ended-" in record.getMessage() for record in caplog.records)
+
+
+def test_an_abort_does_not_need_the_fence_id(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """
+    If the fence id of a failed micro-batch cannot be registered, its tasks are aborted all the
+    same, and a warning says what may stay open.
+    """
+    monkeypatch.setattr(transactions_module, "_FENCE_SECONDS", 0.2)
+    with StubCluster(UnreachableFence(topics=STREAM_TOPICS, high_watermark=0)) as stubs:
+        delivery = ExactlyOnceStream(stream_options(stubs))
+        finished, _ = (write_task(delivery, task) for task in range(2))
+        caplog.clear()
+        # In Spark another process aborts.
+        ExactlyOnceStream(stream_options(stubs)).abort([finished], 2)
+        coordinated = stubs.get("transactions")
+
+    assert {entry.state for entry in coordinated.values()} <= ENDED
+    (warning,) = (r.getMessage() for r in caplog.records if r.levelno >= logging.WARNING)
+    assert "-ended-" in warning
+
+
+def test_a_failed_batch_write_is_aborted_without_its_fence_id(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """
+    A batch write whose fence id cannot be registered is aborted in the same way.
+    """
+    monkeypatch.setattr(transactions_module, "_FENCE_SECONDS", 0.2)
+    coordination = Coordination(errors={INIT: (_NOT_AVAILABLE, 999)})
+    waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(2)]
+    with StubCoordinators(coordination) as stubs, connected(stubs) as transactions:
+        abort_write(transactions, waiting, write_pattern("w"), MARK)
+
+        assert states(stubs, waiting) == Counter(CompleteAbort=2)

@@ -58,6 +58,10 @@ logger = logging.getLogger("pyspark_pykafka")
 # The timeout of a transaction without records that only aborts another one: any value will do.
 _UNUSED_TIMEOUT_MS = 60_000
 
+# A fence id only ends transactions early, so no write waits long for its coordinator, or fails
+# without it.
+_FENCE_SECONDS = 5.0
+
 _BEING_ABORTED_STATES = (TransactionState.ONGOING, TransactionState.PREPARE_EPOCH_FENCE)
 
 
@@ -300,11 +304,37 @@ class Transactions(TransactionLookups):
         """
         self.begin(transactional_id, _UNUSED_TIMEOUT_MS)
 
+    def try_to_register_fence(self, fence_id: str) -> None:
+        """
+        Let tasks that begin later find that their write has ended; log a warning if that fails.
+        """
+        try:
+            self.with_time_limit(_FENCE_SECONDS).register_id(fence_id)
+        except PykafkaError as error:
+            logger.warning(
+                "a task that Spark has cancelled may leave its transaction open until "
+                "kafka.transaction.timeout.ms has passed: %s",
+                error,
+            )
+
     def check_not_fenced(self, fence_id: str, transactional_id: str) -> None:
         """
         Raise :class:`FencedError` if the brokers know ``fence_id``: the write has ended.
+
+        Without a response the write is taken for one that has not ended: at worst the transaction
+        stays open until its timeout.
         """
-        if self.describe(fence_id) is None:
+        try:
+            description = self.with_time_limit(_FENCE_SECONDS).describe(fence_id)
+        except PykafkaError as error:
+            if not error.retriable:
+                raise
+            logger.warning(
+                "it is not known whether the write of %s has ended, so the task continues: %s",
+                *(transactional_id, error),
+            )
+            return
+        if description is None:
             return
         msg = (
             f"the write that the transaction {transactional_id} belongs to has ended without it: "
