@@ -25,12 +25,14 @@ from tests.support.stub_coordinators import (
 )
 
 from pyspark_pykafka.cli import main
+from pyspark_pykafka.engines.selection import transaction_client
 from pyspark_pykafka.engines.transaction_contract import (
     FallbackId,
     PreparedTransaction,
     Transaction,
 )
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
+from pyspark_pykafka.engines.wire.producer import producer
 from pyspark_pykafka.engines.wire.producer.producer import begin_with_free_id
 from pyspark_pykafka.engines.wire.transactions import transactions as transactions_module
 from pyspark_pykafka.engines.wire.transactions.settlement import Outcome, settle
@@ -853,3 +855,18 @@ def test_a_failed_batch_write_is_aborted_without_its_fence_id(
         abort_write(transactions, waiting, write_pattern("w"), MARK)
 
         assert states(stubs, waiting) == Counter(CompleteAbort=2)
+
+
+def test_a_client_forgets_the_ids_of_earlier_writes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A worker may write micro-batches for months: it does not remember where each of their fence ids
+    was coordinated.
+    """
+    monkeypatch.setattr(producer, "_MAX_COORDINATORS", 5)
+    with StubCluster(Behaviour(topics=STREAM_TOPICS, high_watermark=0)) as stubs:
+        options = stream_options(stubs)
+        for batch in range(9):
+            delivery = ExactlyOnceStream(options)
+            delivery.commit([write_task(delivery, 1, batch=batch)], 1, batch)
+        with transaction_client(options.kafka) as transactions:
+            assert len(transactions.addresses) <= 5

@@ -47,6 +47,10 @@ T = TypeVar("T")
 
 _MAX_FALLBACK_SUFFIX = 10**9
 
+# More known coordinators than this are forgotten: each write has ids of its own, such as its fence
+# id, and a worker may write for months.
+_MAX_COORDINATORS = 1_000
+
 # Batches that are not full yet may take 1/2 of the buffer; the rest is for batches in flight.
 _OPEN_BATCHES_DIVISOR = 2
 
@@ -106,6 +110,7 @@ def write_prepared(
     """
     config = _config(kafka)
     with _pool.borrow(config, lambda: _Producer(config)) as producer:
+        producer.forget_old_coordinators()
         return producer.write_prepared(batches, topic, transaction)
 
 
@@ -153,6 +158,7 @@ def transaction_client(kafka: KafkaSettings) -> Iterator[Transactions]:
     """
     config = _config(kafka)
     with _pool.borrow(config, lambda: _Producer(config)) as producer:
+        producer.forget_old_coordinators()
         yield producer.transactions
 
 
@@ -240,6 +246,13 @@ class _Producer:
         )
         sender.flush()
         return OpenTransaction(records, None, sender.offsets[ledger_record.tp], content)
+
+    def forget_old_coordinators(self) -> None:
+        """
+        Limit the memory for coordinators of ids that no write uses any more.
+        """
+        if len(self.transactions.addresses) > _MAX_COORDINATORS:
+            self.transactions.addresses.clear()
 
     def _row_encoder(self, topic: str | None, ledger_record: LedgerRecord | None) -> ArrowEncoder:
         config = self.config
