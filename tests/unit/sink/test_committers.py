@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
+from kafka.protocol.producer import InitProducerIdResponse
 from tests.support.stub_brokers import Behaviour, StubCluster
 from tests.support.stub_coordinators import (
     DESCRIBE,
@@ -72,7 +73,7 @@ if TYPE_CHECKING:
 BROKERS = 6
 STREAM_TOPICS = {"out": 1, "out-ledger": 1}
 MARK = "w-ended-1"
-_NOT_AVAILABLE, _NOT_AUTHORIZED = 15, 53
+_NOT_AVAILABLE, _INVALID_TIMEOUT, _NOT_AUTHORIZED = 15, 50, 53
 #: The next transaction of the id may have been started to abort the previous one.
 ENDED = {"CompleteAbort", "Empty"}
 
@@ -763,7 +764,7 @@ class UnreachableFence(Behaviour):
         return _NOT_AVAILABLE if "-ended-" in name else 0
 
 
-def stream_options(stubs: StubCluster) -> SinkOptions:
+def stream_options(stubs: StubCluster, **more: str) -> SinkOptions:
     """
     Return the options of an exactly-once stream.
     """
@@ -772,6 +773,7 @@ def stream_options(stubs: StubCluster) -> SinkOptions:
         "topic": "out",
         "deliveryGuarantee": "exactly-once",
         "transactionalIdPrefix": "out",
+        **more,
     }
     return parse_sink(options, streaming=True)
 
@@ -870,3 +872,37 @@ def test_a_client_forgets_the_ids_of_earlier_writes(monkeypatch: pytest.MonkeyPa
             delivery.commit([write_task(delivery, 1, batch=batch)], 1, batch)
         with transaction_client(options.kafka) as transactions:
             assert len(transactions.addresses) <= 5
+
+
+class ShortTransactions(Behaviour):
+    """
+    The brokers allow transactions of up to 30 seconds (``transaction.max.timeout.ms``).
+    """
+
+    def _on_22(self, node: int, request: Any) -> Any:
+        if request.transaction_timeout_ms <= 30_000:
+            return super()._on_22(node, request)
+        return InitProducerIdResponse(
+            throttle_time_ms=0,
+            error_code=_INVALID_TIMEOUT,
+            producer_id=-1,
+            producer_epoch=-1,
+        )
+
+
+def test_an_abort_where_only_short_transactions_are_allowed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """
+    Transactions are aborted by their ids even if the brokers allow no timeout of a minute.
+    """
+    with StubCluster(ShortTransactions(topics=STREAM_TOPICS, high_watermark=0)) as stubs:
+        options = stream_options(stubs, **{"kafka.transaction.timeout.ms": "20000"})
+        delivery = ExactlyOnceStream(options)
+        finished, _ = (write_task(delivery, task) for task in range(2))
+        caplog.clear()
+        ExactlyOnceStream(options).abort([finished], 2)
+        coordinated = stubs.get("transactions")
+
+    assert {entry.state for entry in coordinated.values()} <= ENDED
+    assert not [record for record in caplog.records if record.levelno >= logging.WARNING]

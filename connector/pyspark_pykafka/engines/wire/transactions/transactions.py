@@ -55,8 +55,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-# The timeout of a transaction without records that only aborts another one: any value will do.
-_UNUSED_TIMEOUT_MS = 60_000
+# The timeout of a transaction that never begins: any value will do that transaction.max.timeout.ms
+# of the brokers allows, which may be short.
+_UNUSED_TIMEOUT_MS = 1_000
 
 # A fence id only ends transactions early, so no write waits long for its coordinator, or fails
 # without it.
