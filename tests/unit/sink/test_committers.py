@@ -49,7 +49,7 @@ from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.settings.wire_config import wire_producer_config
-from pyspark_pykafka.sink import batch_committer
+from pyspark_pykafka.sink import batch_committer, micro_batch_committer
 from pyspark_pykafka.sink.batch_committer import abort_write, commit_write
 from pyspark_pykafka.sink.delivery import (
     ExactlyOnceBatch,
@@ -750,6 +750,29 @@ def test_partitions_that_transactions_join(caplog: pytest.LogCaptureFixture) -> 
 
 
 # --- Micro-batches --------------------------------------------------------------------------------
+
+
+def test_a_task_that_begins_during_an_abort(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A task whose transaction begins once the abort of its micro-batch has listed the open ones gives
+    up: the fence id is registered before that.
+    """
+    list_open_ids, errors = batch_committer.list_open_ids, list[PykafkaError]()
+    with StubCluster(Behaviour(topics=STREAM_TOPICS, high_watermark=0)) as stubs:
+        delivery = ExactlyOnceStream(stream_options(stubs))
+        finished = write_task(delivery, 0)
+
+        def list_then_write(*args: Any) -> list[str]:
+            names = list_open_ids(*args)
+            errors.append(failure(write_task, delivery, 1))
+            return names
+
+        monkeypatch.setattr(micro_batch_committer, "list_open_ids", list_then_write)
+        ExactlyOnceStream(stream_options(stubs)).abort([finished], 2)
+        coordinated = stubs.get("transactions")
+
+    assert [type(error) for error in errors] == [FencedError]
+    assert {entry.state for entry in coordinated.values()} <= ENDED
 
 
 class UnreachableFence(Behaviour):

@@ -1,5 +1,5 @@
 """
-A transactional write that is stopped while a broker does not answer.
+A transactional write that is stopped while a broker does not answer, or at its end.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from tests.support.stub_brokers import Behaviour, StubCluster
 
 from pyspark_pykafka.engines.transaction_contract import Transaction
 from pyspark_pykafka.engines.wire.producer.producer import write_prepared
+from pyspark_pykafka.engines.wire.producer.sender import Sender
 
 _PRODUCE = 0
 TIMEOUT_MS = 60_000
@@ -59,3 +60,30 @@ def test_a_stopped_write_is_aborted_at_once(rows: int, buffer_bytes: int) -> Non
 
         assert stubs.get("transactions")["w-0-0"].state == "CompleteAbort"
     assert time.monotonic() - start < 20
+
+
+def test_a_write_that_is_stopped_at_its_end_is_aborted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A task that is stopped once all rows are acknowledged aborts its transaction: nobody receives
+    its commit message.
+    """
+    flush, is_stopped = Sender.flush, False
+
+    def flush_and_stop(sender: Sender) -> None:
+        nonlocal is_stopped
+        flush(sender)
+        is_stopped = True
+
+    def check() -> None:
+        if is_stopped:
+            stop()
+
+    monkeypatch.setattr(Sender, "flush", flush_and_stop)
+    batch = pa.RecordBatch.from_pydict({"value": [b"x"]})
+    with StubCluster(Behaviour(topics={"out": 1}, logs={("out", 0): []})) as stubs:
+        transaction = Transaction("w-0-0", TIMEOUT_MS, check_not_stopped=check)
+        with pytest.raises(_StoppedError):
+            write_prepared([batch], settings(stubs.bootstrap), "out", transaction)
+
+        assert stubs.get("logs")["out", 0]
+        assert stubs.get("transactions")["w-0-0"].state == "CompleteAbort"
