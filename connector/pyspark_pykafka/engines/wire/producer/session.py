@@ -4,10 +4,12 @@ The producer's identity, by which brokers detect duplicates, and its transaction
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
+from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -106,7 +108,22 @@ class TransactionalSession:
         if first and self.fence_id is not None:
             # Checked only once the transaction is open. The driver registers the fence id first and
             # then lists open transactions, so whichever side acts second sees the other.
-            self.transactions.check_not_fenced(self.fence_id, self.transactional_id)
+            try:
+                self.transactions.check_not_fenced(self.fence_id, self.transactional_id)
+            except FencedError:
+                self._end_without_records()
+                raise
+
+    def _end_without_records(self) -> None:
+        """
+        Abort the transaction before any record is sent.
+
+        Unlike :meth:`abort` this cannot end a transaction that another write has begun under the
+        same id by now: EndTxn needs this producer's epoch.
+        """
+        with suppress(FencedError):
+            self.transactions.end(self.prepared, commit=False)
+        self._may_be_open = False
 
     def abort(self) -> None:
         """

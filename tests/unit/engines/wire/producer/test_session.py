@@ -5,7 +5,7 @@ The abort of a task's transaction, whose id another attempt may use by the time 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.stub_coordinators import ADD, DESCRIBE, Coordination, StubCoordinators
@@ -14,6 +14,7 @@ from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.engines.wire.network.pipeline import PipelineResult
 from pyspark_pykafka.engines.wire.producer.session import TransactionalSession
 from pyspark_pykafka.engines.wire.transactions import coordinators
+from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
 from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 from pyspark_pykafka.errors import (
     AuthenticationError,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.settings.wire_config import Address
 
 ID = "w-0-0"
+FENCE_ID = "w-ended-f00"
 TIMEOUT_MS = 60_000
 T0 = TopicPartition("out", 0)
 
@@ -93,6 +95,43 @@ def test_an_abort_ends_the_transaction() -> None:
         entry = stubs.now.names[ID]
     assert entry.state in {"CompleteAbort", "Empty"}
     assert entry.epoch > session.identity.epoch
+
+
+def test_a_fenced_task_spares_the_next_attempt(monkeypatch: pytest.MonkeyPatch) -> None:
+    """
+    A task that finds the fence id ends its own transaction, even if another attempt begins one
+    with the same id just before.
+    """
+    with (
+        StubCoordinators(Coordination()) as stubs,
+        connected(stubs) as transactions,
+        connected(stubs) as others,
+    ):
+        others.register_id(FENCE_ID)
+        identity = transactions.begin(ID, TIMEOUT_MS)
+        session = TransactionalSession(transactions, ID, identity, fence_id=FENCE_ID)
+        requests = list[str]()
+
+        def take_over(name: str) -> None:
+            request = getattr(Transactions, name)
+
+            def after_the_takeover(self: Transactions, *args: Any, **options: Any) -> Any:
+                if self is transactions:
+                    requests.append(name)
+                    others.abort_ids([ID])
+                    begin(others)
+                return request(self, *args, **options)
+
+            monkeypatch.setattr(Transactions, name, after_the_takeover)
+
+        take_over("end")
+        take_over("fence_once")
+        with pytest.raises(FencedError, match="has ended without it"):
+            session.add_partitions([T0])
+        session.abort()
+
+        assert len(requests) == 1
+        assert stubs.now.names[ID].state == "Ongoing"
 
 
 @pytest.mark.parametrize("is_lost", [False, True], ids=["answered", "lost"])
