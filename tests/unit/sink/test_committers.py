@@ -7,7 +7,6 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from tests.support.stub_coordinators import (
     StubCoordinators,
     home,
 )
+from tests.support.transaction_clients import connected
 
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.engines.selection import transaction_client
@@ -32,7 +32,6 @@ from pyspark_pykafka.engines.transaction_contract import (
     PreparedTransaction,
     Transaction,
 )
-from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.engines.wire.producer import producer
 from pyspark_pykafka.engines.wire.producer.producer import begin_with_free_id
 from pyspark_pykafka.engines.wire.transactions import transactions as transactions_module
@@ -47,8 +46,6 @@ from pyspark_pykafka.errors import ExactlyOnceError, PykafkaError, TimeoutExceed
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.retry import Deadline
-from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.settings.wire_config import wire_producer_config
 from pyspark_pykafka.sink import batch_committer, micro_batch_committer
 from pyspark_pykafka.sink.batch_committer import abort_write, commit_write
 from pyspark_pykafka.sink.delivery import (
@@ -66,8 +63,6 @@ from pyspark_pykafka.sink.transactional_ids import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from pyspark_pykafka.options import SinkOptions
 
 BROKERS = 6
@@ -94,21 +89,6 @@ def names_on(node: int, count: int, brokers: int = BROKERS) -> list[str]:
     """
     ids = (task_id("w", task, 0) for task in range(10_000))
     return [name for name in ids if home(name, brokers) == node][:count]
-
-
-@contextmanager
-def connected(stubs: StubCoordinators, **settings: object) -> Iterator[Transactions]:
-    """
-    Yield a client of the coordinators.
-    """
-    options = {name.replace("_", "."): str(value) for name, value in settings.items()}
-    kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap, **options})
-    config = wire_producer_config(kafka)
-    cluster = Cluster(config.wire)
-    try:
-        yield Transactions(cluster, config)
-    finally:
-        cluster.close()
 
 
 def states(stubs: StubCoordinators, waiting: list[PreparedTransaction]) -> Counter[str]:

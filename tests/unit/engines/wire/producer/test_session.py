@@ -4,13 +4,12 @@ The abort of a task's transaction, whose id another attempt may use by the time 
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.stub_coordinators import ADD, DESCRIBE, Coordination, StubCoordinators
+from tests.support.transaction_clients import connected
 
-from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.engines.wire.network.pipeline import PipelineResult
 from pyspark_pykafka.engines.wire.producer.session import TransactionalSession
 from pyspark_pykafka.engines.wire.transactions import coordinators
@@ -23,11 +22,9 @@ from pyspark_pykafka.errors import (
     TimeoutExceededError,
 )
 from pyspark_pykafka.offsets import TopicPartition
-from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.settings.wire_config import wire_producer_config
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from pyspark_pykafka.retry import Deadline
     from pyspark_pykafka.settings.wire_config import Address
@@ -36,21 +33,6 @@ ID = "w-0-0"
 FENCE_ID = "w-ended-f00"
 TIMEOUT_MS = 60_000
 T0 = TopicPartition("out", 0)
-
-
-@contextmanager
-def connected(stubs: StubCoordinators, **settings: int) -> Iterator[Transactions]:
-    """
-    Yield a client of the coordinators.
-    """
-    options = {name.replace("_", "."): str(value) for name, value in settings.items()}
-    kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap, **options})
-    config = wire_producer_config(kafka)
-    cluster = Cluster(config.wire)
-    try:
-        yield Transactions(cluster, config)
-    finally:
-        cluster.close()
 
 
 def begin(transactions: Transactions) -> TransactionalSession:
