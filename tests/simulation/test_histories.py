@@ -55,7 +55,7 @@ _SOON = {
     "records-of-one-time-are-skipped": 1,
     "requests-exceed-the-limit-of-responses": 2,
     "retries-are-reordered": 13,
-    "retry-has-a-new-sequence": 54,
+    "retry-has-a-new-sequence": 40,
     "second-pass-ends-early": 8,
     "stale-broker-is-believed": 0,
     "timeout-is-an-acknowledgement": 14,
