@@ -37,7 +37,7 @@ _ROWS = pa.schema(
         ("headers", HEADERS),
     ]
 )
-#: About how many bytes of the input are sent, and acknowledged, at a time.
+#: The approximate number of input bytes that are sent and acknowledged at a time.
 _CHUNK_BYTES = 1 << 20
 
 

@@ -216,7 +216,8 @@ class _Draft:
         elif self.role is Role.PRODUCER:
             self.mistakes.append(
                 f"kafka.{name} is not supported: there is no JVM to load the class in; choose one "
-                "of librdkafka's with kafka.partitioner, or give the rows a partition column"
+                "of librdkafka's partitioners with kafka.partitioner, or give the rows a partition "
+                "column"
             )
 
     def _add_ignore_keys(self, name: str, value: str) -> None:

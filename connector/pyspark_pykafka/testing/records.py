@@ -116,6 +116,8 @@ def produce(
 ) -> list[Record]:
     """
     Write records in order, and return them with their partition, offset and timestamp.
+
+    Raises :class:`DeliveryError` if a record is rejected, or is not written within ``seconds``.
     """
     delivery = _Delivery(topic, Producer({**_PRODUCER, **config}), seconds)
     for record in records:
@@ -135,7 +137,10 @@ def _arguments(record: Record) -> dict[str, Any]:
 
 def consume(topic: str, config: Mapping[str, Any], seconds: float) -> list[Record]:
     """
-    Read a topic from its start to its current end, sorted by partition and offset.
+    Return a topic's records from its start to its current end, sorted by partition and offset.
+
+    Raises :class:`DeliveryError` if that takes longer than ``seconds``, and ``KafkaException``
+    after an error that is not retriable.
     """
     deadline = time.monotonic() + seconds
     consumer = Consumer({**_CONSUMER, **config})

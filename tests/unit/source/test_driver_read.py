@@ -33,7 +33,7 @@ POLICY = DriverReadPolicy(
 
 def ranges(*sizes: int) -> list[OffsetRange]:
     """
-    Return one range of each size, each of another partition.
+    Return one range of each size, each in a partition of its own.
     """
     return [OffsetRange(TopicPartition("t", p), 5, 5 + size) for p, size in enumerate(sizes)]
 
@@ -89,7 +89,7 @@ def test_records_come_in_the_order_of_the_ranges() -> None:
 
 def test_ranges_without_records_need_no_task() -> None:
     """
-    A batch of transaction markers alone is read by the driver, as an empty list.
+    The driver reads a batch of transaction markers alone, and returns an empty list.
     """
     driver_reader = BoundedDriverReader(lambda _: iter(()), POLICY)
 
@@ -129,7 +129,7 @@ def test_too_many_bytes_are_left_to_tasks() -> None:
 
 def test_slow_read_is_given_up() -> None:
     """
-    No further range is read after the policy's time.
+    No further range is read after the policy's time limit.
     """
     log = Log()
     driver_reader = log.driver_reader()
@@ -142,7 +142,7 @@ def test_slow_read_is_given_up() -> None:
 
 def test_slow_range_is_given_up() -> None:
     """
-    No further batch of a range is read after the policy's time; a complete range is kept.
+    No further batch of a range is read after the policy's time limit; a complete range is kept.
     """
     log = Log(batch=1)
     driver_reader = log.driver_reader()
@@ -157,7 +157,7 @@ def test_slow_range_is_given_up() -> None:
 
 def test_driver_does_not_wait_for_a_quota() -> None:
     """
-    A broker that throttles for longer than a read may take is left to tasks.
+    The driver waits for a throttle time of at most 2 s, or of less if the settings say so.
     """
     usual = fetching.settings("b:1", "wire")
     hurried = fetching.settings("b:1", "wire", max_throttle_seconds=0.5)

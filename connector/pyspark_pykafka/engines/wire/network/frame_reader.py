@@ -36,7 +36,7 @@ PLAINTEXT_HINT = "; is it a TLS listener? kafka.security.protocol must match the
 
 class InFlightRequest(NamedTuple):
     """
-    A request that was sent and not answered yet; ``sent_at`` is a monotonic time.
+    A request that has been sent, but not answered yet; ``sent_at`` is a monotonic time in seconds.
     """
 
     correlation_id: int
@@ -56,7 +56,7 @@ class FrameReader:
         self._config = config
         self._transport = transport
         self._size_prefix = bytearray(_INT32.size)
-        # For Fetch responses only: a login between two fetches must not overwrite the first.
+        # For Fetch responses only: the response to a login must not overwrite the last Fetch frame.
         self._fetch_buffer = FrameBuffer()
         #: Whether the broker has answered in Kafka's protocol.
         self.expects_kafka = False
@@ -74,6 +74,11 @@ class FrameReader:
         Return the response to a request, without its header.
 
         A frame of a Fetch response is not overwritten while any view of it exists.
+
+        Raises :class:`SlowResponseError` if the body is not complete before ``limit``,
+        :class:`TlsError` if a connection without TLS gets bytes that are not Kafka's protocol,
+        :class:`BrokerUnavailableError` if the response answers another request, and
+        :class:`KafkaClientError` if its size is not acceptable.
         """
         self._transport.receive_into(memoryview(self._size_prefix), limit, request.action)
         is_fetch = request.response.API_KEY == FETCH

@@ -39,7 +39,7 @@ def clock() -> Clock:
 @pytest.fixture
 def throttled(clock: Clock) -> Callable[[int, int], Throttle]:
     """
-    Return a function that records a Metadata response of a version, with a throttle time.
+    Return a function that records a Metadata response of a given version and throttle time.
     """
 
     def record(version: int, throttle_time_ms: int) -> Throttle:
@@ -80,7 +80,7 @@ def test_a_throttle_time_beyond_the_deadline_is_not_waited_out(
     clock: Clock, throttled: Callable[[int, int], Throttle]
 ) -> None:
     """
-    A throttle time beyond the deadline is an error at once.
+    A throttle time beyond the deadline raises an error at once.
     """
     with pytest.raises(TimeoutExceededError, match="for another 60.0 s, until after the deadline"):
         throttled(6, 60_000).wait(Deadline.after(3, clock.now))
