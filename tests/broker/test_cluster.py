@@ -118,7 +118,7 @@ def test_restarted_broker_keeps_address_and_data(single: KafkaCluster, end: str)
 
 def test_resumed_broker_accepts_records_again(single: KafkaCluster) -> None:
     """
-    A paused broker accepts no records; once resumed, it does.
+    A paused broker accepts no records; once it is resumed, it accepts them again.
     """
     topic = single.create_topic("paused")
     single.pause()
@@ -129,7 +129,7 @@ def test_resumed_broker_accepts_records_again(single: KafkaCluster) -> None:
     assert Record(b"second").value in [record.value for record in single.consume(topic)]
 
 
-# Tests in tests/faults start three brokers, and kill and restart them under reads and writes.
+# Tests in tests/faults start three brokers, and kill and restart them during reads and writes.
 @pytest.mark.soak
 def test_three_brokers_survive_the_loss_of_any_one(triple: KafkaCluster) -> None:
     """
@@ -159,7 +159,7 @@ def test_brokers_that_are_down_restart_one_by_one(triple: KafkaCluster) -> None:
     assert sorted(record.value or b"" for record in triple.consume(topic)) == [b"0", b"1", b"2"]
 
 
-# test_commit_faults.py has a topic with three replicas.
+# A test in test_commit_faults.py also creates a topic with three replicas.
 @pytest.mark.soak
 def test_three_brokers_keep_three_replicas(triple: KafkaCluster) -> None:
     """
@@ -173,7 +173,7 @@ def test_three_brokers_keep_three_replicas(triple: KafkaCluster) -> None:
 
 def test_failed_start_quotes_the_broker_log() -> None:
     """
-    An invalid setting raises an error that quotes the broker's log, and cleans up.
+    An invalid setting raises an error that quotes the broker's log, and no broker is left running.
     """
     kafka = KafkaCluster(config={"log.segment.bytes": 1})
     with pytest.raises(ServerError, match=r"exit code 1[\s\S]*log\.segment\.bytes"):
@@ -210,7 +210,7 @@ def test_external_cluster_cannot_be_stopped(single: KafkaCluster) -> None:
 
 def test_taken_port_raises(single: KafkaCluster) -> None:
     """
-    A requested port that is in use raises an error instead of choosing another port.
+    If a requested port is in use, an error is raised, and no other port is chosen.
     """
     kafka = KafkaCluster(port=single.nodes[0].port)
     with pytest.raises(ServerError, match="is in use; choose another one"):

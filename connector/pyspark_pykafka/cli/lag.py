@@ -1,5 +1,5 @@
 """
-`pykafka lag`: shows the lag of a query, in offsets and in seconds.
+`pykafka lag`: shows the lag of a query, in offsets and in time.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def watch_as_json(
     read: Callable[[], list[PartitionLag]], interval: float, stop: threading.Event | None = None
 ) -> None:
     """
-    Print a line of JSON every ``interval`` seconds, until Ctrl-C or ``stop``.
+    Print the lag as a line of JSON every ``interval`` seconds, until Ctrl-C or ``stop``.
     """
     stop = stop or threading.Event()
     while True:
@@ -113,7 +113,9 @@ def watch_on_screen(
     now: Callable[[], float] = time.monotonic,
 ) -> None:
     """
-    Show a table that changes every ``interval`` seconds, until Ctrl-C or ``stop``.
+    Show a table that is refreshed every ``interval`` seconds, until Ctrl-C or ``stop``.
+
+    Raises :class:`OptionsError` if the package rich is not installed.
     """
     try:
         from rich.live import Live

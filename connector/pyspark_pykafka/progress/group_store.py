@@ -67,6 +67,8 @@ class GroupStore:
     def claim(self, owner: Owner, topics: Iterable[str]) -> Claim:
         """
         Join the group as its only writer, once it has no other member.
+
+        Raises :class:`ProgressError` as :meth:`ProgressStore.claim` does.
         """
         self.close()
         topics = frozenset(topics)

@@ -1,5 +1,5 @@
 """
-The page's data for a driver program, made from the metrics of its queries.
+The monitoring page's data for a driver program, from the metrics of its queries.
 """
 
 from __future__ import annotations

@@ -79,7 +79,7 @@ class _Start:
 @dataclass(frozen=True, slots=True)
 class _Result:
     """
-    The rows of a read, and ``earlier`` those of the first use of the same plan.
+    The rows of a read; ``earlier`` has the rows of the first use of the same plan.
     """
 
     start: _Start
@@ -157,9 +157,9 @@ class BatchReads:
         topics = [*self._change.former, last_topic]
         for result in self._results:
             start, rows = result.start, result.rows
-            # A plan has the ids of its topics.
+            # A plan keeps the topics' ids, so all rows of its uses belong to the same topic.
             sources = [topic for topic in topics if _has_rows(topic, [*result.earlier, *rows])]
-            # The ranges of a former topic are skipped without failOnDataLoss.
+            # With failOnDataLoss=false the ranges of a former topic are skipped.
             verdict.records += len(rows) or bool(self._change.former)
             if not sources:
                 verdict.add("mixed topics", [(row.partition, row.offset) for row in rows])
@@ -224,8 +224,8 @@ class BatchReads:
 
     def _start(self, planned_partitions: int = 0) -> _Start:
         """
-        Return the start of a read that begins now; a view that is read again was planned with
-        ``planned_partitions``.
+        Return the start of a read that begins now. If a view is read again, ``planned_partitions``
+        is the number of partitions in its plan.
 
         Partitions that were added after planning are expected only if every broker knows them: a
         stale broker could hide them from a process that has confirmed the topic.
@@ -246,7 +246,7 @@ class BatchReads:
 
     def _read(self, process: Process, options: dict[str, str], start: _Start) -> None:
         """
-        Plan a read of all records, and read them.
+        Plan a read, and read its records.
         """
         history = self._history
         source = history.connector.source(options)
@@ -263,7 +263,8 @@ class BatchReads:
         """
         Use the plan again after a while, in the same process or another one.
 
-        If the topic was recreated since the first use, the view would have to be loaded again.
+        If the topic was recreated since the first use, no rows are expected: users would have to
+        load the view again.
         """
         history = self._history
 
@@ -304,7 +305,7 @@ class BatchReads:
         Read the rows of a plan; ``earlier`` are those of its first use.
 
         If only one broker responds, and a warning says so, some rows may be missing. If the topic
-        is recreated meanwhile, the rows may be those of either topic.
+        is recreated during the read, the rows may be those of either topic.
         """
         rows = [
             row

@@ -98,7 +98,7 @@ def test_last_offsets_are_counted_once(cluster: Cluster, word: str) -> None:
 
 def test_first_batch_keeps_its_start(cluster: Cluster) -> None:
     """
-    A query from latest whose first batch failed keeps the start that it had first.
+    A query from latest whose first batch failed keeps its original start.
     """
     process = query(cluster, startingOffsets="latest")
     start = process.stream.initial_offset()
@@ -186,8 +186,8 @@ def test_recreated_topic_is_data_loss(
 
 def test_losses_are_counted_once_for_each_batch(cluster: Cluster) -> None:
     """
-    Progress counts deleted partitions and recreated topics by condition, each once however often
-    Spark plans the batch, and again when it happens again.
+    Progress counts deleted partitions and recreated topics by condition: each loss once, however
+    often Spark plans the batch.
     """
     cluster.create_topic("t2", 4)
     process = query(cluster, subscribePattern="t", failOnDataLoss="false")
@@ -303,8 +303,9 @@ def changed(process: Query, **selection: str) -> MicroBatchStream:
 @pytest.mark.parametrize("change", OTHER_SELECTIONS)
 def test_checkpoint_of_other_topics(cluster: Cluster, change: dict[str, str]) -> None:
     """
-    A query whose checkpoint shares no partition with its options fails before it plans anything, as
-    after the sources of a union were reordered: it would read one topic again, and skip another.
+    A query whose checkpoint shares no partition with its options fails before it plans anything,
+    for example after the sources of a union were reordered. Otherwise it would read one topic
+    again, and skip another.
     """
     cluster.create_topic("u", 4)
     process = query(cluster)
@@ -366,8 +367,8 @@ def test_topics_that_no_longer_exist_are_not_other_topics(
     cluster: Cluster, options: dict[str, str]
 ) -> None:
     """
-    A checkpoint whose topics were all deleted is data loss, as before, and a query that had no
-    partition yet may get its first ones.
+    If all topics of a checkpoint were deleted, that is data loss, not CHECKPOINT_OF_OTHER_TOPICS. A
+    query that had no partition yet may get its first ones.
     """
     process = query(cluster, **options)
     process.step()
@@ -478,7 +479,7 @@ def test_available_now(cluster: Cluster) -> None:
 
 def test_available_now_from_latest(cluster: Cluster) -> None:
     """
-    Records that arrive between fixing the end and the start of a run are left to the next run.
+    Records that arrive after a run's end is fixed, but before its start is, are left to the next.
     """
     process = query(cluster, startingOffsets="latest")
     process.stream.prepare_for_available_now()
@@ -537,8 +538,8 @@ def test_available_now_with_a_stale_end(
 
 def test_available_now_with_a_lost_log(cluster: Cluster) -> None:
     """
-    If a log still ends before the checkpoint when its end is requested again, that is data loss,
-    and the run has one end nevertheless.
+    If a log still ends before the checkpoint when its end is requested again, that is data loss.
+    With failOnDataLoss=false the run keeps the end that was fixed when it began.
     """
     process = query(cluster, maxOffsetsPerTrigger="1")
     process.step(limited=False)
@@ -561,7 +562,7 @@ def test_available_now_is_restarted_with_a_lost_end(
     cluster: Cluster, partitions: list[tuple[int, int]]
 ) -> None:
     """
-    A batch of an earlier run whose end no longer exists is planned again; failOnDataLoss decides.
+    With failOnDataLoss=false a batch of an earlier run is planned again, even if its end is lost.
     """
     process = query(cluster, failOnDataLoss="false")
     start = process.stream.initial_offset()
@@ -637,7 +638,7 @@ def test_ending_offsets_hide_no_recreated_topic(
     cluster: Cluster, end_options: dict[str, str]
 ) -> None:
     """
-    With an end, too, a recreated topic is data loss, and all its records are read.
+    A recreated topic is data loss for a stream with an end, too; all its records can be read.
     """
     process = query(cluster, **end_options)
     process.step()
@@ -654,7 +655,7 @@ def test_ending_offsets_hide_no_recreated_topic(
 @end_in_the_future
 def test_ending_offsets_hide_no_lost_records(cluster: Cluster, end_options: dict[str, str]) -> None:
     """
-    With an end, too, a log that ends before the query's position is data loss.
+    A log that ends before the query's position is data loss for a stream with an end, too.
     """
     process = query(cluster, **end_options)
     process.step()

@@ -2,7 +2,7 @@
 Confirms the watermarks of a log with two brokers: librdkafka trusts the first that it reaches.
 
 A broker that is cut off from its controllers returns former leaders, whose logs have stopped
-growing. So the wire engine's connections read the metadata of two brokers.
+growing. So the metadata is read from two brokers, over the wire engine's connections.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def confirm_watermarks(
     # Imported here, since other reads do not need the other engine's connections.
     from pyspark_pykafka.engines.wire.consumer.metadata import WireMetadata
 
-    # Invariant R18 (no single broker): also in a worker that has read the topic before.
+    # Invariant R18 (no single broker) also holds in a worker that has read the topic before.
     backend = WireMetadata(kafka, isolation_level, confirms_known_topics=True)
     leader = backend.leader_addresses([tp.topic]).get(tp)
     log_start = backend.list_offsets({tp: EARLIEST}).get(tp)
@@ -55,7 +55,7 @@ def confirm_watermarks(
 
 def read_high_watermark(kafka: KafkaSettings, tp: TopicPartition) -> int:
     """
-    Return the high watermark of a partition's log, -1 if the partition does not exist.
+    Return the high watermark of a partition's log, or -1 if the partition does not exist.
 
     If the wire engine does not support the settings, librdkafka's metadata is used.
     """

@@ -51,7 +51,7 @@ def retry_within_api_timeout(
     """
     Return the result of a request, retrying it after retriable errors until the timeout.
 
-    The timeout is that of :func:`request_seconds`, and less if ``deadline`` is earlier. Raises the
+    The timeout is that of :func:`request_seconds`, or less if ``deadline`` is earlier. Raises the
     last error that the timeout did not cause.
     """
     backoff = Backoff(_MIN_PAUSE_SECONDS, _MAX_PAUSE_SECONDS)

@@ -1,5 +1,5 @@
 """
-A transactional write that is stopped while a broker does not answer, or at its end.
+A transactional write that is stopped while a broker does not answer, or after its last row.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 class HungLeader(Behaviour):
     """
-    A leader that does not answer while records are written; as a coordinator it works.
+    A leader that does not answer Produce requests, but answers as a coordinator.
     """
 
     def delay(self, node: int, api_key: int) -> float:  # noqa: ARG002
