@@ -45,8 +45,8 @@ LIBRDKAFKA_EDGES = {
         "verify",
     ),
 }
-#: The requests of librdkafka's admin client to coordinators, which can abort the process
-#: (librdkafka issues 4605 and 5040).
+#: Coordinator requests of librdkafka's admin client; they can abort the process (librdkafka issues
+#: 4605 and 5040).
 COORDINATOR_REQUESTS = re.compile(
     r"\b(?:describe_consumer_groups|delete_consumer_groups|\w+_consumer_group_offsets)\("
 )
@@ -125,7 +125,8 @@ NAMES = {full_name(path) for path in MODULES}
 
 def drawn_name(name: str, folder: str) -> str | None:
     """
-    Return the name directly below a folder that stands for a module, or None outside the folder.
+    Return the name that a folder's picture has for a module; None if the module is not in the
+    folder.
     """
     if folder and not name.startswith(f"{folder}."):
         return None
@@ -216,7 +217,7 @@ def import_cycle(graph: Mapping[str, set[str]]) -> list[str]:
 
 def test_no_import_cycle() -> None:
     """
-    No module imports itself indirectly, not even for its types.
+    No module imports itself indirectly, not even for type checking.
     """
     assert import_cycle({full_name(path): imported_modules(path) for path in MODULES}) == []
 
@@ -241,7 +242,7 @@ def test_an_import_cycle_is_found() -> None:
 )
 def test_only_edges_import_a_library(library: str, allowed: set[str]) -> None:
     """
-    Only the adapters import Spark, and only the edges import a Kafka or ZooKeeper client.
+    Only the adapters import Spark, and only the listed modules import a Kafka or ZooKeeper client.
     """
     users = {
         full_name(path)

@@ -58,7 +58,7 @@ def test_names_on_the_page_exist(text: str) -> None:
 @pytest.mark.parametrize("condition", sorted(set(re.findall(r'"(EXACTLY_ONCE_[A-Z_]+)"', SOURCES))))
 def test_each_condition_of_exactly_once_writes_has_a_row(condition: str) -> None:
     """
-    The page says for each condition of exactly-once writes what it means, and what to do.
+    The page has a row for each condition of exactly-once writes, with its meaning and the remedy.
     """
     (row,) = [line for line in PAGE.splitlines() if line.startswith(f"| `{condition}` |")]
 

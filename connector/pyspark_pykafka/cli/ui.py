@@ -30,8 +30,8 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         "--group",
         action="append",
         default=[],
-        help="the consumer group of a query; may be repeated; default: all groups that queries of "
-        "the connector write",
+        help="the consumer group of a query; may be repeated; default: all groups in which queries "
+        "record progress",
     )
     parser.add_argument("--zookeeper", metavar="HOSTS", help="the ZooKeeper servers of queries")
     parser.add_argument(

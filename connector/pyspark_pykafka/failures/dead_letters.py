@@ -158,9 +158,9 @@ class DeadLetter:
     A record of a dead-letter topic.
 
     ``tp`` and ``offset`` are its position in the dead-letter topic, ``source`` and
-    ``source_offset`` its former position. ``reason`` holds the connector's headers by name without
-    prefix: ``topic``, ``partition``, ``offset``, ``timestamp``, ``batch``, ``error.class``,
-    ``error.message`` and ``attempts``.
+    ``source_offset`` its former position. ``reason`` has the values of the connector's headers, by
+    their names without the prefix: ``topic``, ``partition``, ``offset``, ``timestamp``, ``batch``,
+    ``error.class``, ``error.message`` and ``attempts``.
     """
 
     tp: TopicPartition
@@ -193,8 +193,8 @@ def unreplayed_ranges(lookup: PartitionLookup, topic: str, replayed: Records) ->
     """
     Return the ranges of a dead-letter topic whose records have not been replayed, in order.
 
-    ``replayed`` records the end of the last replay, by partition. If the topic was recreated since,
-    none of its records has been replayed.
+    ``replayed`` records the end of the last replay, by partition. If the topic has been recreated
+    since, none of its records has been replayed.
     """
     assigned = lookup.assignment(Subscribe((topic,)))
     topic_id = assigned.topic_ids.get(topic)

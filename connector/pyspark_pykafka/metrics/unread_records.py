@@ -27,7 +27,7 @@ _MEMORY_BYTES = 1 << 20
 
 class FirstRecord(NamedTuple):
     """
-    A record's offset, and its timestamp in seconds since 1970, None if it has none.
+    A record's offset, and its timestamp in seconds since 1970, or None if it has no timestamp.
     """
 
     offset: int
@@ -51,8 +51,8 @@ class UnreadRecords:
         """
         Return the first record of each range that has one.
 
-        The other ranges have only control records, or gaps that compaction or retention left. Sends
-        one request to each leader for many partitions.
+        The other ranges have only control records, or gaps that compaction or retention left. One
+        request to a leader covers many partitions.
         """
         return {
             offset_range: _first_of(batch)

@@ -1,7 +1,7 @@
 """
 Plans the offset ranges that a batch reads, and splits them over tasks. Pure: no I/O.
 
-The same input gives the same ranges in the same order, also when a batch is replayed.
+The same input gives the same ranges in the same order, even when a batch is replayed.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class SplitPolicy:
 @dataclass(frozen=True, slots=True)
 class DataLoss:
     """
-    Planned offsets that no longer exist, under the JVM connector's condition name.
+    A loss of planned offsets, with the JVM connector's condition name for it.
     """
 
     condition: str
@@ -74,8 +74,8 @@ def split(ranges: Iterable[OffsetRange], policy: SplitPolicy) -> list[OffsetRang
     Drop empty ranges and split large ones until the policy is met.
 
     The rule is Spark's (KafkaOffsetRangeCalculator): a range is split into near-equal pieces, and
-    the last ones take the remainder. Ranges too small to split are kept, and do not count in the
-    proportion. Sizes count offsets, not records.
+    the last ones take the remainder. Ranges too small to split are kept whole; only the others
+    are divided in proportion to their sizes. Sizes count offsets, not records.
     """
     # Invariant R2 (deterministic planning): the sizes and the policy alone decide.
     filled = [r for r in ranges if r.size > 0]
@@ -110,7 +110,7 @@ def _divide(r: OffsetRange, parts: int) -> Iterable[OffsetRange]:
     for part in range(parts):
         end = start + (r.end - start) // (parts - part)
         if end > start:
-            # The log up to the range's end was seen in one leader epoch.
+            # The end epoch's log has all records before the end, so later pieces start in it.
             epoch = r.start_epoch if start == r.start else r.end_epoch
             yield OffsetRange(r.tp, start, end, r.topic_id, epoch, r.end_epoch)
         start = end
@@ -132,9 +132,9 @@ def plan_batch(
     EARLIEST and LATEST are kept, so that each run of the same DataFrame reads the topic's current
     log; a split fixes only the offsets in between. ``log_starts`` and ``log_ends`` are needed only
     if the policy splits ranges, for the partitions that have EARLIEST or LATEST. ``held_from`` has
-    the current log start of ranges from EARLIEST whose end the user has not given as a number:
-    earlier records are no part of such a range. Raises :class:`OffsetsError` if a start is beyond
-    its end.
+    the current log start of each range that starts at EARLIEST, and whose end is a number that the
+    user has not given: earlier records are not part of such a range. Raises :class:`OffsetsError`
+    if a start is beyond its end.
     """
     _check_same_partitions(starts, ends)
     log_start_of = held_from or {}
@@ -223,7 +223,7 @@ def require_assigned(
         f"not assigned: {format_partitions(unknown)}" if unknown else "",
     ]
     msg = (
-        f"{option.name} names other partitions than the query reads "
+        f"{option.name} does not name the partitions that the query reads "
         f"({'; '.join(d for d in details if d)}); it must name exactly these {len(partitions)}; "
         f"{option.advice}"
     )
@@ -291,7 +291,8 @@ def starting_new_partitions_at(
 
 def older_offsets(start: StreamOffset, end: StreamOffset) -> list[TopicPartition]:
     """
-    Return the partitions that end before they start, without those of recreated topics.
+    Return the partitions whose end offset is below their start offset, except those of recreated
+    topics.
     """
     recreated = end.recreated_topics(start)
     return [
@@ -303,7 +304,7 @@ def older_offsets(start: StreamOffset, end: StreamOffset) -> list[TopicPartition
 
 def offset_change_losses(start: StreamOffset, end: StreamOffset) -> list[DataLoss]:
     """
-    Return a loss for each log that ends before its start offset.
+    Return a loss for each partition that :func:`older_offsets` returns.
     """
     return [
         _offset_changed(tp, start.offsets[tp], end.offsets[tp])

@@ -64,7 +64,7 @@ def test_an_inner_call_does_not_extend_the_timeout() -> None:
 
 def test_requests_of_other_threads_keep_their_timeout() -> None:
     """
-    Progress that is recorded in the background while a plan waits is not part of the plan.
+    Progress that another thread records while a plan waits does not use the plan's timeout.
     """
     clock = Clock()
     with one_api_timeout(KAFKA, clock.now), ThreadPoolExecutor(1) as other:
@@ -74,7 +74,7 @@ def test_requests_of_other_threads_keep_their_timeout() -> None:
 
 def test_a_first_contact_is_waited_for_less(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The limit of a first contact applies within that of the plan.
+    The first contact is limited to 10 s, and to the time that the plan has left.
     """
     monkeypatch.setattr(first_contact, "_reached", set())
     kafka, clock = KafkaSettings.of({"bootstrap.servers": "b:1"}), Clock()
@@ -124,7 +124,7 @@ def options_of(stubs: StubCluster, **options: str) -> dict[str, str]:
 
 def initial_and_latest(make_reader: Callable[[SourceOptions, pa.Schema], Any]) -> Any:
     """
-    Return calls of a stream's reader, in Spark's order.
+    Return a function that returns the calls of a stream reader, in Spark's order.
     """
 
     def calls(options: dict[str, str]) -> list[Callable[[], object]]:
@@ -208,7 +208,7 @@ def test_a_command_has_one_timeout(
 
 class Unreachable(Behaviour):
     """
-    A bootstrap server that answers, and a leader that is advertised where nothing listens.
+    A bootstrap server that responds; it advertises the leader at a port on which nothing listens.
     """
 
     def port(self, node: int) -> int:  # noqa: ARG002

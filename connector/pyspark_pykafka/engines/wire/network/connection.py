@@ -111,7 +111,7 @@ class Connection:
     @property
     def throttled_until(self) -> float:
         """
-        The monotonic time until which :meth:`send` would wait because the broker throttles us.
+        The monotonic time until which :meth:`send` would wait because of the broker's throttling.
         """
         return self._throttle.until
 
@@ -125,7 +125,7 @@ class Connection:
     @property
     def is_usable(self) -> bool:
         """
-        Whether requests can be sent: it is open and has not exceeded the idle timeout.
+        Whether requests can be sent: the connection is open and has not exceeded the idle timeout.
 
         With nothing in flight this also notices that the broker has closed the connection.
         """
@@ -148,7 +148,7 @@ class Connection:
     @property
     def has_buffered_input(self) -> bool:
         """
-        Whether TLS has decrypted part of a response already; polling the socket misses it.
+        Whether TLS has already decrypted part of a response; polling the socket does not show it.
         """
         return self._transport.has_buffered_input
 

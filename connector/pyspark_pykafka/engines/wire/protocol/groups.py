@@ -12,8 +12,8 @@ from pyspark_pykafka.engines.wire.protocol.request import ApiSpec, Request
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# The first flexible versions, and the first ones with the fields (as in Kafka's
-# ListGroupsRequest.json).
+# The first flexible versions, and the first versions with filters by state and type and with the
+# type of a member (as in Kafka's ListGroupsRequest.json and ConsumerGroupDescribeResponse.json).
 _FLEXIBLE_DESCRIBE = 5
 _FLEXIBLE_LIST = 3
 _LIST_STATES, _LIST_TYPES = 4, 5
@@ -284,8 +284,8 @@ class _Reader(Reader):
         return group
 
 
-#: Used from the first version with instance ids on, but not version 6: for a group that does not
-#: exist, it returns an error without the authorized operations (KIP-1043).
+#: Used from the first version with instance ids on. Version 6 is not used: for a group that does
+#: not exist, the broker returns an error without the authorized operations (KIP-1043).
 DESCRIBE_GROUPS = ApiSpec(
     "DescribeGroups", 15, (4, 5), _FLEXIBLE_DESCRIBE, read_describe_groups_response
 )

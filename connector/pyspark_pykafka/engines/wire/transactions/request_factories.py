@@ -117,8 +117,8 @@ def _check_lookups(connection: Connection) -> None:
     missing = [api.name for api in _LOOKUPS if not connection.supports(api)]
     if missing:
         msg = (
-            f"exactly-once needs brokers that list and describe their transactions: Kafka 3.0 or "
-            f"newer (KIP-664), and {connection.address} does not support {' and '.join(missing)}; "
+            "exactly-once needs brokers that list and describe their transactions: Kafka 3.0 or "
+            f"newer (KIP-664); {connection.address} does not support {' and '.join(missing)}; "
             "upgrade the brokers, or set deliveryGuarantee to at-least-once"
         )
         raise KafkaClientError(msg, *UNSUPPORTED_VERSION, retriable=False)

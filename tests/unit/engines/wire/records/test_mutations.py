@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 @dataclass(frozen=True, slots=True)
 class DrawnChoices:
     """
-    Choices that hypothesis makes, and shrinks when they fail.
+    Choices that hypothesis draws, and shrinks when the test fails.
     """
 
     draw: Callable[[st.SearchStrategy[Any]], Any]
