@@ -50,7 +50,7 @@ def test_triggers_that_end(
 
 @driver_or_tasks
 @pytest.mark.smoke
-def test_processing_time_follows_the_topic(
+def test_idle_query_stops_promptly(
     stream: Callable[..., Stream],
     topic: Callable[..., str],
     kafka_cluster: KafkaCluster,

@@ -154,6 +154,10 @@ def _rounds(soak: Sequence[SoakRun]) -> list[dict[str, Any]]:
     return [round_document for run in soak for round_document in run["rounds"]]
 
 
+#: What the page calls each outcome, after its number.
+_OUTCOMES = {CLEAN: "clean", ANOMALY: "anomalies", VOID: "void"}
+
+
 def _soak_rows(soak: Sequence[SoakRun]) -> Iterator[tuple[str, object]]:
     for run in soak:
         yield "Run", _run_text(run)
@@ -177,7 +181,7 @@ def _soak_rows(soak: Sequence[SoakRun]) -> Iterator[tuple[str, object]]:
     yield "Micro-batches", f"{sum(round_document['batches'] for round_document in rounds):,}"
     yield "Faults", sum(len(round_document["faults"]) for round_document in rounds)
     outcomes = Counter(w["outcome"] for w in workloads)
-    yield "Verdicts", ", ".join(f"{outcomes[name]} {name}" for name in (CLEAN, ANOMALY, VOID))
+    yield "Verdicts", ", ".join(f"{outcomes[name]} {text}" for name, text in _OUTCOMES.items())
 
 
 def _run_text(run: SoakRun) -> str:

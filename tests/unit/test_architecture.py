@@ -35,7 +35,7 @@ SPARK_ADAPTERS = {
         "verify",
     ),
 }
-LIBRDKAFKA_EDGES = {
+LIBRDKAFKA_USERS = {
     *(
         "engines.librdkafka",
         "engines.error_mapping",
@@ -147,7 +147,7 @@ def upward_imports(picture: Picture, name: str, imports: set[str]) -> set[str]:
     }
 
 
-def test_the_admin_client_sends_coordinators_no_requests() -> None:
+def test_only_one_backend_sends_coordinator_requests() -> None:
     """
     Only the backend for settings that the wire engine lacks sends requests to coordinators through
     librdkafka's admin client.
@@ -235,12 +235,12 @@ def test_an_import_cycle_is_found() -> None:
     ("library", "allowed"),
     [
         ("pyspark", SPARK_ADAPTERS),
-        ("confluent_kafka", LIBRDKAFKA_EDGES),
+        ("confluent_kafka", LIBRDKAFKA_USERS),
         ("kafka", LOGINS),
         ("kazoo", {"progress.zookeeper_session", "progress.zookeeper_store"}),
     ],
 )
-def test_only_edges_import_a_library(library: str, allowed: set[str]) -> None:
+def test_only_listed_modules_import_a_library(library: str, allowed: set[str]) -> None:
     """
     Only the adapters import Spark, and only the listed modules import a Kafka or ZooKeeper client.
     """

@@ -14,7 +14,7 @@ from pyspark_pykafka.source.planner import (
     SplitPolicy,
     new_partitions,
     plan_stream,
-    starting_new_partitions_at,
+    with_added_partitions,
 )
 from pyspark_pykafka.source.subscription import selector
 
@@ -93,7 +93,7 @@ def offset_ranges(source: SourceProgress, options: SourceOptions) -> tuple[Offse
             "planned the batch; later batches are not affected"
         )
         raise OffsetsError("UNKNOWN_START_OFFSET", msg)
-    start = starting_new_partitions_at(start, end, options.new_partition_offsets)
+    start = with_added_partitions(start, end, options.new_partition_offsets)
     new_starts = dict.fromkeys(new_partitions(start, end), 0)
     is_subscribed = selector(options.strategy)
     return plan_stream(start, end, new_starts, SplitPolicy(), is_subscribed).ranges

@@ -31,7 +31,7 @@ def _add_arguments(parser: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         help="the consumer group of a query; may be repeated; default: all groups in which queries "
-        "record progress",
+        "record progress (an error if the cluster has more than 100 groups)",
     )
     parser.add_argument("--zookeeper", metavar="HOSTS", help="the ZooKeeper servers of queries")
     parser.add_argument(

@@ -16,7 +16,7 @@ from pyspark_pykafka.metrics.broker_offsets import BrokerOffsets, BrokerOffsetsT
 from pyspark_pykafka.metrics.log_line import log_line
 from pyspark_pykafka.metrics.progress_event import error_line, error_name, parse_batch
 from pyspark_pykafka.metrics.query_metrics import QueryMetrics
-from pyspark_pykafka.ui.driver_source import page_of_driver
+from pyspark_pykafka.ui.driver_source import driver_page_data
 from pyspark_pykafka.ui.server import Content, PageServer
 
 if TYPE_CHECKING:
@@ -189,7 +189,7 @@ class MetricsListener(StreamingQueryListener):
 
     def _serve(self, host: str, port: int) -> int:
         def page() -> PageData:
-            return page_of_driver(self.snapshot())
+            return driver_page_data(self.snapshot())
 
         server = PageServer(
             page, host, port, seconds=_PAGE_SECONDS, metrics=_exposition(self.snapshot)

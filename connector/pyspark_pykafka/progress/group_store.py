@@ -107,7 +107,8 @@ class GroupStore:
 
     def read(self, topics: Iterable[str] | None = None) -> Records:
         """
-        Return the committed offsets of the group; brokers return them by partition only.
+        Return the committed offsets of the topics, or of all topics of the cluster: librdkafka
+        requests them only for given partitions.
         """
         if topics is None:
             return self._committed(self._metadata.all_partitions())

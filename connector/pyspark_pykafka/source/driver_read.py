@@ -185,7 +185,7 @@ class _TooMuchError(Exception):
     """
 
 
-def fail_fast(settings: FetchSettings) -> FetchSettings:
+def fail_fast_settings(settings: FetchSettings) -> FetchSettings:
     """
     Return the settings with which a read fails soon if records are missing or late.
     """

@@ -24,7 +24,7 @@ from pyspark_pykafka.offsets import (
 from pyspark_pykafka.options import Latest, SpecificOffsets, SpecificTimestamps
 from pyspark_pykafka.source.data_loss import OffsetLookup
 from pyspark_pykafka.source.offset_limits import end_times, resolve_end, with_names
-from pyspark_pykafka.source.planner import older_offsets
+from pyspark_pykafka.source.planner import partitions_behind_start
 from pyspark_pykafka.source.subscription import selector
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ class EndOffsets:
         # Invariant R9 (last stable offset).
         if self.options.isolation_level == "read_uncommitted":
             return latest
-        older = older_offsets(start, latest)
+        older = partitions_behind_start(start, latest)
         offsets, epochs = self.lookup.high_watermarks(sorted(older))
         ends = {
             tp: max(min(start.offsets[tp], end), latest.offsets[tp])
@@ -151,7 +151,7 @@ class EndOffsets:
         stale = older_epochs(start, latest)
         if stale:
             raise _stale_epoch_error(stale, start, latest)
-        if older_offsets(start, latest):
+        if partitions_behind_start(start, latest):
             raise _StaleOffsetsError(latest)
         recreated = latest.recreated_topics(start)
         is_selected = selector(self.options.strategy)
@@ -215,7 +215,7 @@ class EndOffsets:
                 f"offsets are {_text(end.offsets)}. Start the query again"
             )
             raise OffsetsError("LOST_TOPIC_PARTITIONS_IN_END_OFFSET_WITH_TRIGGER_AVAILABLENOW", msg)
-        latest |= self._high_watermarks_of(older_offsets(end, StreamOffset(latest)))
+        latest |= self._high_watermarks_of(partitions_behind_start(end, StreamOffset(latest)))
         beyond = [tp for tp, offset in end.offsets.items() if offset > latest[tp]]
         if beyond:
             msg = (

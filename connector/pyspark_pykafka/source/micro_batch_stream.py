@@ -40,7 +40,7 @@ from pyspark_pykafka.source.planner import (
     StreamPlan,
     new_partitions,
     plan_stream,
-    starting_new_partitions_at,
+    with_added_partitions,
 )
 from pyspark_pykafka.source.subscription import selector
 
@@ -307,7 +307,7 @@ class MicroBatchStream:
         if self._fixed_end is not None and self._has_planned_end:
             self._ends.check_end_exists(end_offset)
         sentinel = self._options.new_partition_offsets
-        start_offset = starting_new_partitions_at(start_offset, end_offset, sentinel)
+        start_offset = with_added_partitions(start_offset, end_offset, sentinel)
         new = sorted(new_partitions(start_offset, end_offset))
         new_starts = self._lookup.log_start_offsets(new)
         is_subscribed = selector(self._options.strategy)
@@ -374,7 +374,7 @@ class MicroBatchStream:
 
     def _admit(self, start: StreamOffset, latest: StreamOffset) -> Offsets | None:
         sentinel = self._options.new_partition_offsets
-        with_new_starts = starting_new_partitions_at(start, latest, sentinel)
+        with_new_starts = with_added_partitions(start, latest, sentinel)
         new = self._lookup.log_start_offsets(sorted(new_partitions(with_new_starts, latest)))
         starts = {**latest.offsets, **with_new_starts.offsets, **new}
         if self._fixed_end is not None:

@@ -28,7 +28,7 @@ from pyspark_pykafka.options import (
     SpecificTimestamps,
     TimeAgo,
 )
-from pyspark_pykafka.source.planner import LimitOption, require_assigned
+from pyspark_pykafka.source.planner import RangeLimitOption, require_assigned
 from pyspark_pykafka.timestamps import format_timestamp
 
 if TYPE_CHECKING:
@@ -41,12 +41,14 @@ if TYPE_CHECKING:
 _TIME_CONDITION = "KAFKA_TIMESTAMP_OFFSET_DOES_NOT_MATCH_ASSIGNED"
 _FUTURE_CONDITION = "STARTING_OFFSETS_IN_THE_FUTURE"
 
-_START = LimitOption(
+_START = RangeLimitOption(
     "startingOffsets",
     "KAFKA_START_OFFSET_DOES_NOT_MATCH_ASSIGNED",
     "use -1 for latest and -2 for earliest",
 )
-_END = LimitOption("endingOffsets", "KAFKA_END_OFFSET_DOES_NOT_MATCH_ASSIGNED", "use -1 for latest")
+_END = RangeLimitOption(
+    "endingOffsets", "KAFKA_END_OFFSET_DOES_NOT_MATCH_ASSIGNED", "use -1 for latest"
+)
 
 
 class OffsetSource(Protocol):
@@ -280,7 +282,7 @@ def _resolve(
     source: OffsetSource,
     now: Callable[[], float],
     *,
-    option: LimitOption,
+    option: RangeLimitOption,
     fallback: int | None = None,
 ) -> ResolvedOffsets:
     if isinstance(limit, Earliest | Latest):
@@ -296,7 +298,7 @@ def _resolve(
         positions = {**defaults, **_of_topics(limit, tps), **dict(limit.offsets)}
         return resolve_positions(require_assigned(positions, tps, option), source, now)
     times = dict(limit.timestamps)
-    by_timestamp = LimitOption(
+    by_timestamp = RangeLimitOption(
         f"{option.name}ByTimestamp", _TIME_CONDITION, "give a time for each of them"
     )
     require_assigned({**defaults, **times}, tps, by_timestamp)
@@ -362,7 +364,9 @@ def _last_offsets(counts: Offsets, source: OffsetSource) -> Offsets:
     return {tp: max(log_starts[tp], log_ends[tp] - counts[tp]) for tp in existing}
 
 
-def _check_topics(limit: OffsetLimit, tps: Sequence[TopicPartition], option: LimitOption) -> None:
+def _check_topics(
+    limit: OffsetLimit, tps: Sequence[TopicPartition], option: RangeLimitOption
+) -> None:
     """
     Raise :class:`OffsetsError` if ``limit`` names a topic that the query does not read.
     """

@@ -110,7 +110,7 @@ def _divide(r: OffsetRange, parts: int) -> Iterable[OffsetRange]:
     for part in range(parts):
         end = start + (r.end - start) // (parts - part)
         if end > start:
-            # The end epoch's log has all records before the end, so later pieces start in it.
+            # Invariant R16: the log of the end's epoch has all records before the end.
             epoch = r.start_epoch if start == r.start else r.end_epoch
             yield OffsetRange(r.tp, start, end, r.topic_id, epoch, r.end_epoch)
         start = end
@@ -124,20 +124,20 @@ def plan_batch(
     policy: SplitPolicy,
     *,
     topic_ids: Mapping[str, str],
-    held_from: Mapping[TopicPartition, int] | None = None,
+    log_starts_at_planning: Mapping[TopicPartition, int] | None = None,
 ) -> list[OffsetRange]:
     """
     Plan a batch query; a start or end may be EARLIEST or LATEST.
 
     EARLIEST and LATEST are kept, so that each run of the same DataFrame reads the topic's current
     log; a split fixes only the offsets in between. ``log_starts`` and ``log_ends`` are needed only
-    if the policy splits ranges, for the partitions that have EARLIEST or LATEST. ``held_from`` has
-    the current log start of each range that starts at EARLIEST, and whose end is a number that the
-    user has not given: earlier records are not part of such a range. Raises :class:`OffsetsError`
-    if a start is beyond its end.
+    if the policy splits ranges, for the partitions that have EARLIEST or LATEST.
+    ``log_starts_at_planning`` has the log start of each range from EARLIEST whose end the connector
+    has resolved, such as the end for a time: earlier records are not part of such a range. Raises
+    :class:`OffsetsError` if a start is beyond its end.
     """
     _check_same_partitions(starts, ends)
-    log_start_of = held_from or {}
+    log_start_of = log_starts_at_planning or {}
     ranges = [
         OffsetRange(
             tp, starts[tp], ends[tp], topic_ids.get(tp.topic), log_start=log_start_of.get(tp, 0)
@@ -197,7 +197,7 @@ def _check_order(ranges: Iterable[OffsetRange]) -> None:
             raise OffsetsError("RESOLVED_START_OFFSET_GREATER_THAN_END_OFFSET", msg)
 
 
-class LimitOption(NamedTuple):
+class RangeLimitOption(NamedTuple):
     """
     The option that gives a start or an end: its name, the condition of an error, and advice.
     """
@@ -208,7 +208,9 @@ class LimitOption(NamedTuple):
 
 
 def require_assigned(
-    specified: Mapping[TopicPartition, T], assigned: Iterable[TopicPartition], option: LimitOption
+    specified: Mapping[TopicPartition, T],
+    assigned: Iterable[TopicPartition],
+    option: RangeLimitOption,
 ) -> dict[TopicPartition, T]:
     """
     Return the given offsets or times; raise :class:`OffsetsError` unless they name exactly the
@@ -277,9 +279,7 @@ def new_partitions(start: StreamOffset, end: StreamOffset) -> set[TopicPartition
     return {tp for tp in end.offsets if tp not in start.offsets or tp.topic in recreated}
 
 
-def starting_new_partitions_at(
-    start: StreamOffset, end: StreamOffset, sentinel: int
-) -> StreamOffset:
+def with_added_partitions(start: StreamOffset, end: StreamOffset, sentinel: int) -> StreamOffset:
     """
     Return ``start``; if ``sentinel`` is LATEST, with added partitions at their end offsets.
     """
@@ -289,7 +289,7 @@ def starting_new_partitions_at(
     return replace(start, offsets={**start.offsets, **added})
 
 
-def older_offsets(start: StreamOffset, end: StreamOffset) -> list[TopicPartition]:
+def partitions_behind_start(start: StreamOffset, end: StreamOffset) -> list[TopicPartition]:
     """
     Return the partitions whose end offset is below their start offset, except those of recreated
     topics.
@@ -304,11 +304,11 @@ def older_offsets(start: StreamOffset, end: StreamOffset) -> list[TopicPartition
 
 def offset_change_losses(start: StreamOffset, end: StreamOffset) -> list[DataLoss]:
     """
-    Return a loss for each partition that :func:`older_offsets` returns.
+    Return a loss for each partition that :func:`partitions_behind_start` returns.
     """
     return [
         _offset_changed(tp, start.offsets[tp], end.offsets[tp])
-        for tp in sorted(older_offsets(start, end))
+        for tp in sorted(partitions_behind_start(start, end))
     ]
 
 

@@ -111,7 +111,7 @@ class KafkaBatchReader(DataSourceReader):
         return plan_batch(
             *(starts, ends, log_starts, log_ends, policy),
             topic_ids=assigned.topic_ids,
-            held_from=client.log_start_offsets(from_earliest),
+            log_starts_at_planning=client.log_start_offsets(from_earliest),
         )
 
     def read(self, partition: InputPartition | None) -> Iterator[pa.RecordBatch]:

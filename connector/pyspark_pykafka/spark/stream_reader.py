@@ -21,7 +21,7 @@ from pyspark_pykafka.source.driver_read import (
     BoundedDriverReader,
     DisabledDriverReader,
     DriverReader,
-    fail_fast,
+    fail_fast_settings,
 )
 from pyspark_pykafka.source.factory import fetch_settings, metadata_client
 from pyspark_pykafka.source.micro_batch_stream import MicroBatchStream
@@ -70,7 +70,7 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
             options.formats, schema, include_headers=options.include_headers
         )
         self._settings = fetch_settings(options, self._format.record_schema)
-        quick = fail_fast(self._settings)
+        quick = fail_fast_settings(self._settings)
         sampling = FaultTolerantSampling(partial(sample_byte_densities, settings=quick))
         progress = make_progress_recorder(options)
         self._stream = MicroBatchStream(options, metadata_client(options), sampling, progress)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.metrics.snapshot import PartitionSnapshot, QuerySnapshot, Snapshot
 
 
-def page_of_driver(snapshot: Snapshot) -> PageData:
+def driver_page_data(snapshot: Snapshot) -> PageData:
     """
     Return the page's data for a session's queries, running queries first.
     """

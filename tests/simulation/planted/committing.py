@@ -50,7 +50,7 @@ def no_roll_forward(connector: Connector) -> list[Any]:
     return [patch.object(module, "roll_forward", lambda *_: []) for module in modules]
 
 
-def counts_for_rows(connector: Connector) -> list[Any]:
+def row_hashes_are_not_compared(connector: Connector) -> list[Any]:
     """
     A replay counts as identical if it has the same number of rows: the rows' hashes are not
     compared. Nothing is rolled forward.
@@ -88,7 +88,7 @@ def replay_with_other_partitions(connector: Connector) -> list[Any]:
         self.__dict__["_attached"] = None
         return [kind(offset_range) for offset_range in ranges]
 
-    return [*counts_for_rows(connector), patch.object(reader, "partitions", partitions)]
+    return [*row_hashes_are_not_compared(connector), patch.object(reader, "partitions", partitions)]
 
 
 def intent_is_not_awaited(connector: Connector) -> list[Any]:
@@ -146,7 +146,7 @@ def late_intent(connector: Connector) -> list[Any]:
     return [patch.object(module, "_committed_before", committed_before)]
 
 
-def hasty_restart(connector: Connector) -> list[Any]:
+def restart_does_not_wait_for_markers(connector: Connector) -> list[Any]:
     """
     A restart does not wait for the markers of transactions whose commit is decided.
     """
@@ -162,7 +162,7 @@ def hasty_restart(connector: Connector) -> list[Any]:
     ]
 
 
-def late_end_is_not_fenced(connector: Connector) -> list[Any]:
+def late_end_txn_is_not_fenced(connector: Connector) -> list[Any]:
     """
     A batch write whose commit failed is reported as aborted, while its EndTxn may still arrive.
     """
@@ -248,7 +248,7 @@ def ledger_is_read_without_a_barrier(connector: Connector) -> list[Any]:
     ]
 
 
-def dead_write_is_not_ended(connector: Connector) -> list[Any]:
+def dead_write_is_not_aborted(connector: Connector) -> list[Any]:
     """
     A batch write takes over only the ids of its own tasks, although a dead write with its prefix
     had more tasks.
@@ -261,7 +261,7 @@ FAULTS = {
     "missed-marker": Fault("exactly-once", "duplicate", missed_marker),
     "late-fence": Fault("exactly-once", "stuck", late_fence),
     "no-roll-forward": Fault("exactly-once", "REPLAY_DIFFERS", no_roll_forward),
-    "counts-for-rows": Fault("exactly-once", "lost", counts_for_rows),
+    "row-hashes-are-not-compared": Fault("exactly-once", "lost", row_hashes_are_not_compared),
     "replay-with-other-partitions": Fault("chained", "lost", replay_with_other_partitions),
     "intent-is-not-awaited": Fault("exactly-once", "REPLAY_DIFFERS", intent_is_not_awaited),
     "two-writers": Fault("exactly-once", "duplicate", two_writers),
@@ -269,12 +269,14 @@ FAULTS = {
         "exactly-once", "REPLAY_DIFFERS", later_batch_is_not_noticed
     ),
     "ledger-shows-open-markers": Fault("exactly-once", "stuck", ledger_shows_open_markers),
-    "late-end-is-not-fenced": Fault("batch-write", "visible after", late_end_is_not_fenced),
+    "late-end-txn-is-not-fenced": Fault("batch-write", "visible after", late_end_txn_is_not_fenced),
     "commit-is-not-checked": Fault("batch-write", "lost", commit_is_not_checked),
     "markers-are-not-awaited": Fault("batch-write", "not visible yet", markers_are_not_awaited),
-    "dead-write-is-not-ended": Fault("batch-write", "not visible yet", dead_write_is_not_ended),
+    "dead-write-is-not-aborted": Fault("batch-write", "not visible yet", dead_write_is_not_aborted),
     "late-intent": Fault("exactly-once", "REPLAY_DIFFERS", late_intent),
-    "hasty-restart": Fault("exactly-once", "duplicate", hasty_restart),
+    "restart-does-not-wait-for-markers": Fault(
+        "exactly-once", "duplicate", restart_does_not_wait_for_markers
+    ),
     "decided-batch-is-aborted": Fault("exactly-once", "REPLAY_DIFFERS", decided_batch_is_aborted),
     "open-is-not-checked": Fault("exactly-once", "REPLAY_DIFFERS", open_is_not_checked),
     "former-coordinator-is-believed": Fault(

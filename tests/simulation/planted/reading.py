@@ -139,7 +139,7 @@ def new_partitions_start_at_the_end(connector: Connector) -> list[Any]:
     def starting_new(start: Any, end: Any, _: Any) -> Any:
         return replace(start, offsets={**end.offsets, **start.offsets})
 
-    return [patch.object(module, "starting_new_partitions_at", starting_new)]
+    return [patch.object(module, "with_added_partitions", starting_new)]
 
 
 def recreation_is_not_noticed(connector: Connector) -> list[Any]:
@@ -161,7 +161,7 @@ def one_broker_plans(connector: Connector) -> list[Any]:
     ]
 
 
-def ignorance_is_a_confirmation(connector: Connector) -> list[Any]:
+def unknown_topic_counts_as_confirmation(connector: Connector) -> list[Any]:
     """
     The response of a broker that does not know a topic yet counts as a confirmation of another
     broker's response.
@@ -198,7 +198,7 @@ def ranges_have_no_topic_id(connector: Connector) -> list[Any]:
     return [patch.object(module, "plan_batch", plan_batch)]
 
 
-def names_are_not_compared(connector: Connector) -> list[Any]:
+def topic_id_is_not_confirmed(connector: Connector) -> list[Any]:
     """
     Records that are fetched by the topic's name count as records of the planned topic.
     """
@@ -279,7 +279,7 @@ def start_is_resolved_again(connector: Connector) -> list[Any]:
     return [patch.object(stream, "latest_offset", latest_offset)]
 
 
-def available_now_goes_on(connector: Connector) -> list[Any]:
+def available_now_has_no_fixed_end(connector: Connector) -> list[Any]:
     """
     Each micro-batch of an availableNow run ends at the offsets that are the latest when it is
     planned.
@@ -288,7 +288,7 @@ def available_now_goes_on(connector: Connector) -> list[Any]:
     return [patch.object(stream, "_latest_after", lambda self, start: self._ends.latest(start))]
 
 
-def unfinished_batch_must_exist(connector: Connector) -> list[Any]:
+def unfinished_batch_needs_its_topic(connector: Connector) -> list[Any]:
     """
     An availableNow run also requires that the end of a micro-batch that an earlier run planned
     still exists: if the topic was deleted, the query cannot start again.
@@ -463,19 +463,23 @@ FAULTS = {
         "changing-log", "data loss", one_report_is_a_deletion, "lost"
     ),
     "one-broker-plans": Fault("batch", "lost", one_broker_plans),
-    "ignorance-is-a-confirmation": Fault("batch", "lost", ignorance_is_a_confirmation),
+    "unknown-topic-counts-as-confirmation": Fault(
+        "batch", "lost", unknown_topic_counts_as_confirmation
+    ),
     "worker-keeps-its-leader": Fault("batch", "lost", worker_keeps_its_leader),
     "ranges-have-no-topic-id": Fault("batch", "mixed topics", ranges_have_no_topic_id),
-    "names-are-not-compared": Fault("batch", "mixed topics", names_are_not_compared),
+    "topic-id-is-not-confirmed": Fault("batch", "mixed topics", topic_id_is_not_confirmed),
     "other-brokers-confirm-the-topic": Fault(
         "batch", "mixed topics", other_brokers_confirm_the_topic
     ),
     "added-partitions-are-not-read": Fault("batch", "lost", added_partitions_are_not_read),
     "memory-is-reused": Fault("source", "CORRUPT", memory_is_reused),
-    "available-now-goes-on": Fault("source", "wrong end of a run", available_now_goes_on),
-    "end-at-a-time-moves": Fault("batch", "outside of the times", end_at_a_time_moves),
+    "available-now-has-no-fixed-end": Fault(
+        "source", "wrong end of a run", available_now_has_no_fixed_end
+    ),
+    "end-at-a-time-moves": Fault("batch", "outside the time range", end_at_a_time_moves),
     "records-of-one-time-are-skipped": Fault(
-        "batch", "lost", records_of_one_time_are_skipped, "outside of the times"
+        "batch", "lost", records_of_one_time_are_skipped, "outside the time range"
     ),
     "aborted-records-hide-keys": Fault("batch", "lost", aborted_records_hide_keys),
     "second-pass-ends-early": Fault("batch", "lost", second_pass_ends_early),
@@ -486,7 +490,9 @@ FAULTS = {
     "new-partitions-start-at-the-end": Fault(
         "changing-log", "lost", new_partitions_start_at_the_end
     ),
-    "unfinished-batch-must-exist": Fault("changing-log", "stuck", unfinished_batch_must_exist),
+    "unfinished-batch-needs-its-topic": Fault(
+        "changing-log", "stuck", unfinished_batch_needs_its_topic
+    ),
     # With failOnDataLoss a loss is reported falsely; without failOnDataLoss records are read again.
     "position-is-beyond-the-stable-offset": Fault(
         "source", "data loss", position_is_beyond_the_stable_offset, "duplicate"

@@ -77,7 +77,7 @@ def retries_are_reordered(connector: Connector) -> list[Any]:
     return [patch.object(queue, "_settle", settle)]
 
 
-def first_batch_is_not_alone(connector: Connector) -> list[Any]:
+def first_batch_is_not_awaited(connector: Connector) -> list[Any]:
     """
     Several batches are in flight before the first one is acknowledged. If the leader rejects only
     the first batch, it accepts the second one in its place, and then can never accept the first
@@ -96,6 +96,8 @@ FAULTS = {
     "retries-are-reordered": Fault("at-least-once", "non-monotonic", retries_are_reordered),
     "error-is-an-acknowledgement": Fault("at-least-once", "lost", error_is_an_acknowledgement),
     "timeout-is-an-acknowledgement": Fault("at-least-once", "lost", timeout_is_an_acknowledgement),
-    "first-batch-is-not-alone": Fault("at-least-once", "non-monotonic", first_batch_is_not_alone),
+    "first-batch-is-not-awaited": Fault(
+        "at-least-once", "non-monotonic", first_batch_is_not_awaited
+    ),
     "retry-has-a-new-sequence": Fault("exactly-once", "duplicate", retry_has_a_new_sequence),
 }

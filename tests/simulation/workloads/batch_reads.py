@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 _MAX_PAUSE_SECONDS = 5.0
 #: Among the reads of an unchanged topic: the share with start or end times, and the share that
 #: reads the latest record of each key.
-_SPANS, _LATEST_PER_KEY = 0.1, 0.1
+_TIMED, _LATEST_PER_KEY = 0.1, 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class Selection:
     """
     The start and end times of a read in milliseconds since 1970, or whether it reads only the
     latest record of each key.
@@ -61,7 +61,7 @@ class Span:
         return options
 
 
-ALL = Span()
+ALL = Selection()
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class _Start:
 
     topic: int | None
     visible: Mapping[int, int]
-    span: Span = ALL
+    selection: Selection = ALL
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,9 +121,9 @@ class BatchReads:
         if self.is_idle and history.world.elapsed < FAULT_SECONDS:
             start = self._start()
             options = read_options(history, self._isolation)
-            start = replace(start, span=self._draw_span())
-            options |= start.span.options()
-            if start.span.is_latest_per_key:
+            start = replace(start, selection=self._draw_selection())
+            options |= start.selection.options()
+            if start.selection.is_latest_per_key:
                 options.pop("minPartitions", None)
             if self._change.kind == RECREATION:
                 # The ranges of a former topic time out one after another, each after this time.
@@ -133,20 +133,20 @@ class BatchReads:
         if history.world.elapsed < FAULT_SECONDS:
             history.world.call_later(history.draw.expovariate(1.0), self.start)
 
-    def _draw_span(self) -> Span:
+    def _draw_selection(self) -> Selection:
         """
-        Return the span of a read: usually the whole topic, and always if the topic changes.
+        Return the selection of a read: usually the whole topic, and always if the topic changes.
         """
         if self._change.kind:
             return ALL
         draw, elapsed = self._spans, self._history.world.elapsed
         kind = draw.random()
-        if kind < _SPANS:
+        if kind < _TIMED:
             times = sorted(int((EPOCH + draw.uniform(-1.0, elapsed)) * 1000) for _ in range(2))
-            return Span(draw.choice((None, times[0])), draw.choice((None, times[1])))
+            return Selection(draw.choice((None, times[0])), draw.choice((None, times[1])))
         # Aborted records are never the latest ones of a key.
         can_be_latest = self._isolation == COMMITTED_LEVEL
-        return Span(is_latest_per_key=can_be_latest and kind < _SPANS + _LATEST_PER_KEY)
+        return Selection(is_latest_per_key=can_be_latest and kind < _TIMED + _LATEST_PER_KEY)
 
     def check(self, verdict: Verdict, last_topic: Mapping[Any, Any]) -> None:
         """
@@ -166,7 +166,7 @@ class BatchReads:
                 continue
             committed_only = self._isolation == "read_committed"
             check_rows(verdict, sources[0], [rows], committed_only=committed_only)
-            if start.span != ALL:
+            if start.selection != ALL:
                 self._check_span(verdict, sources[0], start, rows)
             elif start.topic is not None:
                 verdict.add("lost", self._missing(topics[start.topic], start, rows))
@@ -182,7 +182,7 @@ class BatchReads:
         Check the rows of a read that selects only some records of a topic.
         """
         positions = {(row.partition, row.offset) for row in rows}
-        if start.span.is_latest_per_key:
+        if start.selection.is_latest_per_key:
             ends = {**start.visible}
             for partition, offset in positions:
                 ends[partition] = max(ends.get(partition, 0), offset + 1)
@@ -190,7 +190,7 @@ class BatchReads:
             verdict.add("lost", sorted(expected - positions))
             verdict.add("not the latest of its key", sorted(positions - expected))
             return
-        start_ms, end_ms = start.span.start_ms or 0, start.span.end_ms
+        start_ms, end_ms = start.selection.start_ms or 0, start.selection.end_ms
         starts = first_at(topic, start_ms)
         ends = {} if end_ms is None else first_at(topic, end_ms)
         expected = {
@@ -205,7 +205,7 @@ class BatchReads:
             if offset < min(starts.get(partition, offset + 1), start.visible.get(partition, 0))
         }
         late = {position for position in positions if position[1] >= ends.get(position[0], 2**63)}
-        verdict.add("outside of the times", sorted(early | late))
+        verdict.add("outside the time range", sorted(early | late))
 
     def _missing(
         self, topic: Mapping[Any, Any], start: _Start, rows: Sequence[Row]
@@ -315,7 +315,7 @@ class BatchReads:
         ]
         has_changed = self._start().topic != start.topic
         if warned.called or has_changed:
-            start = _Start(None, {}, start.span)
+            start = _Start(None, {}, start.selection)
         self._results.append(_Result(start, rows, list(earlier)))
 
 

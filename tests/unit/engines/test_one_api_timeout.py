@@ -72,7 +72,7 @@ def test_requests_of_other_threads_keep_their_timeout() -> None:
         assert other.submit(request_seconds, KAFKA).result() == 8.0
 
 
-def test_a_first_contact_is_waited_for_less(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_first_contact_has_a_shorter_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     The first contact is limited to 10 s, and to the time that the plan has left.
     """

@@ -18,7 +18,7 @@ from pyspark_pykafka.formats.record_decoder import decode_records
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.options import FormatOptions
 from pyspark_pykafka.schema import SOURCE_TYPES
-from pyspark_pykafka.source.driver_read import BoundedDriverReader, fail_fast
+from pyspark_pykafka.source.driver_read import BoundedDriverReader, fail_fast_settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -585,7 +585,7 @@ def test_the_driver_accepts_no_bad_record(action: OnBadRecord) -> None:
     user_settings = settings("b:1", "wire")
     reader = BoundedDriverReader(
         lambda _: decode_records(
-            batches.pop(0), TP, form.failing_fast(1000), fail_fast(user_settings)
+            batches.pop(0), TP, form.failing_fast(1000), fail_fast_settings(user_settings)
         )
     )
     ranges = [OffsetRange(TP, 100, 101)]

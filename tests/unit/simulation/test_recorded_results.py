@@ -67,7 +67,7 @@ def test_a_search_replaces_an_earlier_one_for_the_same_fault(tmp_path: Path) -> 
     """
     path = tmp_path / "planted.json"
     search = Search("late-fence", "exactly-once", 0, 149, 149, "a")
-    other, repeated = replace(search, fault="hasty-restart"), replace(search, found=None)
+    other, repeated = replace(search, fault="commit-is-late"), replace(search, found=None)
 
     assert read_searches(path) == []
     for each in (search, other, repeated):

@@ -164,13 +164,13 @@ def test_page_shows_the_planted_faults(soak: dict[str, Any]) -> None:
     Each search for a planted fault is a row, even if it found nothing.
     """
     searches = [
-        Search("hasty-restart", "exactly-once", 0, 8, 8, "abc"),
+        Search("restart-does-not-wait-for-markers", "exactly-once", 0, 8, 8, "abc"),
         Search("memory-is-reused", "source", 0, 1_999, None, "abc"),
     ]
 
     page = render([soak], [], searches)
 
-    assert "| `hasty-restart` | `exactly-once` | 0-8 | 8 | abc |" in page
+    assert "| `restart-does-not-wait-for-markers` | `exactly-once` | 0-8 | 8 | abc |" in page
     assert "| `memory-is-reused` | `source` | 0-1999 | none | abc |" in page
 
 

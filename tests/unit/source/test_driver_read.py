@@ -18,7 +18,7 @@ from pyspark_pykafka.source.driver_read import (
     DisabledDriverReader,
     DriverReader,
     DriverReadPolicy,
-    fail_fast,
+    fail_fast_settings,
 )
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def test_ranges_without_records_need_no_task() -> None:
 
 
 @pytest.mark.parametrize(
-    "sizes", [(), (11,), (6, 5), (1, 1, 1, 1)], ids=["none", "long", "long in all", "many"]
+    "sizes", [(), (11,), (6, 5), (1, 1, 1, 1)], ids=["none", "long", "long in total", "many"]
 )
 def test_large_batches_are_left_to_tasks(sizes: tuple[int, ...]) -> None:
     """
@@ -162,8 +162,8 @@ def test_driver_does_not_wait_for_a_quota() -> None:
     usual = fetching.settings("b:1", "wire")
     hurried = fetching.settings("b:1", "wire", max_throttle_seconds=0.5)
 
-    assert fail_fast(usual).max_throttle_seconds <= 2
-    assert fail_fast(hurried).max_throttle_seconds == 0.5
+    assert fail_fast_settings(usual).max_throttle_seconds <= 2
+    assert fail_fast_settings(hurried).max_throttle_seconds == 0.5
 
 
 def test_first_read_may_take_longer() -> None:

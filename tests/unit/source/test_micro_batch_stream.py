@@ -64,7 +64,7 @@ def test_batches_follow_each_other(cluster: Cluster) -> None:
     assert process.step() == [("t-1", 5, 7)]
 
 
-def test_no_new_records_is_the_same_document(cluster: Cluster) -> None:
+def test_without_new_records_the_offset_stays_the_same(cluster: Cluster) -> None:
     """
     Spark compares documents to detect new data, so without new data the given document is returned,
     even one of the JVM connector without topic ids.

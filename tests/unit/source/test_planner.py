@@ -18,7 +18,7 @@ from pyspark_pykafka.offsets import (
     TopicPartition,
 )
 from pyspark_pykafka.source.planner import (
-    LimitOption,
+    RangeLimitOption,
     SplitPolicy,
     StreamPlan,
     plan_batch,
@@ -192,9 +192,10 @@ def test_given_offsets_must_match_assigned(offsets: dict[TopicPartition, int], n
     """
     The error names missing and unassigned partitions.
     """
-    option = LimitOption("endingOffsets", "DOES_NOT_MATCH_ASSIGNED", "use -1 for latest")
+    option = RangeLimitOption("endingOffsets", "DOES_NOT_MATCH_ASSIGNED", "use -1 for latest")
 
-    with pytest.raises(OffsetsError, match=rf"MATCH_ASSIGNED\] endingOffsets names.*{names}"):
+    expected = rf"MATCH_ASSIGNED\] endingOffsets does not name .*{names}"
+    with pytest.raises(OffsetsError, match=expected):
         require_assigned(offsets, [P0, P1], option)
 
 

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from tests.support.query_snapshots import eventful_metrics
 
-from pyspark_pykafka.ui.driver_source import page_of_driver
+from pyspark_pykafka.ui.driver_source import driver_page_data
 
 
 def test_query_of_a_driver() -> None:
     """
     A query has its state, lag, counts and partitions; its errors and dead letters are listed.
     """
-    page = page_of_driver(eventful_metrics().snapshot(100.0))
+    page = driver_page_data(eventful_metrics().snapshot(100.0))
 
     (query,) = page.queries
     assert (query.name, query.state, query.batch) == ("flights", "running", 1)
@@ -45,7 +45,7 @@ def test_ended_queries_come_last() -> None:
     metrics.start("recovered", "second", "", 93.0)
     metrics.end("recovered", "second", None, 94.0)
 
-    states = [(query.name, query.state) for query in page_of_driver(metrics.snapshot(99)).queries]
+    states = [(query.name, query.state) for query in driver_page_data(metrics.snapshot(99)).queries]
     assert states == [
         ("new", "running"),
         ("flights", "failed"),
@@ -61,7 +61,7 @@ def test_ended_query_has_no_lag() -> None:
     metrics = eventful_metrics()
     metrics.end("q", "run", None, 60.0)
 
-    (query,) = page_of_driver(metrics.snapshot(100.0)).queries
+    (query,) = driver_page_data(metrics.snapshot(100.0)).queries
     assert [(partition.position, partition.end) for partition in query.partitions] == [
         (17, None),
         (5, None),

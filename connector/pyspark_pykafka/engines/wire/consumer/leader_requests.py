@@ -130,7 +130,7 @@ def receive_from_leaders(
                 requests.on_error(node, error)
             yield from requests.run(deadline)
         finally:
-            requests.drain()
+            requests.discard_responses()
 
 
 @dataclass(slots=True)
@@ -204,9 +204,9 @@ class _LeaderRequests(Generic[P, R]):
         else:
             yield node, response
 
-    def drain(self) -> None:
+    def discard_responses(self) -> None:
         for connection, node in self.pending.items():
-            self.cluster.drain(connection)
+            self.cluster.discard_responses(connection)
             msg = f"{connection.address}: no response yet; is the broker up, and not overloaded?"
             error = TimeoutExceededError(msg)
             self.errors.append(_with_partitions(error, self.requested[node]))

@@ -339,11 +339,11 @@ class Cluster:
         """
         self._brokers.connections.drop(connection)
 
-    def drain(self, connection: Connection) -> None:
+    def discard_responses(self, connection: Connection) -> None:
         """
         Receive and discard a connection's remaining responses in the background, and keep it.
         """
-        self._brokers.connections.drain(connection)
+        self._brokers.connections.discard_responses(connection)
 
     def close(self) -> None:
         """
@@ -359,7 +359,7 @@ class Cluster:
         address = self._addresses.get(node)
         if address is not None:
             connections = self._brokers.connections
-            connections.open_in_background(address, connections.setup_limit())
+            connections.open_in_background(address, connections.setup_deadline())
 
     def _address(self, node: int) -> Address:
         if node not in self._addresses:

@@ -240,7 +240,7 @@ class Connection:
         """
         return self._receive(self.send(request, deadline), deadline)
 
-    def expect_response(self) -> None:
+    def disable_listener_probe(self) -> None:
         """
         Report a lost connection as such from now on, without probing the listener.
         """
@@ -276,7 +276,7 @@ class Connection:
         self._versions = negotiate_versions(
             lambda request: self._request(request, limit, hint), self.address
         )
-        self._channel.frames.expects_kafka = bool(self._versions.ranges)
+        self._channel.frames.has_kafka_response = bool(self._versions.ranges)
 
     def _log_in(self, deadline: Deadline) -> None:
         try:

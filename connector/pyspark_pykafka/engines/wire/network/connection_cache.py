@@ -81,7 +81,7 @@ class ConnectionCache:
         REACHABILITY.record_success(address)
         return connection
 
-    def setup_limit(self) -> Deadline:
+    def setup_deadline(self) -> Deadline:
         """
         Return the deadline for opening a connection now.
 
@@ -113,7 +113,7 @@ class ConnectionCache:
         else:
             connection.close()
 
-    def keep(self, connection: Connection) -> Connection:
+    def add_and_get(self, connection: Connection) -> Connection:
         """
         Cache a connection as :meth:`add` does, and return the broker's cached connection.
         """
@@ -133,7 +133,7 @@ class ConnectionCache:
         if self.has(connection):
             del self._open[connection.address]
 
-    def drain(self, connection: Connection) -> None:
+    def discard_responses(self, connection: Connection) -> None:
         """
         Receive and discard a connection's remaining responses in the background, and keep it.
         """

@@ -138,7 +138,7 @@ class ConnectionOpener:
             self._attempts.start(self._attempt(address))
 
     def _attempt(self, address: Address) -> Callable[[], Connection]:
-        limit = self._connections.setup_limit()
+        limit = self._connections.setup_deadline()
         connection = self._connections.get_open(address)
         if connection is None:
             return partial(self._connections.open, address, limit)
@@ -157,7 +157,7 @@ class ConnectionOpener:
     ) -> Connection | PykafkaError:
         if isinstance(result.error, PykafkaError):
             return self._with_hint(result.error, address)
-        return self._connections.keep(result.unwrap())
+        return self._connections.add_and_get(result.unwrap())
 
 
 def needs_login(connection: Connection) -> bool:

@@ -59,7 +59,7 @@ class FrameReader:
         # For Fetch responses only: the response to a login must not overwrite the last Fetch frame.
         self._fetch_buffer = FrameBuffer()
         #: Whether the broker has answered in Kafka's protocol.
-        self.expects_kafka = False
+        self.has_kafka_response = False
 
     @property
     def last_size(self) -> int:
@@ -110,7 +110,7 @@ class FrameReader:
         max_size = self._config.receive_message_max_bytes
         if _INT32.size <= size <= max_size:
             return int(size)
-        if not self.expects_kafka and self._config.tls is None:
+        if not self.has_kafka_response and self._config.tls is None:
             msg = f"{self._address}: the response is not in Kafka's protocol{PLAINTEXT_HINT}"
             raise TlsError(msg)
         raise frame_size_error(size, max_size, self._address, request.action)

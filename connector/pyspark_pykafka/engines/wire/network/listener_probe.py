@@ -28,7 +28,7 @@ if TYPE_CHECKING:
         The part of :class:`Connection` that a probe uses; its module imports this one.
         """
 
-        def expect_response(self) -> None:
+        def disable_listener_probe(self) -> None:
             """
             Report a lost connection as such from now on, without another probe.
             """
@@ -96,7 +96,7 @@ def login_required_error(
         connection = open_connection(address, config, limit)
     except PykafkaError:
         return None
-    connection.expect_response()
+    connection.disable_listener_probe()
     try:
         mechanisms = offered_mechanisms(lambda request: connection.request(request, limit))
     except PykafkaError:

@@ -289,7 +289,7 @@ def test_a_plan_without_brokers_ends_in_time(caplog: pytest.LogCaptureFixture) -
         (False, {"default.api.timeout.ms": "500", "max.block.ms": "500"}, 500),
     ],
 )
-def test_brokers_that_never_answered_are_waited_for_less(
+def test_brokers_that_never_answered_have_a_shorter_limit(
     settings: dict[str, str],
     milliseconds: int,
     monkeypatch: pytest.MonkeyPatch,

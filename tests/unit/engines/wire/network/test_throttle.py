@@ -88,7 +88,7 @@ def test_a_throttle_time_beyond_the_deadline_is_not_waited_out(
 
 
 @pytest.mark.parametrize("api", [OFFSET_FOR_LEADER_EPOCH, DESCRIBE_TRANSACTIONS, LIST_TRANSACTIONS])
-def test_the_client_also_waits_after_apis_that_the_java_client_excepts(
+def test_the_client_also_waits_after_apis_that_the_java_client_exempts(
     clock: Clock, api: ApiSpec[object]
 ) -> None:
     """
