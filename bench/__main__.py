@@ -15,6 +15,7 @@ from bench.audit import AUDITED, measure_audit
 from bench.ceiling import Ceiling
 from bench.chart import draw
 from bench.commits import measure_commits
+from bench.fetch_only import FetchOnly
 from bench.fresh import measure_first_batch
 from bench.latency import measure_latency
 from bench.memory import measure_memory
@@ -66,6 +67,7 @@ def _run(plan: Plan, kafka: KafkaCluster, results: Results, deadline: float) -> 
     jars = spark_protobuf_jars() if reads_protobuf else []
     with running_spark(plan.cores, plan.conf, jars) as spark:
         spark.dataSource.register(Ceiling)
+        spark.dataSource.register(FetchOnly)
         spark.dataSource.register(TypedCeiling)
         bench = Bench(
             spark, kafka.bootstrap, plan.contenders, plan.rounds, not plan.quick, deadline

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 
 from bench.cases import (
     DEFAULT_PARTITIONS,
+    DEFAULT_READERS,
+    FETCH_ONLY,
     READERS,
     RECORDS,
     WRITERS,
@@ -62,19 +64,24 @@ def parse(arguments: Sequence[str], name: str) -> Plan:
     """
     Return the plan for the arguments; ``name`` is the default name of the results.
     """
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
     quick = bool(options.quick)
     sizes = options.sizes or ((100, 1024) if quick else tuple(RECORDS))
     counts = {size: options.records or records_of(size, quick=quick) for size in sizes}
     codecs = options.codecs or (("none",) if quick else CODECS[:3])
     partitions = options.partitions or (DEFAULT_PARTITIONS,)
+    modes = options.modes or (MODES[:1] if quick else MODES)
+    contenders = tuple(READERS[reader] for reader in options.contenders or DEFAULT_READERS)
+    if FETCH_ONLY in contenders and "stream" in modes:
+        parser.error(f"{FETCH_ONLY.name} has no streaming read: set --modes batch")
     return Plan(
         name=options.name or ("quick" if quick else name),
         quick=quick,
         parts=options.parts or (PARTS[:1] if quick else PARTS),
         topics=tuple(topics(sizes, codecs, partitions, counts)),
-        modes=options.modes or (MODES[:1] if quick else MODES),
-        contenders=tuple(READERS[reader] for reader in options.contenders or READERS),
+        modes=modes,
+        contenders=contenders,
         written=_written(options),
         writers=tuple(WRITERS[writer] for writer in options.writers or WRITERS),
         rounds=options.rounds or (3 if quick else 5),

@@ -26,6 +26,7 @@ MAX_RECORDS = 5_000_000
 DEFAULT_PARTITIONS = 2
 
 CEILING_FORMAT = "bench_ceiling"
+FETCH_ONLY_FORMAT = "bench_fetch_only"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +46,23 @@ class Contender:
         """
         return self.format == CEILING_FORMAT
 
+    @property
+    def has_other_records(self) -> bool:
+        """
+        Whether the records that it passes to Spark are not those of the topic.
+        """
+        return self.format in {CEILING_FORMAT, FETCH_ONLY_FORMAT}
+
 
 JVM = Contender("jvm", "kafka")
 WIRE = Contender("wire", "pykafka", {"engine": "wire"})
 LIBRDKAFKA = Contender("librdkafka", "pykafka", {"engine": "librdkafka"})
 CEILING = Contender("ceiling", CEILING_FORMAT)
+FETCH_ONLY = Contender("fetch-only", FETCH_ONLY_FORMAT)
 PYKAFKA = Contender("pykafka", "pykafka")
 
-READERS = {contender.name: contender for contender in (JVM, WIRE, LIBRDKAFKA, CEILING)}
+READERS = {contender.name: contender for contender in (JVM, WIRE, LIBRDKAFKA, CEILING, FETCH_ONLY)}
+DEFAULT_READERS = (JVM.name, WIRE.name, LIBRDKAFKA.name, CEILING.name)
 
 LZ4 = {"kafka.compression.type": "lz4"}
 #: Settings that make a JVM sink fast: large batches, time to fill them, several in a request.

@@ -29,7 +29,7 @@ def measure_memory(bench: Bench, kafka: KafkaCluster, total_bytes: int) -> dict[
     pid = jvm_pid(bench.spark)
     with loaded_topic(bench.spark, kafka, case.topic):
         for contender in bench.contenders:
-            if contender is JVM or contender.is_ceiling:
+            if contender is JVM or contender.has_other_records:
                 continue
             end_workers(pid)
             bench.read_whole(contender, case)

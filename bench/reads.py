@@ -45,9 +45,10 @@ def options_for(contender: Contender, case: Case, bootstrap: str) -> dict[str, s
     Return the options with which a contender reads a case's topic from start to end.
     """
     topic = case.topic
-    if contender.is_ceiling:
+    if contender.has_other_records:
         counts = {"records": topic.records, "size": topic.size, "partitions": topic.partitions}
-        return {name: str(count) for name, count in counts.items()}
+        options = {name: str(count) for name, count in counts.items()}
+        return {**options, "kafka.bootstrap.servers": bootstrap, "topic": topic.name}
     source = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic.name}
     return {**source, "startingOffsets": "earliest", **contender.options}
 

@@ -11,7 +11,16 @@ from collections import defaultdict
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
-from bench.cases import CEILING, JVM, READERS, Case, Contender, TopicSpec, shuffled_rounds
+from bench.cases import (
+    CEILING,
+    FETCH_ONLY,
+    JVM,
+    READERS,
+    Case,
+    Contender,
+    TopicSpec,
+    shuffled_rounds,
+)
 from bench.figures import IncompleteError, check_records
 from bench.load import loaded_topic
 from bench.measurement import Measurement, Series
@@ -90,7 +99,8 @@ class Bench:
                 self._run(READERS[name], case, rounds[name])
         facts, records = asdict(case.topic), case.topic.records
         series = {name: rounds[name].series(peaks.get(name)) for name in names}
-        yield Measurement(case.name, case.mode, series, records, facts)
+        also = (FETCH_ONLY.name,) if FETCH_ONLY in self.contenders else ()
+        yield Measurement(case.name, case.mode, series, records, facts, also=also)
         if case.mode == "stream":
             triggers = {name: rounds[name].triggers() for name in names}
             yield Measurement(f"{case.name}-trigger", "trigger", triggers, records, facts)
@@ -117,7 +127,7 @@ class Bench:
             if contender is JVM:
                 continue
             end_workers(pid)
-            if contender.is_ceiling or expected is None:
+            if contender.has_other_records or expected is None:
                 self.read_whole(contender, case)
             else:
                 self._compare(contender, case, expected)

@@ -6,19 +6,23 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from bench import results as results_module
 from bench.arguments import parse
-from bench.cases import JVM, JVM_TUNED, WRITERS, Case, TopicSpec, shuffled_rounds
+from bench.cases import FETCH_ONLY, JVM, JVM_TUNED, WRITERS, Case, TopicSpec, shuffled_rounds
 from bench.chart import draw
+from bench.fetch_only import FetchOnly
 from bench.figures import IncompleteError, check_records, paired_speedup, percentile, spread
 from bench.measurement import Measurement, Series
+from bench.reads import options_for
 from bench.report import ratio_lines, table
 from bench.results import Results, load
 from bench.values import keys, samples
 from bench.writes import writes_to_kafka
+from tests.support.stub_behaviour import FETCH
+from tests.support.stub_brokers import Behaviour, StubCluster
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -353,6 +357,40 @@ def test_unknown_arguments_are_refused(capsys: pytest.CaptureFixture[str]) -> No
         parse(["--conf", "spark.a"], "unnamed")
 
     assert "'spark.a' is not a setting; it must be name=value" in capsys.readouterr().err
+
+
+def test_fetch_only_must_be_chosen_and_reads_only_batches(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """
+    The contender that does not decode is not measured by default, and has no streaming read.
+    """
+    chosen = ["--contenders", "jvm,fetch-only"]
+
+    assert FETCH_ONLY not in parse([], "unnamed").contenders
+    assert parse([*chosen, "--modes", "batch"], "unnamed").contenders == (JVM, FETCH_ONLY)
+    with pytest.raises(SystemExit, match="2"):
+        parse(chosen, "unnamed")
+    assert "fetch-only has no streaming read" in capsys.readouterr().err
+
+
+def test_fetch_only_yields_as_many_rows_as_the_topic_has_records() -> None:
+    """
+    Each partition is fetched to its end, over several responses, and its records are counted.
+    """
+    topic = TopicSpec(100, "none", 2, 2000)
+    case = Case("batch", topic)
+    behaviour = Behaviour(topics={topic.name: 2}, high_watermark=1000, batch_records=70)
+    with StubCluster(behaviour) as stubs:
+        reader: Any = FetchOnly(options_for(FETCH_ONLY, case, stubs.bootstrap)).reader(None)
+        rows = [
+            sum(batch.num_rows for batch in reader.read(partition))
+            for partition in reader.partitions()
+        ]
+        requests = stubs.stats()["requests"]
+
+    assert rows == [1000, 1000]
+    assert requests[FETCH] > 4
 
 
 @pytest.mark.parametrize("size", [100, 1024])
