@@ -230,11 +230,11 @@ class PartitionFetcher:
         """
         Return whether a replica is usable; if not, use the leader until the replica is tried again.
         """
-        near_replicas = self.cluster.near_replicas
-        if near_replicas.is_usable(node):
+        replicas = self.cluster.preferred_read_replicas
+        if replicas.is_usable(node):
             return True
         self._stay_with_leader_until(
-            min(near_replicas.retry_at(node), self.now() + _LEADER_ONLY_SECONDS)
+            min(replicas.retry_at(node), self.now() + _LEADER_ONLY_SECONDS)
         )
         return False
 
@@ -260,7 +260,7 @@ class PartitionFetcher:
             # A slow replica has begun to answer, so it has not failed.
             if node != leader.node and not isinstance(error, SlowResponseError):
                 address = self.cluster.describe_address(node)
-                self.cluster.near_replicas.record_failure(node, address, error)
+                self.cluster.preferred_read_replicas.record_failure(node, address, error)
             raise
 
     def _check_partition(self, response: FetchResponse, fetch: _InFlightFetch) -> None:
@@ -419,7 +419,7 @@ class PartitionFetcher:
                 self._replica_until = self.now() + _REPLICA_SECONDS
         elif not fetch.to_leader:
             if response.records:
-                self.cluster.near_replicas.record_success(fetch.node)
+                self.cluster.preferred_read_replicas.record_success(fetch.node)
             else:
                 self.stay_with_leader()
         committed = self.isolation_level == "read_committed"

@@ -14,7 +14,7 @@ from pyspark_pykafka.engines.error_codes import KafkaErrorCode
 from pyspark_pykafka.engines.error_mapping import describe_permission, map_read_error_code
 from pyspark_pykafka.engines.wire.network.broker_selector import BrokerSelector
 from pyspark_pykafka.engines.wire.network.metadata_reader import MetadataReader
-from pyspark_pykafka.engines.wire.network.near_replicas import NearReplicas
+from pyspark_pykafka.engines.wire.network.preferred_read_replicas import PreferredReadReplicas
 from pyspark_pykafka.engines.wire.protocol.metadata import METADATA, metadata_request
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, UnknownTopicError
 from pyspark_pykafka.retry import Deadline
@@ -70,7 +70,7 @@ class Cluster:
     now: Callable[[], float] = field(default=time.monotonic, repr=False)
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
     #: The replicas near this client that failed.
-    near_replicas: NearReplicas = field(init=False)
+    preferred_read_replicas: PreferredReadReplicas = field(init=False)
     _addresses: dict[int, Address] = field(init=False, default_factory=dict)
     _brokers: BrokerSelector = field(init=False)
     _metadata: MetadataReader = field(init=False)
@@ -80,7 +80,7 @@ class Cluster:
 
     def __post_init__(self) -> None:
         self._brokers = BrokerSelector(self.config, self.jitter, self.now)
-        self.near_replicas = NearReplicas(
+        self.preferred_read_replicas = PreferredReadReplicas(
             self.now, self._is_connected, self._connect_in_background, self.jitter
         )
         self._metadata = MetadataReader(self.config, self._brokers, self.creates_topics)

@@ -1,5 +1,5 @@
 """
-Which replicas near the client (KIP-392) could not be read from, and when each is tried again.
+The preferred read replicas (KIP-392) that could not be read from, and when each is tried again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Failures:
 
 
 @dataclass(slots=True)
-class NearReplicas:
+class PreferredReadReplicas:
     """
     The replicas that failed, by node id, for all partitions that a process reads.
 

@@ -18,7 +18,7 @@ from pyspark_pykafka.engines.wire.consumer.partition_fetcher import PartitionFet
 from pyspark_pykafka.engines.wire.network import connect
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.engines.wire.network.connection import Connection
-from pyspark_pykafka.engines.wire.network.near_replicas import NearReplicas
+from pyspark_pykafka.engines.wire.network.preferred_read_replicas import PreferredReadReplicas
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError
 from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.retry import Deadline
@@ -92,8 +92,8 @@ def near_replica() -> Iterator[Client]:
             kafka = {"bootstrap.servers": brokers.bootstrap, "client.rack": "a"}
             cluster = Cluster(wire_config(KafkaSettings.of(kafka)))
             client = Client(cluster, proxy)
-            cluster.near_replicas.now = client.now
-            cluster.near_replicas.jitter = lambda: 0.0
+            cluster.preferred_read_replicas.now = client.now
+            cluster.preferred_read_replicas.jitter = lambda: 0.0
             try:
                 yield client
             finally:
@@ -171,7 +171,7 @@ def test_replica_that_takes_no_request_has_failed(monkeypatch: pytest.MonkeyPatc
             with pytest.raises(BrokerUnavailableError):
                 fetch(fetcher)
 
-        assert not client.cluster.near_replicas.is_usable(NEAR)
+        assert not client.cluster.preferred_read_replicas.is_usable(NEAR)
 
 
 def test_pause_of_a_replica_grows_with_its_failures() -> None:
@@ -180,7 +180,7 @@ def test_pause_of_a_replica_grows_with_its_failures() -> None:
     min. Once it has returned records, the pauses begin at 10 s again.
     """
     now, connected, connects = [0.0], [True], list[int]()
-    replicas = NearReplicas(
+    replicas = PreferredReadReplicas(
         lambda: now[0], lambda _: connected[0], connects.append, jitter=lambda: 0.0
     )
     error = BrokerUnavailableError("down")
@@ -225,7 +225,7 @@ def test_reconnected_replica_is_used_by_all_partitions(monkeypatch: pytest.Monke
         # Connects in the background.
         assert fetch(fetchers[0]) == (LEADER, False)
         limit, changed = Deadline.after(60), threading.Event()
-        while not client.cluster.near_replicas.is_connected(NEAR) and not limit.expired:
+        while not client.cluster.preferred_read_replicas.is_connected(NEAR) and not limit.expired:
             changed.wait(0.01)
         client.clock[0] += 11.0
         fetched = [[fetch(fetcher) for _ in range(2)] for fetcher in fetchers]
