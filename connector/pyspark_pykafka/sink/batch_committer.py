@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.wire.transactions.settlement import Outcome, settle
@@ -110,13 +110,20 @@ def abort_write(
 
     Spark does not wait for tasks that it cancels: tasks that begin later find ``fence_id`` and give
     up. Every step is tried before an error is raised: :class:`ExactlyOnceError` if a transaction is
-    already committed.
+    already committed, or else the first error.
     """
-    with ExitStack() as steps:
-        # The last callback runs first; each runs whether or not those before it have failed.
-        steps.callback(abort_lingering, transactions, pattern)
-        steps.callback(transactions.end_all, prepared, commit=False)
-        steps.callback(transactions.try_to_register_fence, fence_id)
+    errors: list[PykafkaError] = []
+    transactions.try_to_register_fence(fence_id)
+    with _collecting(errors):
+        transactions.end_all(prepared, commit=False)
+    with _collecting(errors):
+        abort_lingering(transactions, pattern)
+    # Committed rows matter most: writing all rows again would duplicate them.
+    errors.sort(key=lambda error: not isinstance(error, ExactlyOnceError))
+    for error in errors[1:]:
+        logger.warning("the write could not be aborted completely: %s", error)
+    if errors:
+        raise errors[0]
 
 
 def _check_decided(
@@ -260,8 +267,7 @@ def find_losing_attempts(
 @contextmanager
 def _collecting(errors: list[PykafkaError]) -> Iterator[None]:
     """
-    Add an error of the block to the list instead of raising it: the result does not depend on the
-    block.
+    Add an error of the block to the list instead of raising it, so that the next step is tried.
     """
     try:
         yield

@@ -655,6 +655,25 @@ def test_an_abort_that_meets_a_commit_raises(verb: str) -> None:
     assert "1 of the 2 transactions that were to be aborted are committed, w-0-0" in str(error)
 
 
+def test_a_committed_transaction_is_reported_although_a_later_step_fails(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """
+    If an abort meets a commit, that is the error even if another transaction cannot be aborted: a
+    user who writes all rows again would duplicate the committed ones.
+    """
+    coordination = Coordination(errors={INIT: (_NOT_AUTHORIZED, 99)})
+    waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(2)]
+    prepared(coordination, task_id("w", 2, 1))
+    coordination.end(waiting[0].transactional_id, waiting[0][1:], commit=True)
+    with StubCoordinators(coordination) as stubs, connected(stubs, **SHORT) as transactions:
+        error = failure(abort_write, transactions, waiting, write_pattern("w"), MARK)
+
+    assert isinstance(error, ExactlyOnceError)
+    assert error.condition == "EXACTLY_ONCE_ABORT_MET_COMMIT"
+    assert "aborting w-2-1" in caplog.text
+
+
 def test_an_abort_of_an_ended_transaction_is_no_error() -> None:
     """
     Transactions that timed out, or whose ids another attempt has taken over, count as aborted.
