@@ -42,7 +42,7 @@ def log_long_wait(text: str, *arguments: object) -> None:
 
 
 @contextmanager
-def part_of_wait() -> Iterator[None]:
+def without_wait_log() -> Iterator[None]:
     """
     Do not log long waits of the block: another thread waits for the block, and logs its own wait.
     """

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
     from pyspark_pykafka.audit.report import AuditReport
-    from pyspark_pykafka.failures.restarts import Attempt
+    from pyspark_pykafka.failures.restarts import QueryFailure
 
 AUDIT_SECONDS = 60
 STARTS = 5
@@ -215,7 +215,7 @@ class Job:
                 raise ValueError(msg)
             frame.write.mode("append").parquet(folder)
 
-        attempts: list[Attempt] = []
+        attempts: list[QueryFailure] = []
 
         def start() -> Any:
             writer = self._load().writeStream.foreachBatch(sink)
@@ -233,7 +233,7 @@ class Job:
         Supervise a query that starts beyond the end of the log, and return its failures.
         """
         beyond = {self.names["source"]: {"0": 10_000, "1": 10_000}}
-        attempts: list[Attempt] = []
+        attempts: list[QueryFailure] = []
 
         def start() -> Any:
             reader = self.spark.readStream.format("pykafka").options(**self.stream)

@@ -15,7 +15,7 @@ from tests.support.metadata_backends import metadata_backend_of
 from tests.support.old_broker import old_broker
 from tests.support.producing import batch_of, placed, settings, write
 
-from pyspark_pykafka.engines.selection import fetch, write_prepared
+from pyspark_pykafka.engines.selection import fetch, write_in_transaction
 from pyspark_pykafka.engines.transaction_contract import FallbackId
 from pyspark_pykafka.errors import KafkaClientError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
@@ -69,7 +69,7 @@ def test_exactly_once_is_rejected(kafka: OldBroker, fallback: FallbackId | None)
     with pytest.raises(
         KafkaClientError, match=r"^exactly-once needs .* 3\.0 or newer .* at-least-once$"
     ):
-        write_prepared([rows], settings(kafka.bootstrap), topic, "old", fallback=fallback)
+        write_in_transaction([rows], settings(kafka.bootstrap), topic, "old", fallback=fallback)
 
     assert kafka.consume(topic) == []
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.streams import Stream, texts, values
 
-from pyspark_pykafka.failures.restarts import Attempt, RestartPolicy, supervise
+from pyspark_pykafka.failures.restarts import QueryFailure, RestartPolicy, supervise
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def test_failing_query_is_restarted(
     name = topic(2)
     kafka_cluster.produce(name, values(0, 20))
     query = stream(subscribe=name)
-    attempts: list[Attempt] = []
+    attempts: list[QueryFailure] = []
 
     def start() -> StreamingQuery:
         query.fail = not attempts
@@ -57,7 +57,7 @@ def test_data_loss_is_not_restarted(
     name = topic(1)
     kafka_cluster.produce(name, values(0, 5))
     query = stream(subscribe=name, startingOffsets=f'{{"{name}": {{"0": 9}}}}')
-    attempts: list[Attempt] = []
+    attempts: list[QueryFailure] = []
 
     with pytest.raises(Exception, match="KAFKA_DATA_LOSS"):
         supervise(lambda: query.start(availableNow=True), QUICK, attempts.append)

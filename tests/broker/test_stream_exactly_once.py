@@ -20,7 +20,7 @@ from tests.support.streams import SECONDS
 
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.cli.exit_codes import ExitCode
-from pyspark_pykafka.engines.selection import transaction_client, write_prepared
+from pyspark_pykafka.engines.selection import transaction_client, write_in_transaction
 from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
 from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
 from pyspark_pykafka.engines.wire.transactions.values import (
@@ -39,7 +39,7 @@ from pyspark_pykafka.sink.delivery import ExactlyOnceStream, SinkTask
 from pyspark_pykafka.sink.intents import make_intent
 from pyspark_pykafka.sink.ledger import Ledger
 from pyspark_pykafka.sink.ledger_entries import CommittableBatch, ledger_topic
-from pyspark_pykafka.sink.transactional_ids import prefix_pattern, task_id
+from pyspark_pykafka.sink.transactional_ids import prefix_pattern, task_transactional_id
 from pyspark_pykafka.testing import Record
 from pyspark_pykafka.testing.waiting import wait_until
 
@@ -556,7 +556,9 @@ def test_a_batch_write_whose_prefix_looks_like_a_query(sink: Sink) -> None:
     other = f"{sink.topic}-20261122-1"
     row = pa.RecordBatch.from_pydict({"value": [b"batch"]})
     options = settings(sink.cluster, sink.topic)
-    opened = write_prepared([row], options.kafka, sink.topic, task_id(other, 0, 0)).prepared
+    opened = write_in_transaction(
+        [row], options.kafka, sink.topic, task_transactional_id(other, 0, 0)
+    ).prepared
     assert opened is not None
     sink.restarted().run(1, 3)
 

@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 
 from pyspark_pykafka.engines.transaction_contract import (
-    OpenTransaction,
     PreparedTransaction,
-    Transaction,
+    TaskWriteResult,
+    TransactionSpec,
 )
 from pyspark_pykafka.engines.wire.producer.producer import (
     transaction_client,
-    write_prepared,
+    write_in_transaction,
 )
 from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
 from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
@@ -59,13 +59,14 @@ PREPARING = """
 import sys
 import pyarrow as pa
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.engines.transaction_contract import Transaction
-from pyspark_pykafka.engines.wire.producer.producer import write_prepared
+from pyspark_pykafka.engines.transaction_contract import TransactionSpec
+from pyspark_pykafka.engines.wire.producer.producer import write_in_transaction
 
 bootstrap, topic, name = sys.argv[1:]
 rows = {"value": [b"0", b"1", b"2"], "partition": pa.array([0, 1, 0], "int32")}
 kafka = KafkaSettings.of({"bootstrap.servers": bootstrap})
-written = write_prepared([pa.RecordBatch.from_pydict(rows)], kafka, topic, Transaction(name, 60000))
+batch, transaction = pa.RecordBatch.from_pydict(rows), TransactionSpec(name, 60000)
+written = write_in_transaction([batch], kafka, topic, transaction)
 print(*written.prepared)
 """
 
@@ -87,14 +88,14 @@ class Sink:
         self.topic = topic
         self.settings = KafkaSettings.of({"bootstrap.servers": cluster.bootstrap})
 
-    def write_prepared(
+    def write_in_transaction(
         self, name: str, *values: bytes, timeout_ms: int = TIMEOUT_MS
     ) -> PreparedTransaction:
         """
         Write values into a transaction that stays open.
         """
-        transaction = Transaction(f"{self.topic}-{name}", timeout_ms)
-        written = write_prepared([rows(*values)], self.settings, self.topic, transaction)
+        transaction = TransactionSpec(f"{self.topic}-{name}", timeout_ms)
+        written = write_in_transaction([rows(*values)], self.settings, self.topic, transaction)
         assert written.records == len(values)
         assert written.prepared is not None
         return written.prepared
@@ -174,7 +175,7 @@ def test_ending_a_transaction_is_idempotent(sink: Sink) -> None:
     """
     EndTxn may be sent twice, as by a client that did not get the response.
     """
-    prepared = sink.write_prepared("a", b"x")
+    prepared = sink.write_in_transaction("a", b"x")
     for _ in range(2):
         sink.end(prepared, commit=True)
 
@@ -186,7 +187,7 @@ def test_aborted_records_are_not_visible(sink: Sink) -> None:
     """
     Aborted records stay in the log, but no read_committed reader gets them.
     """
-    prepared = sink.write_prepared("a", b"x")
+    prepared = sink.write_in_transaction("a", b"x")
     for _ in range(2):
         sink.end(prepared, commit=False)
 
@@ -200,8 +201,8 @@ def test_a_transactional_id_fences_its_previous_producer(sink: Sink) -> None:
     """
     A retried task takes over the id, and the rows of the first attempt can no longer be committed.
     """
-    first = sink.write_prepared("a", b"first")
-    second = sink.write_prepared("a", b"second")
+    first = sink.write_in_transaction("a", b"first")
+    second = sink.write_in_transaction("a", b"second")
 
     with pytest.raises(FencedError):
         sink.end(first, commit=True)
@@ -214,9 +215,9 @@ def test_a_late_end_does_not_end_the_next_transaction(sink: Sink) -> None:
     """
     A late EndTxn request of the first transaction is fenced, and the next transaction stays open.
     """
-    first = sink.write_prepared("a", b"first")
+    first = sink.write_in_transaction("a", b"first")
     sink.end(first, commit=True)
-    second = sink.write_prepared("a", b"second")
+    second = sink.write_in_transaction("a", b"second")
 
     for commit in (True, False):
         with pytest.raises(FencedError):
@@ -242,8 +243,11 @@ def test_a_failed_write_is_aborted_at_once(sink: Sink) -> None:
         yield bad
 
     with pytest.raises(RecordError, match="partition 7"):
-        write_prepared(
-            good_then_bad(), sink.settings, sink.topic, Transaction(f"{sink.topic}-a", TIMEOUT_MS)
+        write_in_transaction(
+            good_then_bad(),
+            sink.settings,
+            sink.topic,
+            TransactionSpec(f"{sink.topic}-a", TIMEOUT_MS),
         )
 
     assert sink.state("a") in ABORTED
@@ -271,7 +275,7 @@ def test_a_transaction_whose_first_response_is_lost_is_aborted(
 
     monkeypatch.setattr(Transactions, "add_partitions", add_and_say_nothing)
     with pytest.raises(BrokerUnavailableError, match="no answer"):
-        sink.write_prepared("a", b"x")
+        sink.write_in_transaction("a", b"x")
 
     assert sink.state("a") in ABORTED
 
@@ -282,19 +286,19 @@ def test_a_task_that_begins_after_the_fence(sink: Sink, commit: bool) -> None:
     A task that begins after the fence of its write leaves nothing open, and the next write can use
     the id.
     """
-    done = sink.write_prepared("0-0", b"done")
+    done = sink.write_in_transaction("0-0", b"done")
     end = f"{sink.topic}-ended-first"
     with transaction_client(sink.settings) as transactions:
         finish = commit_write if commit else abort_write
         finish(transactions, [done], write_pattern(sink.topic), end)
-    late = Transaction(f"{sink.topic}-1-0", TIMEOUT_MS, fence_id=end)
+    late = TransactionSpec(f"{sink.topic}-1-0", TIMEOUT_MS, fence_id=end)
 
     with pytest.raises(FencedError, match="-1-0 belongs to has ended without it"):
-        write_prepared([rows(b"late")], sink.settings, sink.topic, late)
+        write_in_transaction([rows(b"late")], sink.settings, sink.topic, late)
 
     assert sink.state("1-0") in ABORTED
     assert sink.visible() == ([b"done"] if commit else [])
-    sink.end(sink.write_prepared("1-0", b"next"), commit=True)
+    sink.end(sink.write_in_transaction("1-0", b"next"), commit=True)
     assert sink.visible()[-1:] == [b"next"]
 
 
@@ -313,7 +317,7 @@ def test_an_error_after_the_commit_is_only_logged(
     An error after the commit is only logged: the rows are visible, and the user must not write them
     again.
     """
-    done = sink.write_prepared("0-0", b"done")
+    done = sink.write_in_transaction("0-0", b"done")
     monkeypatch.setattr(Transactions, "register_id", coordinator_unavailable)
     with transaction_client(sink.settings) as transactions:
         commit_write(transactions, [done], write_pattern(sink.topic), "first")
@@ -328,7 +332,7 @@ def test_a_partial_commit_is_reported(sink: Sink, monkeypatch: pytest.MonkeyPatc
     The error of a partial commit says how many tasks are committed: writing everything again would
     duplicate their rows.
     """
-    waiting = [sink.write_prepared(name, name.encode()) for name in ("0-0", "1-0", "2-0")]
+    waiting = [sink.write_in_transaction(name, name.encode()) for name in ("0-0", "1-0", "2-0")]
     sink.end(waiting[1], commit=False)
     monkeypatch.setattr(batch_committer, "check_open", lambda *_: None)
 
@@ -356,7 +360,7 @@ def test_a_commit_whose_response_is_lost_succeeds(
         msg = "no answer"
         raise BrokerUnavailableError(msg)
 
-    waiting = [sink.write_prepared(name, b"x") for name in ("0-0", "1-0")]
+    waiting = [sink.write_in_transaction(name, b"x") for name in ("0-0", "1-0")]
     monkeypatch.setattr(Transactions, "end_all", end_and_say_nothing)
     with transaction_client(sink.settings) as transactions:
         commit_write(transactions, waiting, write_pattern(sink.topic), f"{sink.topic}-ended-first")
@@ -375,7 +379,7 @@ def test_a_failed_commit_is_aborted(sink: Sink, monkeypatch: pytest.MonkeyPatch)
         msg = "nobody is there"
         raise BrokerUnavailableError(msg)
 
-    waiting = [sink.write_prepared("0-0", b"x")]
+    waiting = [sink.write_in_transaction("0-0", b"x")]
     monkeypatch.setattr(Transactions, "end_all", end_nothing)
     with (
         transaction_client(sink.settings) as transactions,
@@ -397,7 +401,10 @@ def test_an_abort_needs_no_fence(
     If the fence id cannot be registered, the transactions are aborted all the same, and the error
     is only logged.
     """
-    reported, unreported = sink.write_prepared("0-1", b"x"), sink.write_prepared("0-0", b"x")
+    reported, unreported = (
+        sink.write_in_transaction("0-1", b"x"),
+        sink.write_in_transaction("0-0", b"x"),
+    )
     monkeypatch.setattr(Transactions, "register_id", coordinator_unavailable)
     with transaction_client(sink.settings) as transactions:
         abort_write(transactions, [reported], write_pattern(sink.topic), "first")
@@ -415,7 +422,9 @@ def test_similar_prefixes_do_not_interfere(sink: Sink, commit: bool) -> None:
     """
     A write aborts the transactions of its own losing attempts, and none with a longer prefix.
     """
-    done, unreported, other = (sink.write_prepared(name, b"x") for name in ("0-1", "0-0", "2-0-0"))
+    done, unreported, other = (
+        sink.write_in_transaction(name, b"x") for name in ("0-1", "0-0", "2-0-0")
+    )
 
     with transaction_client(sink.settings) as transactions:
         finish = commit_write if commit else abort_write
@@ -432,9 +441,9 @@ def test_a_task_without_rows_has_no_transaction(sink: Sink) -> None:
     """
     A task without rows begins no transaction.
     """
-    assert write_prepared(
-        [rows()], sink.settings, sink.topic, Transaction(f"{sink.topic}-a", TIMEOUT_MS)
-    ) == OpenTransaction(0, None, -1)
+    assert write_in_transaction(
+        [rows()], sink.settings, sink.topic, TransactionSpec(f"{sink.topic}-a", TIMEOUT_MS)
+    ) == TaskWriteResult(0, None, -1)
     assert sink.state("a") is None
 
 
@@ -444,7 +453,10 @@ def test_transactions_are_listed_and_described(sink: Sink) -> None:
     """
     prefix = f"{sink.topic}-"
     names = starting_with_pattern(prefix)
-    done, open_one = sink.write_prepared("done", b"x"), sink.write_prepared("open", b"y")
+    done, open_one = (
+        sink.write_in_transaction("done", b"x"),
+        sink.write_in_transaction("open", b"y"),
+    )
     sink.end(done, commit=True)
 
     with transaction_client(sink.settings) as transactions:
@@ -477,7 +489,7 @@ def test_a_timeout_beyond_the_brokers_limit(sink: Sink) -> None:
         KafkaClientError,
         match=r"kafka.transaction.timeout.ms exceeds .* raise transaction.max.timeout.ms",
     ):
-        sink.write_prepared("a", b"x", timeout_ms=2**31 - 1)
+        sink.write_in_transaction("a", b"x", timeout_ms=2**31 - 1)
 
 
 def test_many_records_in_one_transaction(sink: Sink, kafka_cluster: KafkaCluster) -> None:
@@ -495,8 +507,8 @@ def test_many_records_in_one_transaction(sink: Sink, kafka_cluster: KafkaCluster
     )
     name = f"{sink.topic}-a"
 
-    transaction = Transaction(name, TIMEOUT_MS)
-    written, prepared, *_ = write_prepared([rows(*values)], kafka, sink.topic, transaction)
+    transaction = TransactionSpec(name, TIMEOUT_MS)
+    written, prepared, *_ = write_in_transaction([rows(*values)], kafka, sink.topic, transaction)
 
     assert written == len(values)
     assert prepared is not None

@@ -16,8 +16,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as sf
 
 from pyspark_pykafka.cli import main
-from pyspark_pykafka.engines.transaction_contract import Transaction
-from pyspark_pykafka.engines.wire.producer.producer import write_prepared
+from pyspark_pykafka.engines.transaction_contract import TransactionSpec
+from pyspark_pykafka.engines.wire.producer.producer import write_in_transaction
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.sink.delivery import ExactlyOnceBatch, SinkTask
@@ -106,7 +106,7 @@ def prepare_one(bootstrap: str, name: str) -> None:
     """
     row = pa.RecordBatch.from_pydict({"value": [b"-1"]})
     kafka = KafkaSettings.of({"bootstrap.servers": bootstrap})
-    write_prepared([row], kafka, name, Transaction(f"{name}-0-0", 60_000))
+    write_in_transaction([row], kafka, name, TransactionSpec(f"{name}-0-0", 60_000))
 
 
 def test_every_row_is_visible_once(

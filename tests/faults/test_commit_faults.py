@@ -15,7 +15,7 @@ from confluent_kafka.admin import ConfigResource, NewTopic
 from tests.support.leadership import NODES, leader, move_leader
 from tests.support.proxied import ProxiedCluster
 
-from pyspark_pykafka.engines.selection import transaction_client, write_prepared
+from pyspark_pykafka.engines.selection import transaction_client, write_in_transaction
 from pyspark_pykafka.engines.wire.network.topic_replicas import fetch_topic_replicas
 from pyspark_pykafka.errors import TimeoutExceededError
 from pyspark_pykafka.options import parse_sink
@@ -23,7 +23,7 @@ from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.settings import KafkaSettings
 from pyspark_pykafka.sink.batch_committer import abort_write, commit_write
 from pyspark_pykafka.sink.delivery import ExactlyOnceStream, SinkTask
-from pyspark_pykafka.sink.transactional_ids import fence_id, task_id, write_pattern
+from pyspark_pykafka.sink.transactional_ids import fence_id, task_transactional_id, write_pattern
 from pyspark_pykafka.testing.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -67,8 +67,8 @@ def write(
     The prefix of the transactional ids is the topic's name by default.
     """
     row = pa.RecordBatch.from_pydict({"value": pa.array([b"x"], pa.binary())})
-    names = (task_id(prefix or topic, task, 0) for task in range(count))
-    written = [write_prepared([row], kafka, topic, name).prepared for name in names]
+    names = (task_transactional_id(prefix or topic, task, 0) for task in range(count))
+    written = [write_in_transaction([row], kafka, topic, name).prepared for name in names]
     return [transaction for transaction in written if transaction is not None]
 
 

@@ -23,11 +23,11 @@ import pytest
 from tests.support.leadership import leader, move_leader
 from tests.support.producing import batch_of, settings, write
 
-from pyspark_pykafka.engines.transaction_contract import PreparedTransaction, Transaction
+from pyspark_pykafka.engines.transaction_contract import PreparedTransaction, TransactionSpec
 from pyspark_pykafka.engines.wire.producer.partition_queue import PartitionQueue
 from pyspark_pykafka.engines.wire.producer.producer import (
     transaction_client,
-    write_prepared,
+    write_in_transaction,
 )
 from pyspark_pykafka.engines.wire.producer.response_handler import ResponseHandler
 from pyspark_pykafka.engines.wire.producer.sender import Sender
@@ -447,8 +447,8 @@ def prepare_everywhere(topic: str, kafka: KafkaSettings) -> PreparedTransaction:
     Write a record to each partition, in a transaction that stays open.
     """
     one_each = batch_of([Record(b"x", None, number) for number in range(PARTITIONS)])
-    prepared = write_prepared(
-        [one_each], kafka, topic, Transaction(f"{topic}-0-0", 60_000)
+    prepared = write_in_transaction(
+        [one_each], kafka, topic, TransactionSpec(f"{topic}-0-0", 60_000)
     ).prepared
     assert prepared is not None
     return prepared
@@ -496,8 +496,12 @@ def test_a_commit_waits_for_the_abort_of_losing_attempts(
         batch_of([Record(b"x", None, number) for number in numbers])
         for numbers in (led_partitions, set(leaders) - set(led_partitions))
     )
-    assert write_prepared([uncommitted], kafka, topic, Transaction(f"{name}-0-0", 60_000)).prepared
-    won = write_prepared([rest], kafka, topic, Transaction(f"{name}-0-1", 60_000)).prepared
+    assert write_in_transaction(
+        [uncommitted], kafka, topic, TransactionSpec(f"{name}-0-0", 60_000)
+    ).prepared
+    won = write_in_transaction(
+        [rest], kafka, topic, TransactionSpec(f"{name}-0-1", 60_000)
+    ).prepared
     assert won is not None
 
     def list_ids(

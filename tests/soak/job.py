@@ -24,7 +24,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F  # noqa: N812 (as Spark's users know it)
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from pyspark_pykafka.failures.restarts import Attempt, RestartPolicy, is_fatal, supervise
+from pyspark_pykafka.failures.restarts import QueryFailure, RestartPolicy, is_fatal, supervise
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -260,7 +260,7 @@ class RunningQuery:
         except Exception as error:  # noqa: BLE001 (part of the verdict)
             self._events.add("ended", query=self._name, error=str(error), fatal=is_fatal(error))
 
-    def _report(self, attempt: Attempt) -> None:
+    def _report(self, attempt: QueryFailure) -> None:
         if not self._finishing.is_set():
             self._events.add(
                 "failure",

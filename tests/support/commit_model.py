@@ -18,7 +18,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.engines.contract import Watermarks
-from pyspark_pykafka.engines.transaction_contract import PreparedTransaction, Transaction
+from pyspark_pykafka.engines.transaction_contract import PreparedTransaction, TransactionSpec
 from pyspark_pykafka.engines.wire.producer.producer import choose_free_id
 from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
 from pyspark_pykafka.engines.wire.transactions.values import (
@@ -30,7 +30,7 @@ from pyspark_pykafka.retry import Deadline
 from pyspark_pykafka.sink import decided_commits, micro_batch_committer
 from pyspark_pykafka.sink.ledger import Ledger
 from pyspark_pykafka.sink.ledger_entries import Committable, CommittableBatch, Marker, ledger_topic
-from pyspark_pykafka.sink.transactional_ids import fallback_id, stream_task_id
+from pyspark_pykafka.sink.transactional_ids import fallback_id, stream_task_transactional_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -692,9 +692,9 @@ def _write(
     Write the rows of a task; ``ids`` are batch and write, ``attempt`` its task and its number.
     """
     (batch, write), (task, number) = ids, attempt
-    name = stream_task_id(PREFIX, QUERY, batch, task, number)
+    name = stream_task_transactional_id(PREFIX, QUERY, batch, task, number)
     # A restarted driver numbers attempts from 0 again.
-    name = choose_free_id(transactions, Transaction(name, 1, fallback_id(name, task)))
+    name = choose_free_id(transactions, TransactionSpec(name, 1, fallback_id(name, task)))
     prepared = transactions.begin(name)
     marker = Marker(QUERY, batch, write, task, len(rows), content(rows))
     marker_offset = process.call(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import BrokerUnavailableError, ProgressError
-from pyspark_pykafka.progress.store import Claim, ClaimLostError, next_owner
+from pyspark_pykafka.progress.store import ClaimLostError, StoreClaim, next_owner
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -46,7 +46,7 @@ class MemoryStore:
         self._owner: Owner | None = None
         self.closed = 0
 
-    def claim(self, owner: Owner, topics: Iterable[str]) -> Claim:  # noqa: ARG002 (the contract's)
+    def claim(self, owner: Owner, topics: Iterable[str]) -> StoreClaim:  # noqa: ARG002 (the contract's)
         server = self._server
         server.respond()
         if server.alive and server.holder is not None and server.holder.query != owner.query:
@@ -54,7 +54,7 @@ class MemoryStore:
             raise ProgressError("PROGRESS_OWNED", msg)
         self._owner = next_owner(owner, server.holder)
         server.holder, server.alive = self._owner, True
-        return Claim(self._owner, dict(server.records))
+        return StoreClaim(self._owner, dict(server.records))
 
     def write(self, records: Mapping[TopicPartition, ProgressRecord]) -> None:
         self.keep_alive()

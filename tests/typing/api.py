@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.audit.report import AuditReport, Verdict
     from pyspark_pykafka.failures.bisection import FailedRecord
-    from pyspark_pykafka.failures.restarts import Attempt
+    from pyspark_pykafka.failures.restarts import QueryFailure
 
 OPTIONS = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "t"}
 
@@ -63,13 +63,13 @@ def mount_topics(spark: SparkSession) -> tuple[str, ...]:
 
 
 def run_supervised(start: Callable[[], StreamingQuery]) -> None:
-    def on_attempt(attempt: Attempt) -> None:
+    def on_failure(attempt: QueryFailure) -> None:
         attempts: list[tuple[int, Exception, bool, float | None]] = []
         attempts.append((attempt.number, attempt.error, attempt.fatal, attempt.pause_seconds))
 
     supervise(start)
-    supervise(start, RestartPolicy(initial_delay=5.0, attempts=None), on_attempt)
-    supervise(start, policy=RestartPolicy(multiplier=1.0, max_delay=60.0), on_attempt=on_attempt)
+    supervise(start, RestartPolicy(initial_delay=5.0, attempts=None), on_failure)
+    supervise(start, policy=RestartPolicy(multiplier=1.0, max_delay=60.0), on_failure=on_failure)
 
 
 def set_poison_aside() -> Callable[[DataFrame, int], None]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark_pykafka.cli.arguments import add_brokers, add_execute, add_json, read_options
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import bytes_to_json, print_json, print_table
-from pyspark_pykafka.engines.first_contact import one_api_timeout
+from pyspark_pykafka.engines.first_contact import shared_api_timeout
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import metadata_backend
 from pyspark_pykafka.errors import UnknownTopicError
@@ -59,7 +59,7 @@ class _DeadLetterTopic:
         self.replay_store = GroupStore(source.kafka, group, self._client)
 
     def ranges(self, *, include_replayed: bool) -> list[OffsetRange]:
-        with one_api_timeout(self._kafka):
+        with shared_api_timeout(self._kafka):
             replayed = {} if include_replayed else self.replay_store.read([self.topic])
             return unreplayed_ranges(self._client, self.topic, replayed)
 

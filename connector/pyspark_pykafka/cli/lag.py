@@ -18,7 +18,7 @@ from pyspark_pykafka.cli.progress_store import (
     existing_records,
     store_options,
 )
-from pyspark_pykafka.engines.first_contact import one_api_timeout
+from pyspark_pykafka.engines.first_contact import shared_api_timeout
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.metrics.lag import longest_lag, total_lag
 from pyspark_pykafka.metrics.store_lag import LagReader, PartitionLag
@@ -42,7 +42,7 @@ def _lag(arguments: argparse.Namespace) -> int:
     reader = LagReader(metadata_client(options), UnreadRecords(options))
 
     def read() -> list[PartitionLag]:
-        with one_api_timeout(options.kafka):
+        with shared_api_timeout(options.kafka):
             return reader.read(existing_records(options))
 
     if arguments.watch is None:

@@ -36,7 +36,7 @@ from pyspark_pykafka.cli.decoded_records import (
 from pyspark_pykafka.cli.followed_topic import FollowedTopic
 from pyspark_pykafka.cli.output import bytes_to_json, printable
 from pyspark_pykafka.cli.record_counts import first_records, last_records, ranges_between
-from pyspark_pykafka.engines.first_contact import one_api_timeout
+from pyspark_pykafka.engines.first_contact import shared_api_timeout
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import fetch_many, metadata_backend
 from pyspark_pykafka.errors import DataLossError, OffsetsError, OptionsError, UnknownTopicError
@@ -183,7 +183,7 @@ def _format_options(arguments: argparse.Namespace) -> dict[str, str]:
 
 def _peek(arguments: argparse.Namespace) -> int:
     options = _options(arguments)
-    with one_api_timeout(options.kafka):
+    with shared_api_timeout(options.kafka):
         topic = _open(arguments, options)
         starts, ends = _limits(topic, arguments)
     show = partial(_print, arguments=arguments)

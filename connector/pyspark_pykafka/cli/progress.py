@@ -22,7 +22,7 @@ from pyspark_pykafka.cli.progress_store import (
     no_store_error,
     store_options,
 )
-from pyspark_pykafka.engines.first_contact import one_api_timeout
+from pyspark_pykafka.engines.first_contact import shared_api_timeout
 from pyspark_pykafka.errors import OptionsError, ProgressError
 from pyspark_pykafka.offsets import (
     Assignment,
@@ -77,7 +77,7 @@ def _attempts(record: ProgressRecord) -> int | None:
 
 def _set(arguments: argparse.Namespace) -> int:
     options = store_options(arguments)
-    with one_api_timeout(options.kafka):
+    with shared_api_timeout(options.kafka):
         requested = _parse_positions(options, arguments.position)
     return _move(arguments, options, requested)
 
@@ -112,7 +112,7 @@ def _export(arguments: argparse.Namespace) -> int:
 
 def _move(arguments: argparse.Namespace, options: SourceOptions, requested: Offsets) -> int:
     with closing(make_progress_store(options)) as store:
-        with one_api_timeout(options.kafka):
+        with shared_api_timeout(options.kafka):
             ids = _existing_partitions(options, requested).topic_ids
             stored = store.read()
         rows = [

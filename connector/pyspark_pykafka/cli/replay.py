@@ -20,8 +20,8 @@ from pyspark_pykafka.cli.progress_store import (
     no_store_error,
     store_options,
 )
-from pyspark_pykafka.engines.first_contact import one_api_timeout
-from pyspark_pykafka.engines.selection import bytes_per_offset, wire_read_unavailable
+from pyspark_pykafka.engines.first_contact import shared_api_timeout
+from pyspark_pykafka.engines.selection import bytes_per_offset, wire_read_unavailable_reason
 from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.offsets import TopicPartition, offsets_to_json
 from pyspark_pykafka.options import Subscribe
@@ -82,7 +82,7 @@ def _replay(arguments: argparse.Namespace) -> int:
         msg = "--execute moves recorded offsets; it needs --group or --zookeeper"
         raise OptionsError((msg,))
     options = store_options(arguments)
-    with one_api_timeout(options.kafka):
+    with shared_api_timeout(options.kafka):
         replay = _plan(arguments, options, has_store=has_store)
     byte_count = _estimate_bytes(replay, options)
     if arguments.execute:
@@ -133,7 +133,7 @@ def _estimate_bytes(replay: Replay, options: SourceOptions) -> int | None:
     """
     Return an estimate of the bytes to read again, or None if the engine cannot estimate them.
     """
-    if wire_read_unavailable(options.kafka) is not None:
+    if wire_read_unavailable_reason(options.kafka) is not None:
         return None
     settings = fetch_settings(options, _SCHEMA)
     total = 0.0

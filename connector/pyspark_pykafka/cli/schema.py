@@ -21,7 +21,7 @@ from pyspark_pykafka.cli.arguments import (
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_json, printable
 from pyspark_pykafka.cli.record_counts import first_records, last_records
-from pyspark_pykafka.engines.first_contact import one_api_timeout
+from pyspark_pykafka.engines.first_contact import shared_api_timeout
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import fetch_many, metadata_backend
 from pyspark_pykafka.errors import PykafkaError
@@ -95,7 +95,7 @@ def _records(arguments: argparse.Namespace) -> Iterator[tuple[TopicPartition, in
     options = parse_stream_source({**read_options(arguments), "subscribe": arguments.topic})
     backend = metadata_backend(options.kafka, options.isolation_level, options.engine)
     client = MetadataClient(backend, options.fetch_offset_retry)
-    with one_api_timeout(options.kafka):
+    with shared_api_timeout(options.kafka):
         assignment = client.assignment(Subscribe((arguments.topic,)))
         tps = assignment.partitions
         log_start, ends = client.log_start_offsets(tps), client.end_offsets(tps)

@@ -16,7 +16,7 @@ from pyspark_pykafka.cli.arguments import (
 )
 from pyspark_pykafka.cli.command import Action, Command, add_actions, run_action
 from pyspark_pykafka.cli.output import print_json, print_table
-from pyspark_pykafka.engines.first_contact import one_api_timeout
+from pyspark_pykafka.engines.first_contact import shared_api_timeout
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import metadata_backend
 from pyspark_pykafka.errors import PykafkaError, UnknownTopicError
@@ -75,7 +75,7 @@ def _describe(arguments: argparse.Namespace) -> int:
 def _description(arguments: argparse.Namespace) -> tuple[dict[str, Any], list[tuple[Any, ...]]]:
     options = _options(arguments)
     client = MetadataClient(_backend(options), options.fetch_offset_retry)
-    with one_api_timeout(options.kafka):
+    with shared_api_timeout(options.kafka):
         assignment = client.assignment(Subscribe((arguments.topic,)))
         tps = assignment.partitions
         starts, ends = client.log_start_offsets(tps), client.end_offsets(tps)

@@ -13,8 +13,8 @@ from pyspark_pykafka.engines.librdkafka.inspection import ClusterInspection
 from pyspark_pykafka.engines.selection import (
     broker_versions,
     metadata_backend,
-    wire_read_unavailable,
-    wire_write_unavailable,
+    wire_read_unavailable_reason,
+    wire_write_unavailable_reason,
 )
 from pyspark_pykafka.errors import (
     AuthenticationError,
@@ -103,7 +103,7 @@ def _check_contact(kafka: KafkaSettings) -> Finding | None:
 def _check_engines(kafka: KafkaSettings) -> Iterator[Finding]:
     protocol = kafka.get("security.protocol", "PLAINTEXT").upper()
     yield ok("login", f"{protocol}: the brokers accept it")
-    reasons = {wire_read_unavailable(kafka), wire_write_unavailable(kafka)} - {None}
+    reasons = {wire_read_unavailable_reason(kafka), wire_write_unavailable_reason(kafka)} - {None}
     if reasons:
         text = f"the engine librdkafka is used: {'; '.join(sorted(filter(None, reasons)))}"
         yield warning("engine", text, "change this if you need speed or exactly-once writes")

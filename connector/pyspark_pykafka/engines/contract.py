@@ -146,7 +146,7 @@ def first_records(
         start, size = end, size * _PART_GROWTH
 
 
-def with_uncommitted_end(
+def with_end_not_before_start(
     requested: OffsetRange, watermarks: Watermarks, high_watermark: Callable[[], int]
 ) -> Watermarks:
     """

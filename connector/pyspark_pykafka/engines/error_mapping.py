@@ -85,7 +85,7 @@ _HARMLESS = frozenset({"GROUP_AUTHORIZATION_FAILED"})
 _MAX_SHOWN = 5
 
 
-def no_answer_error(reasons: Sequence[str]) -> BrokerUnavailableError:
+def no_response_error(reasons: Sequence[str]) -> BrokerUnavailableError:
     """
     Return the error to raise when no broker answers, with the reason for each address.
     """

@@ -4,7 +4,7 @@ How long the driver waits for brokers: less until one of them has answered in th
 Brokers that never answered are probably at another address; those that have answered will come
 back.
 
-A plan consists of many steps, each with its own requests. :func:`one_api_timeout` limits all of
+A plan consists of many steps, each with its own requests. :func:`shared_api_timeout` limits all of
 these requests together.
 """
 
@@ -42,7 +42,7 @@ def record_contact(kafka: KafkaSettings) -> None:
     _reached.add(kafka.get(_SERVERS, ""))
 
 
-def is_reached(kafka: KafkaSettings) -> bool:
+def has_contact(kafka: KafkaSettings) -> bool:
     """
     Return whether a broker of the cluster in these settings has responded.
     """
@@ -50,7 +50,7 @@ def is_reached(kafka: KafkaSettings) -> bool:
 
 
 @contextmanager
-def one_api_timeout(
+def shared_api_timeout(
     kafka: KafkaSettings, now: Callable[[], float] = time.monotonic
 ) -> Iterator[None]:
     """
@@ -82,14 +82,14 @@ def block_seconds(kafka: KafkaSettings) -> float:
 
 
 def _limit_ms(kafka: KafkaSettings, name: str, limit_ms: int) -> int:
-    if is_reached(kafka) or kafka.get(name) is not None:
+    if has_contact(kafka) or kafka.get(name) is not None:
         return limit_ms
     return min(limit_ms, FIRST_CONTACT_MS)
 
 
 def _left_of_call(seconds: float) -> float:
     """
-    Return this time, or the rest of the timeout of :func:`one_api_timeout` if that is shorter.
+    Return this time, or the rest of the timeout of :func:`shared_api_timeout` if that is shorter.
     """
     deadline = _deadline.get()
     return seconds if deadline is None else deadline.remaining(max_seconds=seconds)

@@ -80,7 +80,7 @@ def find_truncations(
     ]
 
 
-def older_epochs(start: StreamOffset, latest: StreamOffset) -> list[TopicPartition]:
+def partitions_with_older_epochs(start: StreamOffset, latest: StreamOffset) -> list[TopicPartition]:
     """
     Return the partitions whose leader epoch in ``latest`` is older than in ``start``.
 

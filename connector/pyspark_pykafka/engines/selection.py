@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.engines.transaction_contract import (
         FallbackId,
         LedgerRecord,
-        OpenTransaction,
+        TaskWriteResult,
     )
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
     from pyspark_pykafka.engines.wire_contract import (
@@ -60,7 +60,7 @@ def fetch(requested: OffsetRange, settings: FetchSettings) -> Iterator[pa.Record
     settings = with_client_rack(settings)
     if settings.engine == "librdkafka":
         return _fetch_by_librdkafka(requested, settings)
-    reason = wire_read_unavailable(settings.kafka)
+    reason = wire_read_unavailable_reason(settings.kafka)
     if reason is None:
         return _fetch_by_wire(requested, settings)
     if settings.engine == "wire":
@@ -82,7 +82,9 @@ def fetch_many(
     """
     requested = list(ranges)
     fetch_one = partial(fetch, settings=settings)
-    is_wire = settings.engine != "librdkafka" and wire_read_unavailable(settings.kafka) is None
+    is_wire = (
+        settings.engine != "librdkafka" and wire_read_unavailable_reason(settings.kafka) is None
+    )
     if is_wire and (len(requested) > 1 or max_records is not None):
         reader = cast("ManyRangesEngine", import_module(f"{_WIRE}.consumer.ranges_reader"))
         yield from reader.fetch_many(requested, settings, max_records, fetch_one)
@@ -144,7 +146,7 @@ def check_brokers(kafka: KafkaSettings, engine: str) -> None:
 
 
 def _writes_by_wire(kafka: KafkaSettings, engine: str) -> bool:
-    reason = None if engine == "librdkafka" else wire_write_unavailable(kafka)
+    reason = None if engine == "librdkafka" else wire_write_unavailable_reason(kafka)
     if reason is not None:
         if engine == "wire":
             raise _wire_unavailable_error(reason)
@@ -152,7 +154,7 @@ def _writes_by_wire(kafka: KafkaSettings, engine: str) -> bool:
     return engine != "librdkafka" and reason is None
 
 
-def write_prepared(
+def write_in_transaction(
     batches: Iterable[pa.RecordBatch],
     kafka: KafkaSettings,
     topic: str | None,
@@ -162,32 +164,32 @@ def write_prepared(
     ledger_record: LedgerRecord | None = None,
     fence_id: str | None = None,
     check_not_stopped: Callable[[], None] | None = None,
-) -> OpenTransaction:
+) -> TaskWriteResult:
     """
     Write every row and the ledger record into a transaction, and leave the transaction open.
 
     An open transaction with this id is aborted, unless there is a ``fallback``: then the fallback
     id is used instead. The brokers abort the new transaction after
     ``kafka.transaction.timeout.ms``; it is not left open if they know ``fence_id``.
-    ``check_not_stopped`` is that of :class:`Transaction`. Raises :class:`OptionsError` where the
-    wire engine cannot be used: librdkafka cannot hand over an open transaction.
+    ``check_not_stopped`` is that of :class:`TransactionSpec`. Raises :class:`OptionsError` where
+    the wire engine cannot be used: librdkafka cannot hand over an open transaction.
     """
     check_transactions(kafka)
-    from pyspark_pykafka.engines.transaction_contract import Transaction, never_stopped
+    from pyspark_pykafka.engines.transaction_contract import TransactionSpec, never_stopped
 
     timeout_ms = transaction_timeout_ms(kafka)
     check = check_not_stopped or never_stopped
-    transaction = Transaction(
+    transaction = TransactionSpec(
         transactional_id, timeout_ms, fallback, ledger_record, fence_id, check
     )
-    return _producing_engine().write_prepared(batches, kafka, topic, transaction)
+    return _producing_engine().write_in_transaction(batches, kafka, topic, transaction)
 
 
 def transaction_client(kafka: KafkaSettings) -> AbstractContextManager[Transactions]:
     """
     Lend a client that finds and ends transactions.
 
-    Raises :class:`OptionsError` as :func:`write_prepared` does.
+    Raises :class:`OptionsError` as :func:`write_in_transaction` does.
     """
     check_transactions(kafka)
     return _producing_engine().transaction_client(kafka)
@@ -197,7 +199,7 @@ def check_transactions(kafka: KafkaSettings) -> None:
     """
     Raise :class:`OptionsError` if transactions are not available here.
     """
-    reason = wire_write_unavailable(kafka)
+    reason = wire_write_unavailable_reason(kafka)
     if reason is not None:
         msg = f"transactions need the wire engine, which cannot be used: {reason}"
         raise OptionsError((msg,))
@@ -222,7 +224,7 @@ def sample_byte_densities(positions: Offsets, settings: FetchSettings) -> Densit
 
     Raises :class:`OptionsError` where the wire engine cannot be used: librdkafka hides the sizes.
     """
-    reason = wire_read_unavailable(settings.kafka)
+    reason = wire_read_unavailable_reason(settings.kafka)
     if settings.engine == "librdkafka":
         reason = "the option engine is 'librdkafka'"
     if reason is not None:
@@ -243,7 +245,7 @@ def metadata_backend(kafka: KafkaSettings, isolation_level: str, engine: str) ->
     the records: librdkafka trusts one broker's metadata (invariant R18). Raises
     :class:`OptionsError` if ``engine`` is ``wire`` and that engine cannot be used here.
     """
-    if engine == "wire" and (reason := wire_read_unavailable(kafka)) is not None:
+    if engine == "wire" and (reason := wire_read_unavailable_reason(kafka)) is not None:
         raise _wire_unavailable_error(reason)
     # No compiled module is needed for this.
     if wire_unsupported_reason(kafka) is not None:
@@ -275,7 +277,7 @@ def group_backend(kafka: KafkaSettings) -> GroupBackend:
 
 # Every task calls this with the same settings.
 @lru_cache(maxsize=16)
-def wire_read_unavailable(kafka: KafkaSettings) -> str | None:
+def wire_read_unavailable_reason(kafka: KafkaSettings) -> str | None:
     """
     Return why the wire engine cannot read in this process, or None if it can.
     """
@@ -283,7 +285,7 @@ def wire_read_unavailable(kafka: KafkaSettings) -> str | None:
 
 
 @lru_cache(maxsize=16)
-def wire_write_unavailable(kafka: KafkaSettings) -> str | None:
+def wire_write_unavailable_reason(kafka: KafkaSettings) -> str | None:
     """
     Return why the wire engine cannot write in this process, or None if it can.
     """

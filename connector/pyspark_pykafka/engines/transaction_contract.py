@@ -79,7 +79,7 @@ class PreparedTransaction(NamedTuple):
     epoch: int
 
 
-class OpenTransaction(NamedTuple):
+class TaskWriteResult(NamedTuple):
     """
     The result of a task's write: ``prepared`` is the task's open transaction, or None without rows.
 
@@ -93,7 +93,7 @@ class OpenTransaction(NamedTuple):
     content_hash: str = ""
 
 
-class Transaction(NamedTuple):
+class TransactionSpec(NamedTuple):
     """
     The transaction to write into; the coordinator aborts it after ``timeout_ms``.
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.byte_density import DensitySamples
     from pyspark_pykafka.engines.contract import FetchSettings
-    from pyspark_pykafka.engines.transaction_contract import OpenTransaction, Transaction
+    from pyspark_pykafka.engines.transaction_contract import TaskWriteResult, TransactionSpec
     from pyspark_pykafka.engines.wire.consumer import density_samples, range_reader, ranges_reader
     from pyspark_pykafka.engines.wire.producer import producer
     from pyspark_pykafka.engines.wire.transactions.transactions import Transactions
@@ -91,13 +91,13 @@ class ProducingEngine(Protocol):
         Raise the error of brokers that cannot be reached or reject the login.
         """
 
-    def write_prepared(
+    def write_in_transaction(
         self,
         batches: Iterable[pa.RecordBatch],
         kafka: KafkaSettings,
         topic: str | None,
-        transaction: Transaction,
-    ) -> OpenTransaction:
+        transaction: TransactionSpec,
+    ) -> TaskWriteResult:
         """
         Write every row into a transaction, and leave it open.
         """

@@ -14,7 +14,7 @@ from pyspark_pykafka.engines.selection import check_topic, fetch
 from pyspark_pykafka.errors import DataLossError, OptionsError
 from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.options import Subscribe, parse_sink, parse_stream_source
-from pyspark_pykafka.options.parse import dead_letter_loop, selects
+from pyspark_pykafka.options.parse import dead_letter_loop_mistake, selects
 from pyspark_pykafka.progress.store import position_in_log
 from pyspark_pykafka.schema import HEADERS, SOURCE_TYPES, TIMESTAMP_MS
 from pyspark_pykafka.sink.dead_letter_headers import HEADER_PREFIX, provenance_headers
@@ -116,7 +116,7 @@ class DeadLetterTopic:
 
 
 def _loop_error(topic: str) -> OptionsError:
-    return OptionsError((dead_letter_loop(DeadLetterTopic.__name__, topic),))
+    return OptionsError((dead_letter_loop_mistake(DeadLetterTopic.__name__, topic),))
 
 
 def _names_topics(options: Mapping[str, str]) -> bool:

@@ -82,7 +82,7 @@ class RestartPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class QueryFailure:
     """
     One failure of a query.
 
@@ -100,12 +100,12 @@ class Attempt:
 def supervise(
     start: Callable[[], Query],
     policy: RestartPolicy = RestartPolicy(),
-    on_attempt: Callable[[Attempt], None] = lambda _: None,
+    on_failure: Callable[[QueryFailure], None] = lambda _: None,
 ) -> None:
     """
     Run a query until it ends by itself or a signal stops it; restart it when it fails.
 
-    ``start`` creates and starts the query, with the same checkpoint each time; ``on_attempt`` is
+    ``start`` creates and starts the query, with the same checkpoint each time; ``on_failure`` is
     called with each failure. Raises the query's error if it is fatal (invalid options, rejected
     credentials, lost records) or the policy's attempts are exhausted.
 
@@ -118,7 +118,7 @@ def supervise(
         supervise(start, RestartPolicy(attempts=5))
     """
     with _stopping_on_signals() as stopped:
-        _Supervisor(start, policy, on_attempt, stopped, stopped.wait).run()
+        _Supervisor(start, policy, on_failure, stopped, stopped.wait).run()
 
 
 def is_fatal(error: BaseException) -> bool:
@@ -146,7 +146,7 @@ def is_transient(error: BaseException) -> bool:
 class _Supervisor:
     start: Callable[[], Query]
     policy: RestartPolicy
-    on_attempt: Callable[[Attempt], None]
+    on_failure: Callable[[QueryFailure], None]
     stopped: threading.Event
     sleep: Callable[[float], object]
 
@@ -161,11 +161,11 @@ class _Supervisor:
                 if query is not None and _finished_a_batch(query):
                     failures, backoff = 0, self._backoff()
                 failures += 1
-                attempt = self._assess(failures, error, backoff)
-                self._report(attempt)
-                if attempt.pause_seconds is None:
+                failure = self._assess(failures, error, backoff)
+                self._report(failure)
+                if failure.pause_seconds is None:
                     raise
-                self.sleep(attempt.pause_seconds)
+                self.sleep(failure.pause_seconds)
             else:
                 return
 
@@ -175,25 +175,25 @@ class _Supervisor:
                 query.stop()
                 return
 
-    def _assess(self, number: int, error: Exception, backoff: Backoff) -> Attempt:
+    def _assess(self, number: int, error: Exception, backoff: Backoff) -> QueryFailure:
         fatal = is_fatal(error)
         exhausted = self.policy.attempts is not None and number >= self.policy.attempts
         pause = None if fatal or exhausted else backoff.next_pause()
-        return Attempt(number, error, fatal, pause)
+        return QueryFailure(number, error, fatal, pause)
 
-    def _report(self, attempt: Attempt) -> None:
-        kind = "fatal" if attempt.fatal else "not fatal"
+    def _report(self, failure: QueryFailure) -> None:
+        kind = "fatal" if failure.fatal else "not fatal"
         action = (
             "the query is not restarted"
-            if attempt.pause_seconds is None
-            else f"the query is restarted in {attempt.pause_seconds:.1f} s"
+            if failure.pause_seconds is None
+            else f"the query is restarted in {failure.pause_seconds:.1f} s"
         )
-        message = str(attempt.error).split("\n", 1)[0]
+        message = str(failure.error).split("\n", 1)[0]
         logger.warning(
             "The query failed %d times in a row; the error is %s, and %s: %s",
-            *(attempt.number, kind, action, message),
+            *(failure.number, kind, action, message),
         )
-        self.on_attempt(attempt)
+        self.on_failure(failure)
 
     def _backoff(self) -> Backoff:
         return Backoff(self.policy.initial_delay, self.policy.max_delay, self.policy.multiplier)

@@ -11,7 +11,7 @@ from pyspark_pykafka.formats.avro_schema import writer_schema
 from pyspark_pykafka.formats.avro_types import avro_ddl
 from pyspark_pykafka.formats.debezium import avro_envelope_ddl, json_envelope_ddl
 from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
-from pyspark_pykafka.formats.protobuf_schemas import missing_protobuf, parsed_schema
+from pyspark_pykafka.formats.protobuf_schemas import missing_protobuf_mistake, parsed_schema
 from pyspark_pykafka.formats.protobuf_types import protobuf_ddl
 from pyspark_pykafka.options.schema_text import field_names, nullable_ddl, struct_fields
 
@@ -108,7 +108,7 @@ def _avro_type(name: str, schema: str | None) -> str:
 
 def _protobuf_type(name: str, schema: str | None, message: str | None) -> str:
     if schema is None or message is None:
-        raise OptionsError((missing_protobuf(name),))
+        raise OptionsError((missing_protobuf_mistake(name),))
     try:
         return protobuf_ddl(parsed_schema(schema), message)
     except ProtobufSchemaError as cause:

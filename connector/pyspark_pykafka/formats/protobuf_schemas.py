@@ -42,7 +42,7 @@ class ResolvedSchema(NamedTuple):
     message: str
 
 
-def missing_protobuf(column: str) -> str:
+def missing_protobuf_mistake(column: str) -> str:
     """
     Return the error message for a column without a schema.
     """

@@ -18,7 +18,7 @@ from pyspark_pykafka.formats.column_types import type_mistakes
 from pyspark_pykafka.formats.debezium import Envelope, envelope_mistakes
 from pyspark_pykafka.formats.protobuf_decoder_plan import message_plan
 from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
-from pyspark_pykafka.formats.protobuf_schemas import missing_protobuf, parsed_schema
+from pyspark_pykafka.formats.protobuf_schemas import missing_protobuf_mistake, parsed_schema
 from pyspark_pykafka.schema import SOURCE_TYPES, check_source_schema, null_mistakes
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ def _protobuf_mistakes(
     field: pa.Field, name: str, schema: str | None, message: str | None
 ) -> list[str]:
     if schema is None or message is None:
-        return [missing_protobuf(name)]
+        return [missing_protobuf_mistake(name)]
     try:
         _, mistakes = message_plan(parsed_schema(schema), message, field.type, name)
     except ProtobufSchemaError as error:

@@ -81,7 +81,7 @@ class WriteFormat:
         return replace(self, columns=columns)
 
 
-def write_format(options: EncodingOptions, schema: pa.Schema) -> WriteFormat:
+def make_write_format(options: EncodingOptions, schema: pa.Schema) -> WriteFormat:
     """
     Return the format that maps rows of a schema to records.
 

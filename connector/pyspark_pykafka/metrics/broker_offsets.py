@@ -10,7 +10,7 @@ import threading
 import time
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.engines.first_contact import one_api_timeout
+from pyspark_pykafka.engines.first_contact import shared_api_timeout
 from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.metrics.unread_records import UnreadRecords
 from pyspark_pykafka.offsets import OffsetRange
@@ -59,7 +59,7 @@ class BrokerOffsets:
         Read the end offsets, and the timestamps of unread records that are older than the known
         history. Errors of the brokers are raised; then the end offsets count as outdated.
         """
-        with one_api_timeout(self._kafka):
+        with shared_api_timeout(self._kafka):
             self._refresh()
 
     def _refresh(self) -> None:

@@ -192,10 +192,10 @@ def _source(reader: OptionReader) -> SourceOptions:
 def _check_no_loop(reader: OptionReader, source: SourceOptions) -> None:
     topic = source.formats.dead_letter_topic
     if topic is not None and selects(source.strategy, topic):
-        reader.mistakes.append(dead_letter_loop(table.DEAD_LETTER_TOPIC.name, topic))
+        reader.mistakes.append(dead_letter_loop_mistake(table.DEAD_LETTER_TOPIC.name, topic))
 
 
-def dead_letter_loop(name: str, topic: str) -> str:
+def dead_letter_loop_mistake(name: str, topic: str) -> str:
     """
     Return the mistake of a query that reads its own dead-letter topic; ``name`` is the option or
     the class that was given the topic.

@@ -23,7 +23,7 @@ from pyspark_pykafka.progress.record import to_metadata
 from pyspark_pykafka.progress.store import (
     AFTER_END_PREFIX,
     ClaimLostError,
-    UnansweredError,
+    NoResponseError,
     format_topics,
 )
 from pyspark_pykafka.retry import Deadline
@@ -304,7 +304,7 @@ class GroupMember:
             if deadline.expired:
                 self._is_unanswered = True
                 msg = f"{action}: no response within {self._timeout_seconds} s"
-                raise UnansweredError(msg)
+                raise NoResponseError(msg)
             self._poll(_POLL_SECONDS, action)
         return self._reports.commit_result
 

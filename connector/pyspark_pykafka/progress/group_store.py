@@ -16,7 +16,13 @@ from pyspark_pykafka.engines.selection import group_backend
 from pyspark_pykafka.errors import ProgressError
 from pyspark_pykafka.progress.group_member import INSTANCE, GroupMember
 from pyspark_pykafka.progress.group_offsets import GroupOffsets
-from pyspark_pykafka.progress.store import Claim, chunks, fenced_error, latest_owner, next_owner
+from pyspark_pykafka.progress.store import (
+    StoreClaim,
+    chunks,
+    fenced_error,
+    latest_owner,
+    next_owner,
+)
 from pyspark_pykafka.retry import Backoff, Deadline, retry_until
 
 if TYPE_CHECKING:
@@ -64,7 +70,7 @@ class GroupStore:
     def __repr__(self) -> str:
         return f"GroupStore({self._group!r}, is_member={self._member.consumer is not None})"
 
-    def claim(self, owner: Owner, topics: Iterable[str]) -> Claim:
+    def claim(self, owner: Owner, topics: Iterable[str]) -> StoreClaim:
         """
         Join the group as its only writer, once it has no other member.
 
@@ -86,7 +92,7 @@ class GroupStore:
             self.close()
             raise
         self._member.start_claim()
-        return Claim(owner, stored)
+        return StoreClaim(owner, stored)
 
     def write(self, records: Mapping[TopicPartition, ProgressRecord]) -> None:
         """

@@ -101,7 +101,7 @@ def from_metadata(offset: int, text: str | None) -> ProgressRecord:
     return _record(offset, fields)
 
 
-def to_node(tp: TopicPartition, record: ProgressRecord) -> bytes:
+def to_znode(tp: TopicPartition, record: ProgressRecord) -> bytes:
     """
     Return the JSON of a ZooKeeper node: the fields of Storm's Kafka spout, and our own.
     """
@@ -118,7 +118,7 @@ def to_node(tp: TopicPartition, record: ProgressRecord) -> bytes:
     return json.dumps(node, separators=(",", ":")).encode()
 
 
-def from_node(tp: TopicPartition, data: bytes) -> ProgressRecord:
+def from_znode(tp: TopicPartition, data: bytes) -> ProgressRecord:
     """
     Parse the ZooKeeper node of ``tp``.
 
@@ -204,7 +204,7 @@ def _text(value: object) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def owner_to_node(owner: Owner) -> bytes:
+def owner_to_znode(owner: Owner) -> bytes:
     """
     Return the data of an owner's node in ZooKeeper.
     """
@@ -212,7 +212,7 @@ def owner_to_node(owner: Owner) -> bytes:
     return json.dumps(fields, separators=(",", ":")).encode()
 
 
-def owner_from_node(data: bytes) -> Owner | None:
+def owner_from_znode(data: bytes) -> Owner | None:
     """
     Return the owner in a node, or None if the node has none.
     """

@@ -37,7 +37,7 @@ class ClaimLostError(PykafkaError):
     """
 
 
-class UnansweredError(ClaimLostError, TimeoutExceededError):
+class NoResponseError(ClaimLostError, TimeoutExceededError):
     """
     A write got no response in time. It may still be carried out: a new claim makes sure that later
     writes follow it.
@@ -47,7 +47,7 @@ class UnansweredError(ClaimLostError, TimeoutExceededError):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class StoreClaim:
     """
     The permission to write to a store: the owner with its epoch, and the records so far.
     """
@@ -64,7 +64,7 @@ class ProgressStore(Protocol):
     :mod:`pyspark_pykafka.errors`. A store is used by a single thread.
     """
 
-    def claim(self, owner: Owner, topics: Iterable[str]) -> Claim:
+    def claim(self, owner: Owner, topics: Iterable[str]) -> StoreClaim:
         """
         Claim the store; ``owner.epoch`` is 0, or the epoch of the lost claim.
 
@@ -144,7 +144,7 @@ def _is_of_earlier_batch(record: ProgressRecord, query: QueryIdentity | None) ->
     return record.owner.query == query.id and record.batch < query.batch
 
 
-def touch_owner(
+def record_for_new_owner(
     stored: Mapping[TopicPartition, ProgressRecord], completed: StreamOffset, owner: Owner
 ) -> Records:
     """

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 from pyspark_pykafka.offsets import format_partitions
 from pyspark_pykafka.progress.record import FailedAttempts, Owner, ProgressRecord
 from pyspark_pykafka.progress.store import (
-    Claim,
     ClaimLostError,
     ProgressStore,
+    StoreClaim,
     advance,
     check_topics,
     is_recreated,
-    touch_owner,
+    record_for_new_owner,
 )
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class StoreSession:
         self._store = store
         self._end_offsets = end_offsets
         self._owner = Owner("", run, 0)
-        self._claim: Claim | None = None
+        self._claim: StoreClaim | None = None
         self._owner_written = False
         self._ahead: Offsets = {}
         # The attempt whose count may have been written, although the response was lost.
@@ -88,7 +88,7 @@ class StoreSession:
         if step.records:
             self._write(claim, step.records)
         elif not self._owner_written:
-            self._write(claim, touch_owner(claim.records, completed, claim.owner))
+            self._write(claim, record_for_new_owner(claim.records, completed, claim.owner))
         else:
             with self._dropping_lost_claim():
                 self._store.keep_alive()
@@ -140,7 +140,7 @@ class StoreSession:
         self._claim = None
         self._store.close()
 
-    def _ensure_claim(self, completed: StreamOffset) -> Claim:
+    def _ensure_claim(self, completed: StreamOffset) -> StoreClaim:
         assert completed.query is not None
         if self._claim is None:
             claimant = replace(self._owner, query=completed.query.id)
@@ -149,7 +149,7 @@ class StoreSession:
             self._claim, self._owner, self._owner_written = claim, claim.owner, False
         return self._claim
 
-    def _write(self, claim: Claim, records: Mapping[TopicPartition, ProgressRecord]) -> None:
+    def _write(self, claim: StoreClaim, records: Mapping[TopicPartition, ProgressRecord]) -> None:
         with self._dropping_lost_claim():
             self._store.write(records)
         claim.records.update(records)

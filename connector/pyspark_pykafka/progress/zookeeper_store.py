@@ -19,12 +19,12 @@ from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.progress.leader_cache import LeaderCache
 from pyspark_pykafka.progress.record import (
     Owner,
-    from_node,
-    owner_from_node,
-    owner_to_node,
-    to_node,
+    from_znode,
+    owner_from_znode,
+    owner_to_znode,
+    to_znode,
 )
-from pyspark_pykafka.progress.store import Claim, ClaimLostError, chunks, next_owner
+from pyspark_pykafka.progress.store import ClaimLostError, StoreClaim, chunks, next_owner
 from pyspark_pykafka.progress.zookeeper_session import (
     ZooKeeperSession,
     transaction_conflicts,
@@ -83,13 +83,13 @@ class ZooKeeperStore:
         connected = self._session.client is not None
         return f"ZooKeeperStore({self._nodes.hosts!r}, {self._base!r}, connected={connected})"
 
-    def claim(self, owner: Owner, topics: Iterable[str]) -> Claim:  # noqa: ARG002 (the protocol's)
+    def claim(self, owner: Owner, topics: Iterable[str]) -> StoreClaim:  # noqa: ARG002 (the protocol's)
         """
         Write the owner into the id's node, once no live process of another query holds it.
         """
         owner = self._take_ownership(owner)
         with self._session.translating_errors("reading"):
-            return Claim(owner, self._read(self._session.connect()))
+            return StoreClaim(owner, self._read(self._session.connect()))
 
     def write(self, records: Mapping[TopicPartition, ProgressRecord]) -> None:
         """
@@ -162,12 +162,12 @@ class ZooKeeperStore:
             holder, holder_version = self._holder(client)
             if holder is None or holder.query == owner.query:
                 data, stat = wait_for_response(client.get_async(self._base))
-                new = next_owner(owner, owner_from_node(data))
+                new = next_owner(owner, owner_from_znode(data))
                 transaction = client.transaction()
-                transaction.set_data(self._base, owner_to_node(new), version=stat.version)
+                transaction.set_data(self._base, owner_to_znode(new), version=stat.version)
                 if holder is not None:
                     transaction.delete(self._holder_path, version=holder_version)
-                transaction.create(self._holder_path, owner_to_node(new), ephemeral=True)
+                transaction.create(self._holder_path, owner_to_znode(new), ephemeral=True)
                 if not transaction_conflicts(wait_for_response(transaction.commit_async())):
                     self._token = stat.version + 1
                     return new
@@ -190,7 +190,7 @@ class ZooKeeperStore:
             data, stat = wait_for_response(client.get_async(self._holder_path))
         except NoNodeError:
             return None, -1
-        return owner_from_node(data), stat.version
+        return owner_from_znode(data), stat.version
 
     def _read(self, client: KazooClient) -> Records:
         tps = self._recorded_partitions(client)
@@ -198,7 +198,7 @@ class ZooKeeperStore:
         pending_nodes = {tp: client.get_async(self._path(tp)) for tp in tps}
         self._existing = {self._path(tp) for tp in pending_nodes}
         return {
-            tp: from_node(tp, wait_for_response(pending)[0])
+            tp: from_znode(tp, wait_for_response(pending)[0])
             for tp, pending in pending_nodes.items()
         }
 
@@ -225,7 +225,7 @@ class ZooKeeperStore:
             wait_for_response(self._session.client.ensure_path_async(f"{self._base}/{topic}"))
         transaction = self._begin()
         for tp, record in chunk:
-            path, data = self._path(tp), to_node(tp, record)
+            path, data = self._path(tp), to_znode(tp, record)
             if path in self._existing:
                 transaction.set_data(path, data)
             else:

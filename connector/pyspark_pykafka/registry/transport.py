@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.registry.errors import RegistryUnavailableError
 from pyspark_pykafka.registry.http import MIN_SECONDS, HttpClient
-from pyspark_pykafka.retry import Backoff, Deadline, part_of_wait, retry_until
+from pyspark_pykafka.retry import Backoff, Deadline, retry_until, without_wait_log
 
 if TYPE_CHECKING:
     import re
@@ -70,7 +70,7 @@ class RegistryTransport:
                 deadline.pause(MIN_SECONDS)
                 raise last
             try:
-                with part_of_wait():
+                with without_wait_log():
                     return self._send_to_any_url(request, is_accepted, rebase, deadline)
             except RegistryUnavailableError as failure:
                 last = failure

@@ -15,7 +15,7 @@ from pyspark_pykafka.settings.rules import (
     REJECTED,
 )
 from pyspark_pykafka.settings.translate import KNOWN_NAMES, Translation, translate
-from pyspark_pykafka.settings.values import MASK, PRINTABLE, KafkaSettings, shown_value
+from pyspark_pykafka.settings.values import MASK, PRINTABLE, KafkaSettings, redacted_value
 
 __all__ = [
     "ALIASES",
@@ -32,6 +32,6 @@ __all__ = [
     "Property",
     "Role",
     "Translation",
-    "shown_value",
+    "redacted_value",
     "translate",
 ]

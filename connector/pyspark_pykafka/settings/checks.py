@@ -8,7 +8,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.settings.properties import Property, Role
-from pyspark_pykafka.settings.values import shown_value
+from pyspark_pykafka.settings.values import redacted_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -34,7 +34,7 @@ def check_value(prop: Property, value: str, source: str) -> tuple[str, str | Non
         return (special or prop.normalise)(value), None
     except ValueError as cause:
         expects = str(cause) if special else prop.expects
-        text = shown_value(source, value)
+        text = redacted_value(source, value)
         return value, f"kafka.{source} is {text}; it must be: {expects}"
 
 

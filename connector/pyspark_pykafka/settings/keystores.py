@@ -29,7 +29,7 @@ _ENDINGS = {
 _TYPES = "one of: PEM, PKCS12"
 
 
-def translate_stores(settings: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+def translate_keystores(settings: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
     """
     Return (librdkafka's settings, the mistakes).
 

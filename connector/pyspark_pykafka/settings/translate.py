@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.settings.checks import check_combination, check_value, warnings_about
 from pyspark_pykafka.settings.jaas import JaasError, read_jaas
-from pyspark_pykafka.settings.keystores import STORE_NAMES, translate_stores
+from pyspark_pykafka.settings.keystores import STORE_NAMES, translate_keystores
 from pyspark_pykafka.settings.properties import ALIASES, PROPERTIES, Role
 from pyspark_pykafka.settings.rules import (
     CONNECTOR_SETTINGS,
@@ -19,7 +19,7 @@ from pyspark_pykafka.settings.rules import (
     LEVELS,
     REJECTED,
 )
-from pyspark_pykafka.settings.values import shown_value
+from pyspark_pykafka.settings.values import redacted_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -133,7 +133,7 @@ class _Draft:
         """
         Add the key store and the trust store, each described by several settings.
         """
-        translated, mistakes = translate_stores(stores)
+        translated, mistakes = translate_keystores(stores)
         self.mistakes += mistakes
         for name, value in translated.items():
             kind = "trust" if name == "ssl.ca.location" else "key"
@@ -174,7 +174,8 @@ class _Draft:
     def _check_connector_setting(self, name: str, value: str) -> None:
         if not value.strip().isdecimal():
             self.mistakes.append(
-                f"kafka.{name} is {shown_value(name, value)}; it must be: a number of milliseconds"
+                f"kafka.{name} is {redacted_value(name, value)}; it must be: a number of "
+                "milliseconds"
             )
 
     def _rename(self, name: str, value: str) -> None:
@@ -183,7 +184,7 @@ class _Draft:
             converted = convert(value)
         except ValueError:
             self.mistakes.append(
-                f"kafka.{name} is {shown_value(name, value)}; it must be: a whole number"
+                f"kafka.{name} is {redacted_value(name, value)}; it must be: a whole number"
             )
             return
         self.put(target, converted, name)

@@ -74,11 +74,11 @@ class KafkaSettings:
         return KafkaSettings(tuple(pair for pair in self.pairs if pair[0] != name))
 
     def __repr__(self) -> str:
-        pairs = ", ".join(f"{name}={shown_value(name, value)}" for name, value in self.pairs)
+        pairs = ", ".join(f"{name}={redacted_value(name, value)}" for name, value in self.pairs)
         return f"KafkaSettings({pairs})"
 
 
-def shown_value(name: str, value: str) -> str:
+def redacted_value(name: str, value: str) -> str:
     """
     Return a value for messages, masked if it may be secret; ``name`` has no ``kafka.`` prefix.
     """

@@ -189,7 +189,7 @@ class ProducerConfig:
     request_seconds: float
     delivery_seconds: float
     block_seconds: float
-    metadata_seconds: float
+    metadata_max_age_seconds: float
 
 
 def wire_config(kafka: KafkaSettings) -> WireConfig:
@@ -224,7 +224,7 @@ def wire_producer_config(kafka: KafkaSettings) -> ProducerConfig:
         request_seconds=_seconds(properties, "request.timeout.ms"),
         delivery_seconds=_seconds(properties, "delivery.timeout.ms"),
         block_seconds=max_block_ms(kafka) / 1000,
-        metadata_seconds=_seconds(properties, "metadata.max.age.ms"),
+        metadata_max_age_seconds=_seconds(properties, "metadata.max.age.ms"),
     )
 
 

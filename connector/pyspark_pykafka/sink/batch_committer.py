@@ -117,7 +117,7 @@ def abort_write(
     with _collecting(errors):
         transactions.end_all(prepared, commit=False)
     with _collecting(errors):
-        abort_lingering(transactions, pattern)
+        abort_open_transactions(transactions, pattern)
     # Committed rows matter most: writing all rows again would duplicate them.
     errors.sort(key=lambda error: not isinstance(error, ExactlyOnceError))
     for error in errors[1:]:
@@ -275,7 +275,9 @@ def _collecting(errors: list[PykafkaError]) -> Iterator[None]:
         errors.append(error)
 
 
-def abort_lingering(transactions: Transactions, pattern: TransactionalIdPattern) -> list[str]:
+def abort_open_transactions(
+    transactions: Transactions, pattern: TransactionalIdPattern
+) -> list[str]:
     """
     Abort open transactions, which would block readers until their timeout; return the ids.
     """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.sink.ledger_entries import EntriesWithOffsets, Entry
 
 
-def without_overtaken(entries: EntriesWithOffsets) -> EntriesWithOffsets:
+def without_ineffective_commands(entries: EntriesWithOffsets) -> EntriesWithOffsets:
     """
     Return the entries without the releases and completions that do not count.
 
@@ -41,7 +41,7 @@ def _is_overtaken(offset: int, entry: Entry, last_intent: int) -> bool:
     return last_intent >= entry.ledger_end or entry.ledger_end > offset
 
 
-def is_decidable(entries: EntriesWithOffsets, start: int) -> bool:
+def can_judge_commands(entries: EntriesWithOffsets, start: int) -> bool:
     """
     Return whether the entries from ``start`` on suffice to know which commands among them count.
     """

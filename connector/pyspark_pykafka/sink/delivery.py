@@ -13,7 +13,7 @@ from pyspark_pykafka.engines.selection import (
     check_transactions,
     produce,
     transaction_client,
-    write_prepared,
+    write_in_transaction,
 )
 from pyspark_pykafka.engines.transaction_contract import LedgerRecord, never_stopped
 from pyspark_pykafka.errors import OptionsError, PykafkaError
@@ -27,8 +27,8 @@ from pyspark_pykafka.sink.ledger_entries import (
 from pyspark_pykafka.sink.transactional_ids import (
     fallback_id,
     fence_id,
-    stream_task_id,
-    task_id,
+    stream_task_transactional_id,
+    task_transactional_id,
     write_pattern,
 )
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_pykafka.engines.transaction_contract import OpenTransaction, PreparedTransaction
+    from pyspark_pykafka.engines.transaction_contract import PreparedTransaction, TaskWriteResult
     from pyspark_pykafka.options import SinkOptions
 
 logger = logging.getLogger("pyspark_pykafka")
@@ -169,12 +169,12 @@ class ExactlyOnceBatch:
         Write a task's rows into a transaction that stays open.
         """
         options = self._options
-        name = task_id(self._prefix, task.partition, task.attempt)
+        name = task_transactional_id(self._prefix, task.partition, task.attempt)
         # With a prefix from the user, an open transaction with this id belongs to an earlier write.
         # Nothing of that write may be committed any more, so its ids are taken over.
         user_prefix = options.transactional_id_prefix
         fallback = None if user_prefix else fallback_id(name, task.attempt_id)
-        opened = write_prepared(
+        opened = write_in_transaction(
             batches,
             options.kafka,
             options.topic,
@@ -247,12 +247,14 @@ class ExactlyOnceStream:
             fields = (task.query, task.batch, self._write, task.partition, records, content_hash)
             return to_record(Marker(*fields))
 
-        name = stream_task_id(prefix, task.query, task.batch, task.partition, task.attempt)
+        name = stream_task_transactional_id(
+            prefix, task.query, task.batch, task.partition, task.attempt
+        )
         # Unlike in a batch write, an open transaction with this id may still have to be committed,
         # so the id is never taken over.
         fallback = fallback_id(name, task.attempt_id)
         ledger_record = LedgerRecord(topic, make_marker)
-        opened = write_prepared(
+        opened = write_in_transaction(
             batches,
             options.kafka,
             options.topic,
@@ -328,7 +330,7 @@ class ExactlyOnceStream:
             )
 
 
-def _committable(opened: OpenTransaction, task: int) -> Committable | None:
+def _committable(opened: TaskWriteResult, task: int) -> Committable | None:
     if opened.prepared is None:
         return None
     return Committable(

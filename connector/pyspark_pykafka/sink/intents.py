@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
 from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError
-from pyspark_pykafka.sink.command_entries import without_overtaken
+from pyspark_pykafka.sink.command_entries import without_ineffective_commands
 from pyspark_pykafka.sink.ledger_entries import (
-    Claim,
     Completion,
+    EmptyWriteClaim,
     Intent,
     Marker,
     Release,
     Withdrawal,
 )
-from pyspark_pykafka.sink.transactional_ids import micro_batch_id_prefix
+from pyspark_pykafka.sink.transactional_ids import micro_batch_transactional_id_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -79,7 +79,7 @@ def named_transactions(prefix: str, intent: Intent) -> list[PreparedTransaction]
         raise ExactlyOnceError("EXACTLY_ONCE_LEDGER_MALFORMED", msg) from error
 
 
-def named_tasks(prefix: str, intent: Intent) -> dict[int, PreparedTransaction]:
+def named_transactions_by_task(prefix: str, intent: Intent) -> dict[int, PreparedTransaction]:
     """
     Return the transactions that an intent names, by their tasks.
     """
@@ -110,7 +110,7 @@ def find_unreleased_intents(query: str, entries: EntriesWithOffsets) -> list[tup
     A release lets the batch be written whole again: nothing that earlier intents name may be
     committed any more.
     """
-    counting = without_overtaken(entries)
+    counting = without_ineffective_commands(entries)
     released = max((offset for offset, entry in counting if isinstance(entry, Release)), default=-1)
     return [
         (offset, intent) for offset, intent in find_intents(query, entries) if offset > released
@@ -174,7 +174,7 @@ def _conflicts(entry: Entry, query: str, batch: int, write: str) -> bool:
         return False
     if isinstance(entry, Withdrawal):
         return entry.write == write
-    if isinstance(entry, Marker | Claim):
+    if isinstance(entry, Marker | EmptyWriteClaim):
         return entry.write != write and entry.batch >= batch
     return isinstance(entry, Completion) and entry.batch >= batch
 
@@ -188,7 +188,7 @@ def _reason(entry: Entry) -> str:
             f"another process writes task {entry.task} of batch {entry.batch}; is the query "
             "running twice?"
         )
-    if isinstance(entry, Claim):
+    if isinstance(entry, EmptyWriteClaim):
         return (
             f"another process also writes batch {entry.batch}, without rows; is the query running "
             "twice?"
@@ -200,4 +200,4 @@ def _reason(entry: Entry) -> str:
 
 
 def _id_prefix(prefix: str, query: str, batch: int) -> str:
-    return micro_batch_id_prefix(prefix, query, batch)
+    return micro_batch_transactional_id_prefix(prefix, query, batch)

@@ -23,7 +23,7 @@ from pyspark_pykafka.offsets import OffsetRange, TopicPartition
 from pyspark_pykafka.retry import Backoff
 from pyspark_pykafka.schema import SOURCE_TYPES
 from pyspark_pykafka.settings import KafkaSettings
-from pyspark_pykafka.sink.command_entries import without_overtaken
+from pyspark_pykafka.sink.command_entries import without_ineffective_commands
 from pyspark_pykafka.sink.ledger_entries import (
     INTENT_KEY,
     ReadBarrier,
@@ -182,7 +182,7 @@ class Ledger:
         ``entry.ledger_end``: then the entry does not count.
         """
         end = self.append_once(entry)
-        counting = without_overtaken(self.read_all(entry.ledger_end, end))
+        counting = without_ineffective_commands(self.read_all(entry.ledger_end, end))
         if any(counted == entry for _, counted in counting):
             return
         msg = (

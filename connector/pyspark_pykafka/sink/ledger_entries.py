@@ -45,7 +45,7 @@ class Marker:
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class EmptyWriteClaim:
     """
     Declares that a write without rows is about to abort earlier writes of its batch.
 
@@ -168,7 +168,9 @@ class Release:
         return f"release-{self.command}" if self.command else "release"
 
 
-Entry: TypeAlias = "Marker | Claim | Intent | Release | Withdrawal | ReadBarrier | Completion"
+Entry: TypeAlias = (
+    "Marker | EmptyWriteClaim | Intent | Release | Withdrawal | ReadBarrier | Completion"
+)
 
 #: Pairs of offset and entry, in log order.
 EntriesWithOffsets: TypeAlias = "Sequence[tuple[int, Entry]]"
@@ -239,7 +241,7 @@ def to_record(entry: Entry) -> tuple[bytes, bytes]:
     """
     Return an entry as the key and value of a record.
     """
-    stored = entry.stored_as() if isinstance(entry, Claim | ReadBarrier) else entry
+    stored = entry.stored_as() if isinstance(entry, EmptyWriteClaim | ReadBarrier) else entry
     kind = next(name for name, entry_class in _KINDS.items() if isinstance(stored, entry_class))
     return entry.key.encode(), json.dumps({"kind": kind, **asdict(stored)}).encode()
 
@@ -261,7 +263,7 @@ def from_record(value: bytes | None, where: str) -> Entry:
         )
         raise ExactlyOnceError("EXACTLY_ONCE_LEDGER_MALFORMED", msg) from error
     if isinstance(entry, Marker) and entry.task == _CLAIMING_TASK:
-        return Claim(entry.query, entry.batch, entry.write)
+        return EmptyWriteClaim(entry.query, entry.batch, entry.write)
     if isinstance(entry, Withdrawal) and not entry.write:
         return ReadBarrier()
     return entry

@@ -8,9 +8,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import ExactlyOnceError
-from pyspark_pykafka.sink.command_entries import without_overtaken
+from pyspark_pykafka.sink.command_entries import without_ineffective_commands
 from pyspark_pykafka.sink.ledger_entries import Completion, Marker, Release
-from pyspark_pykafka.sink.transactional_ids import query_pattern, stream_task_id
+from pyspark_pykafka.sink.transactional_ids import query_pattern, stream_task_transactional_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -39,11 +39,11 @@ def is_truncated(ledger: Ledger, log_start: int) -> bool:
     """
     if log_start == 0:
         return False
-    counting = without_overtaken(ledger.read_all_from(log_start))
+    counting = without_ineffective_commands(ledger.read_all_from(log_start))
     return not any(isinstance(entry, Release) for _, entry in counting)
 
 
-def list_committed_task_ids(
+def list_committed_transactional_ids(
     transactions: Transactions, prefix: str, query: str, *, max_seconds: float | None = None
 ) -> list[str]:
     """
@@ -66,10 +66,10 @@ def check_ledger_not_emptied(
     """
     if batch <= 0:
         return
-    id_prefix = stream_task_id(prefix, query, batch - 1, 0, 0).removesuffix("-0-0")
+    id_prefix = stream_task_transactional_id(prefix, query, batch - 1, 0, 0).removesuffix("-0-0")
     committed_ids = [
         name
-        for name in list_committed_task_ids(transactions, prefix, query)
+        for name in list_committed_transactional_ids(transactions, prefix, query)
         if name.startswith(f"{id_prefix}-")
     ]
     if committed_ids:

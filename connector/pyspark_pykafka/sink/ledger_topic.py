@@ -22,7 +22,7 @@ from pyspark_pykafka.sink.ledger_entries import Release
 from pyspark_pykafka.sink.ledger_loss import (
     is_truncated,
     ledger_lost_error,
-    list_committed_task_ids,
+    list_committed_transactional_ids,
     truncated_error,
 )
 
@@ -304,7 +304,9 @@ def _list_committed(transactions: Transactions, write: MicroBatchWrite) -> list[
     unless it is a replay.
     """
     max_seconds = _OPTIONAL_LOOKUP_SECONDS if write.is_first else None
-    return list_committed_task_ids(transactions, write.prefix, write.query, max_seconds=max_seconds)
+    return list_committed_transactional_ids(
+        transactions, write.prefix, write.query, max_seconds=max_seconds
+    )
 
 
 def _create(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.sink.batch_committer import (
-    abort_lingering,
+    abort_open_transactions,
     check_open,
     find_losing_attempts,
     list_open_ids,
@@ -25,7 +25,7 @@ from pyspark_pykafka.sink.intents import (
     outdated_intents,
 )
 from pyspark_pykafka.sink.ledger import open_ledger
-from pyspark_pykafka.sink.ledger_entries import Claim, Intent, Marker, Withdrawal
+from pyspark_pykafka.sink.ledger_entries import EmptyWriteClaim, Intent, Marker, Withdrawal
 from pyspark_pykafka.sink.ledger_loss import (
     check_ledger_not_emptied,
     is_truncated,
@@ -34,14 +34,14 @@ from pyspark_pykafka.sink.ledger_loss import (
 )
 from pyspark_pykafka.sink.replay import (
     batch_state,
-    check_not_overtaken,
-    check_not_superseded,
+    check_no_later_batch_begun,
+    check_no_later_commit,
     check_owner,
     check_single_writer,
     committed_tasks,
     concurrent_writer,
     covers_batch,
-    other_rows,
+    describe_row_difference,
     prefix_owner,
 )
 from pyspark_pykafka.sink.transactional_ids import query_pattern
@@ -137,7 +137,7 @@ def abort_micro_batch(
 
 
 def _warn_of_other_rows(batch: CommittableBatch, committed: EntriesWithOffsets) -> None:
-    difference = other_rows(batch, committed)
+    difference = describe_row_difference(batch, committed)
     if difference is None:
         return
     logger.warning(
@@ -211,7 +211,7 @@ def _committed_before(
     window = _OFFSETS_PER_TASK * batch.tasks + _MIN_OFFSETS
     committed = ledger.read_committed_back(log_start, stable_end, batch.batch, window)
     check_owner(batch, committed)
-    check_not_superseded(batch, committed)
+    check_no_later_commit(batch, committed)
     covered = covers_batch(committed, batch.batch, log_start)
     if not covered and is_truncated(ledger, log_start):
         # The deleted entries may concern this batch.
@@ -221,11 +221,11 @@ def _committed_before(
     if not is_stable:
         if not batch.committables:
             # Invariant I4 (exclusion): only a write that others can see may abort other writes.
-            first = ledger.append(Claim(batch.query, batch.batch, batch.write))
+            first = ledger.append(EmptyWriteClaim(batch.query, batch.batch, batch.write))
         ids = (batch.prefix, batch.query)
         decided = roll_forward(transactions, ledger, ids, log_start, (stable_end, first))
         # Nothing of a later batch may be aborted, whether it is decided or not.
-        check_not_overtaken(batch, ledger.read_all(stable_end, first))
+        check_no_later_batch_begun(batch, ledger.read_all(stable_end, first))
 
     def abort_losing_attempts() -> None:
         _abort_losing_attempts_if_alone(
@@ -314,7 +314,7 @@ def _is_alone(query: str, write: str, entries: EntriesWithOffsets, first: int) -
     written = [
         (offset, entry)
         for offset, entry in entries
-        if offset >= first and isinstance(entry, Marker | Claim)
+        if offset >= first and isinstance(entry, Marker | EmptyWriteClaim)
     ]
     batches = [entry.batch for _, entry in written if entry.write == write]
     return (
@@ -336,4 +336,4 @@ def _abort_foreign(
     entries = [entry for _, entry in ledger.read_all(*offsets)]
     foreign = {entry.query for entry in entries if isinstance(entry, Marker)} - {batch.query}
     for query in sorted(foreign):
-        abort_lingering(transactions, query_pattern(batch.prefix, query))
+        abort_open_transactions(transactions, query_pattern(batch.prefix, query))

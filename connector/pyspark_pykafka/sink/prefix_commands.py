@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, TypeAlias
 from uuid import uuid4
 
 from pyspark_pykafka.engines.wire.transactions.values import is_committed
-from pyspark_pykafka.sink.batch_committer import abort_lingering, list_open_ids
+from pyspark_pykafka.sink.batch_committer import abort_open_transactions, list_open_ids
 from pyspark_pykafka.sink.decided_commits import roll_forward, select_open, select_undecided
 from pyspark_pykafka.sink.intents import (
     find_unreleased_intents,
     is_binding,
-    named_tasks,
     named_transactions,
+    named_transactions_by_task,
 )
 from pyspark_pykafka.sink.ledger import open_ledger
 from pyspark_pykafka.sink.ledger_entries import (
-    Claim,
     Completion,
+    EmptyWriteClaim,
     Intent,
     Marker,
     ReadBarrier,
@@ -79,7 +79,7 @@ def is_ledger_unused(transactions: Transactions, prefix: str) -> bool:
     appended = [
         entry
         for _, entry in unstable
-        if not isinstance(entry, Marker | Claim | Withdrawal | ReadBarrier)
+        if not isinstance(entry, Marker | EmptyWriteClaim | Withdrawal | ReadBarrier)
     ]
     committed = ledger.read_committed(log_start, stable_end)
     return not appended and not records_commit(entry for _, entry in committed)
@@ -137,7 +137,7 @@ def release_prefix(transactions: Transactions, owner: Marker, prefix: str) -> No
     """
     ledger = open_ledger(transactions, prefix)
     end = ledger.append(ReadBarrier())
-    abort_lingering(transactions, any_query_pattern(prefix))
+    abort_open_transactions(transactions, any_query_pattern(prefix))
     ledger.append_command(Release(owner.query, end, uuid4().hex), "release")
 
 
@@ -210,7 +210,7 @@ def _committed_tasks(
     tasks = {
         (intent.write, task): transaction
         for intent in intents.values()
-        for task, transaction in named_tasks(prefix, intent).items()
+        for task, transaction in named_transactions_by_task(prefix, intent).items()
     }
     descriptions = describe([transaction.transactional_id for transaction in tasks.values()])
     return {

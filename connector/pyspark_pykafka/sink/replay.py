@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError
-from pyspark_pykafka.sink.command_entries import is_decidable, without_overtaken
-from pyspark_pykafka.sink.ledger_entries import Claim, Completion, Intent, Marker, Release
+from pyspark_pykafka.sink.command_entries import can_judge_commands, without_ineffective_commands
+from pyspark_pykafka.sink.ledger_entries import Completion, EmptyWriteClaim, Intent, Marker, Release
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -35,9 +35,9 @@ def covers_batch(entries: EntriesWithOffsets, batch: int, start: int) -> bool:
 
     A batch is committed whole before the next one begins, so a marker of an earlier batch suffices.
     """
-    return is_decidable(entries, start) and any(
+    return can_judge_commands(entries, start) and any(
         isinstance(entry, Release) or (isinstance(entry, Marker) and entry.batch < batch)
-        for _, entry in without_overtaken(entries)
+        for _, entry in without_ineffective_commands(entries)
     )
 
 
@@ -65,7 +65,7 @@ def check_owner(batch: CommittableBatch, committed: EntriesWithOffsets) -> None:
     raise ExactlyOnceError("EXACTLY_ONCE_PREFIX_OWNED", msg)
 
 
-def check_not_superseded(batch: CommittableBatch, committed: EntriesWithOffsets) -> None:
+def check_no_later_commit(batch: CommittableBatch, committed: EntriesWithOffsets) -> None:
     """
     Raise :class:`ExactlyOnceError` if a later batch is committed.
 
@@ -85,7 +85,7 @@ def check_not_superseded(batch: CommittableBatch, committed: EntriesWithOffsets)
 
 def concurrent_writer(
     query: str, write: str, batch: int, later: Iterable[Entry]
-) -> Marker | Claim | None:
+) -> Marker | EmptyWriteClaim | None:
     """
     Return a marker or a claim of another write of the same or a later batch of the query, or None.
 
@@ -95,7 +95,7 @@ def concurrent_writer(
     stops.
     """
     for entry in later:
-        if not isinstance(entry, Marker | Claim) or entry.query != query:
+        if not isinstance(entry, Marker | EmptyWriteClaim) or entry.query != query:
             continue
         if entry.write != write and entry.batch >= batch:
             return entry
@@ -120,7 +120,7 @@ def check_single_writer(batch: CommittableBatch, later: Iterable[Entry]) -> None
     raise ConcurrentWriteError("EXACTLY_ONCE_CONCURRENT_WRITE", msg)
 
 
-def check_not_overtaken(batch: CommittableBatch, earlier: EntriesWithOffsets) -> None:
+def check_no_later_batch_begun(batch: CommittableBatch, earlier: EntriesWithOffsets) -> None:
     """
     Raise :class:`ConcurrentWriteError` if another write of a later batch began before this one.
 
@@ -141,7 +141,7 @@ def check_not_overtaken(batch: CommittableBatch, earlier: EntriesWithOffsets) ->
     raise ConcurrentWriteError("EXACTLY_ONCE_CONCURRENT_WRITE", msg)
 
 
-def _part(entry: Marker | Claim) -> str:
+def _part(entry: Marker | EmptyWriteClaim) -> str:
     return f"task {entry.task}" if isinstance(entry, Marker) else "an execution without rows"
 
 
@@ -152,9 +152,9 @@ def committed_tasks(batch: CommittableBatch, committed: EntriesWithOffsets) -> f
     Those are all tasks if the batch is committed whole or declared complete, however this write
     divides its rows. Raises :class:`ExactlyOnceError` if a part is committed and this write divides
     the rows differently: then the rows in the topic cannot be identified. Raises as
-    :func:`check_not_superseded` does.
+    :func:`check_no_later_commit` does.
     """
-    check_not_superseded(batch, committed)
+    check_no_later_commit(batch, committed)
     state = batch_state(batch.query, batch.batch, committed)
     if state.is_whole:
         return frozenset(task.task for task in batch.committables)
@@ -164,7 +164,7 @@ def committed_tasks(batch: CommittableBatch, committed: EntriesWithOffsets) -> f
     return frozenset(state.tasks)
 
 
-def other_rows(batch: CommittableBatch, committed: EntriesWithOffsets) -> str | None:
+def describe_row_difference(batch: CommittableBatch, committed: EntriesWithOffsets) -> str | None:
     """
     Return how the rows of a batch that is committed whole differ from this write's, or None.
 
@@ -288,7 +288,7 @@ def _check_same_rows(
 
 
 def _since_release(entries: EntriesWithOffsets) -> Sequence[Entry]:
-    counting = [entry for _, entry in without_overtaken(entries)]
+    counting = [entry for _, entry in without_ineffective_commands(entries)]
     after = [index + 1 for index, entry in enumerate(counting) if isinstance(entry, Release)]
     return counting[max(after, default=0) :]
 

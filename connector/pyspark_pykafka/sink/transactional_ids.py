@@ -60,7 +60,7 @@ def other_attempt_ids(transactional_ids: Iterable[str]) -> OtherAttempts:
     return OtherAttempts(other_ids, notice_ids, were_retried)
 
 
-def task_id(prefix: str, task: int, attempt: int) -> str:
+def task_transactional_id(prefix: str, task: int, attempt: int) -> str:
     """
     Return the id of one attempt of a batch write's task.
     """
@@ -100,17 +100,19 @@ def fence_id(prefix: str, write: str) -> str:
     return f"{prefix}-ended-{write}"
 
 
-def stream_task_id(prefix: str, query: str, batch: int, task: int, attempt: int) -> str:
+def stream_task_transactional_id(
+    prefix: str, query: str, batch: int, task: int, attempt: int
+) -> str:
     """
     Return the id of one attempt of a micro-batch's task.
 
     Two sets of ids alternate between batches, so ids stay few, and a late attempt of the previous
     batch fences no task of the current one.
     """
-    return f"{micro_batch_id_prefix(prefix, query, batch)}{task}-{attempt}"
+    return f"{micro_batch_transactional_id_prefix(prefix, query, batch)}{task}-{attempt}"
 
 
-def micro_batch_id_prefix(prefix: str, query: str, batch: int) -> str:
+def micro_batch_transactional_id_prefix(prefix: str, query: str, batch: int) -> str:
     """
     Return the common prefix of the ids of a micro-batch's tasks.
     """

@@ -9,7 +9,7 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
-from pyspark_pykafka.engines.log_truncation import older_epochs
+from pyspark_pykafka.engines.log_truncation import partitions_with_older_epochs
 from pyspark_pykafka.errors import BrokerUnavailableError, OffsetsError
 from pyspark_pykafka.offsets import (
     LATEST,
@@ -148,7 +148,7 @@ class EndOffsets:
         """
         Raise an error if some latest offsets are older than known ones.
         """
-        stale = older_epochs(start, latest)
+        stale = partitions_with_older_epochs(start, latest)
         if stale:
             raise _stale_epoch_error(stale, start, latest)
         if partitions_behind_start(start, latest):

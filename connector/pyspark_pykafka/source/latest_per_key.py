@@ -23,7 +23,7 @@ from pyspark_pykafka.engines.contract import (
     BATCH_RECORDS,
     Watermarks,
     resolve_range,
-    with_uncommitted_end,
+    with_end_not_before_start,
 )
 from pyspark_pykafka.engines.selection import fetch, metadata_backend
 from pyspark_pykafka.errors import OffsetsError, RecordError, UnknownTopicError
@@ -74,7 +74,7 @@ def range_in_log(requested: OffsetRange, settings: FetchSettings) -> OffsetRange
     if tp not in starts or tp not in ends.offsets:
         return requested
     watermarks = Watermarks(starts[tp], ends.offsets[tp])
-    watermarks = with_uncommitted_end(
+    watermarks = with_end_not_before_start(
         requested, watermarks, lambda: client.high_watermarks([tp]).offsets.get(tp, -1)
     )
     epoch, fail = ends.epochs.get(tp, NO_EPOCH), settings.fail_on_data_loss
@@ -113,7 +113,7 @@ def latest_records(
     without a key, and whatever ``read`` and ``locate`` raise.
     """
     located = locate(requested, settings)
-    latest = LatestByKey(located.tp)
+    latest = LatestPerKey(located.tp)
     for batch in read(located, replace(settings, schema=_KEYS)):
         latest.add(batch)
     offsets = latest.offsets()
@@ -130,7 +130,7 @@ def latest_records(
     yield from _joined(_Selection(bounds, offsets).of(batches), settings)
 
 
-class LatestByKey:
+class LatestPerKey:
     """
     The offset of the latest record of each key, among the batches of a partition so far.
     """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from pyspark_pykafka.engines.first_contact import one_api_timeout
+from pyspark_pykafka.engines.first_contact import shared_api_timeout
 from pyspark_pykafka.engines.selection import check_topic, fetch
 from pyspark_pykafka.formats.read_format import make_read_format
 from pyspark_pykafka.formats.record_decoder import decode_records
@@ -78,7 +78,7 @@ class KafkaBatchReader(DataSourceReader):
         """
         check_dead_letter_topic(self._format, self._settings)
         client = metadata_client(self._options)
-        with one_api_timeout(self._options.kafka):
+        with shared_api_timeout(self._options.kafka):
             # The topic ids come first: if a topic is recreated meanwhile, its new offsets do not
             # belong to the planned id, and are not read.
             assigned = client.assignment(self._options.strategy)

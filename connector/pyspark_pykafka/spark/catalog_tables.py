@@ -25,7 +25,7 @@ _PROPERTY_PREFIX = "option."
 _PROVIDER = "provider"
 
 
-def check_no_new_table(options: Mapping[str, str]) -> None:
+def reject_table_properties(options: Mapping[str, str]) -> None:
     """
     Raise :class:`OptionsError` if the options are the properties of a table that is being created.
     """
@@ -34,7 +34,7 @@ def check_no_new_table(options: Mapping[str, str]) -> None:
         raise OptionsError((_REMEDY,))
 
 
-def check_any_options(options: Mapping[str, str]) -> None:
+def require_options(options: Mapping[str, str]) -> None:
     """
     Raise :class:`OptionsError` if there are no options at all, as for an existing table.
     """

@@ -77,9 +77,9 @@ class DefaultSource(DataSource):
         """
         from pyspark_pykafka.formats.default_columns import default_ddl
         from pyspark_pykafka.options import parse_source
-        from pyspark_pykafka.spark.catalog_tables import check_no_new_table
+        from pyspark_pykafka.spark.catalog_tables import reject_table_properties
 
-        check_no_new_table(self.options)
+        reject_table_properties(self.options)
         options = parse_source(self.options)
         # Resolved once: Spark pickles this object for the reader, which must have the same schema.
         self._formats = _registered(options, gives_columns=True)
@@ -92,10 +92,10 @@ class DefaultSource(DataSource):
         """
         from pyspark_pykafka.options import parse_batch_source
         from pyspark_pykafka.spark.batch_reader import FilteringBatchReader, KafkaBatchReader
-        from pyspark_pykafka.spark.catalog_tables import check_any_options
+        from pyspark_pykafka.spark.catalog_tables import require_options
         from pyspark_pykafka.spark.compiled_modules import warn_of_missing_modules
 
-        check_any_options(self.options)
+        require_options(self.options)
         warn_of_missing_modules()
         options = self._with_formats(parse_batch_source(self.options))
         narrows = options.push_down_filters and filter_pushdown_active()
@@ -126,7 +126,7 @@ class DefaultSource(DataSource):
         Return the writer of a batch query.
         """
         from pyspark_pykafka.options import parse_sink
-        from pyspark_pykafka.spark.catalog_tables import check_any_options
+        from pyspark_pykafka.spark.catalog_tables import require_options
         from pyspark_pykafka.spark.compiled_modules import warn_of_missing_modules
         from pyspark_pykafka.spark.writers import (
             KafkaBatchWriter,
@@ -134,7 +134,7 @@ class DefaultSource(DataSource):
             check_destination,
         )
 
-        check_any_options(self.options)
+        require_options(self.options)
         warn_of_missing_modules()
         check_append_mode(overwrite=overwrite)
         options = parse_sink(self.options, streaming=False)

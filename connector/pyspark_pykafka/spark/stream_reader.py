@@ -106,7 +106,7 @@ class _Reader(PrefetchedReader, DataSourceStreamReader):
         """
         Limit the total time of all requests that one call by Spark makes.
         """
-        return first_contact.one_api_timeout(self._settings.kafka)
+        return first_contact.shared_api_timeout(self._settings.kafka)
 
     def _record_contact(self) -> None:
         """

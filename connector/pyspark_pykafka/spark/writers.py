@@ -83,9 +83,9 @@ class _Writer:
 def _write_format(options: SinkOptions, rows: pa.Schema) -> WriteFormat | None:
     if not options.encoding.encodes:
         return None
-    from pyspark_pykafka.formats.write_format import write_format
+    from pyspark_pykafka.formats.write_format import make_write_format
 
-    return write_format(options.encoding, rows)
+    return make_write_format(options.encoding, rows)
 
 
 def _with_registered_write_schemas(

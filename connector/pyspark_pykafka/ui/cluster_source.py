@@ -10,7 +10,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.engines.first_contact import one_api_timeout
+from pyspark_pykafka.engines.first_contact import shared_api_timeout
 from pyspark_pykafka.engines.metadata import MetadataClient
 from pyspark_pykafka.engines.selection import group_backend, metadata_backend
 from pyspark_pykafka.errors import OptionsError
@@ -115,7 +115,7 @@ class ClusterSource:
         """
         Return the page's data. Errors of the brokers and stores are raised.
         """
-        with one_api_timeout(self._source.kafka):
+        with shared_api_timeout(self._source.kafka):
             return self._page_data()
 
     def _page_data(self) -> PageData:

@@ -14,7 +14,7 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from pyspark_pykafka.errors import error_text
-from pyspark_pykafka.failures.restarts import Attempt, RestartPolicy, supervise
+from pyspark_pykafka.failures.restarts import QueryFailure, RestartPolicy, supervise
 from pyspark_pykafka.offsets import offset_document
 from pyspark_pykafka.signal_handlers import replaceable_handlers, restore_handlers
 from pyspark_pykafka.verify.errors import CannotRunError
@@ -141,7 +141,7 @@ class CopyQuery:
         session: SparkSession,
         source: Mapping[str, str],
         sink: Mapping[str, str],
-        on_restart: Callable[[Attempt], None],
+        on_restart: Callable[[QueryFailure], None],
     ) -> None:
         self.restarts = 0
         self.error: Exception | None = None
@@ -208,7 +208,7 @@ class CopyQuery:
             if not self._stopping.is_set():
                 self.error = error
 
-    def _report_failure(self, attempt: Attempt) -> None:
+    def _report_failure(self, attempt: QueryFailure) -> None:
         if not self._stopping.is_set():
             self.restarts += attempt.pause_seconds is not None
             self._on_restart(attempt)

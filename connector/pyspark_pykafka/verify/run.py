@@ -33,7 +33,7 @@ from pyspark_pykafka.verify.writer import Writer
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pyspark_pykafka.failures.restarts import Attempt
+    from pyspark_pykafka.failures.restarts import QueryFailure
     from pyspark_pykafka.settings import KafkaSettings
     from pyspark_pykafka.verify.nemesis import Nemesis
     from pyspark_pykafka.verify.records import ReadRow
@@ -190,7 +190,7 @@ def _parts(
             leaves="open transactions; the brokers abort them after kafka.transaction.timeout.ms",
         )
 
-    def report_failure(attempt: Attempt) -> None:
+    def report_failure(attempt: QueryFailure) -> None:
         on_event(f"the query failed ({attempt.number} in a row): {summary(attempt.error)}")
 
     query = CopyQuery(session, source, sink, report_failure)

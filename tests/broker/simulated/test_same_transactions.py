@@ -13,8 +13,8 @@ from confluent_kafka import KafkaException, Producer
 from tests.simulation.kafka.codes import Code
 from tests.support.served_kafka import RawKafka, values, wire_values
 
-from pyspark_pykafka.engines.transaction_contract import PreparedTransaction, Transaction
-from pyspark_pykafka.engines.wire.producer.producer import transaction_client, write_prepared
+from pyspark_pykafka.engines.transaction_contract import PreparedTransaction, TransactionSpec
+from pyspark_pykafka.engines.wire.producer.producer import transaction_client, write_in_transaction
 from pyspark_pykafka.engines.wire.transactions.transaction_errors import FencedError
 from pyspark_pykafka.engines.wire.transactions.values import TransactionState
 from pyspark_pykafka.settings import KafkaSettings
@@ -110,7 +110,9 @@ def test_prepared_transactions_end(cluster: KafkaAccess, topic: str, raw: RawKaf
 
     def prepared(name: str) -> PreparedTransaction:
         rows = pa.RecordBatch.from_pydict({"value": [name.encode()]})
-        written = write_prepared([rows], kafka, topic, Transaction(f"{topic}-{name}", 60_000))
+        written = write_in_transaction(
+            [rows], kafka, topic, TransactionSpec(f"{topic}-{name}", 60_000)
+        )
         assert written.prepared is not None
         return written.prepared
 

@@ -107,7 +107,7 @@ def two_writers(connector: Connector) -> list[Any]:
     return [
         patch.object(committer, "check_single_writer", lambda *_: None),
         patch.object(committer, "check_binding", lambda *_: None),
-        patch.object(committer, "check_not_superseded", lambda *_: None),
+        patch.object(committer, "check_no_later_commit", lambda *_: None),
     ]
 
 
@@ -117,7 +117,7 @@ def later_batch_is_not_noticed(connector: Connector) -> list[Any]:
     already writing.
     """
     committer = connector.module("sink.micro_batch_committer")
-    return [patch.object(committer, "check_not_overtaken", lambda *_: None)]
+    return [patch.object(committer, "check_no_later_batch_begun", lambda *_: None)]
 
 
 def ledger_shows_open_markers(connector: Connector) -> list[Any]:

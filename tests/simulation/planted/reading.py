@@ -110,7 +110,7 @@ def truncation_is_not_checked(connector: Connector) -> list[Any]:
     """
     A range that was planned before an unclean election is read from the log after it (KIP-320).
     """
-    check = connector.module(f"{_WIRE}.consumer.truncation_check").LogCheck
+    check = connector.module(f"{_WIRE}.consumer.truncation_check").TruncationCheck
     loss = connector.module("source.data_loss").DataLossReporter
     return [
         patch.object(check, "run", lambda *_: None),
@@ -203,7 +203,7 @@ def topic_id_is_not_confirmed(connector: Connector) -> list[Any]:
     Records that are fetched by the topic's name count as records of the planned topic.
     """
     fetcher = connector.module(f"{_WIRE}.consumer.retrying_fetcher").RetryingFetcher
-    return [patch.object(fetcher, "has_one_topic", lambda _: True)]
+    return [patch.object(fetcher, "confirm_one_topic", lambda _: True)]
 
 
 def other_brokers_confirm_the_topic(connector: Connector) -> list[Any]:

@@ -83,7 +83,7 @@ def changing_log(seed: int, *, is_traced: bool = False) -> tuple[Verdict, Histor
         change.happen_later()
         history.world.call_later(FAULT_SECONDS, lambda: stop(change.producers))
         outcome = _Outcome(change, supervisor, fails=options["failOnDataLoss"] == "true")
-        history.run(nemesis, outcome.is_reached)
+        history.run(nemesis, outcome.has_contact)
         if history.verdict.is_clean:
             batches = [sink.batches[number] for number in sorted(supervisor.checkpoint.completed)]
             outcome.check(batches, committed_only=isolation == "read_committed")
@@ -224,7 +224,7 @@ class _Outcome:
         errors = self.supervisor.errors[-1:]
         return any(isinstance(error, loss) or isinstance(error.__cause__, loss) for error in errors)
 
-    def is_reached(self) -> bool:
+    def has_contact(self) -> bool:
         """
         Return whether the stream has reached the end of the log, or has failed as it must.
         """

@@ -161,7 +161,7 @@ class SimulatedStore:
         server = self._server
         self._owner = self._contract.next_owner(owner, server.holder)
         server.holder = self._owner
-        return self._contract.Claim(self._owner, dict(server.records))
+        return self._contract.StoreClaim(self._owner, dict(server.records))
 
     def _write(self, records: Mapping[Any, Any], owner: Any) -> None:
         if not self._is_holder(owner):

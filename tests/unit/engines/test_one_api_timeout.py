@@ -15,7 +15,7 @@ from tests.support.stub_brokers import Behaviour, StubCluster
 
 from pyspark_pykafka.cli import main
 from pyspark_pykafka.engines import first_contact
-from pyspark_pykafka.engines.first_contact import one_api_timeout, request_seconds
+from pyspark_pykafka.engines.first_contact import request_seconds, shared_api_timeout
 from pyspark_pykafka.engines.wire.consumer import metadata
 from pyspark_pykafka.engines.wire.network import api_timeout
 from pyspark_pykafka.errors import PykafkaError
@@ -40,7 +40,7 @@ def test_the_time_of_earlier_requests_is_subtracted() -> None:
     passed.
     """
     clock = Clock()
-    with one_api_timeout(KAFKA, clock.now):
+    with shared_api_timeout(KAFKA, clock.now):
         first = request_seconds(KAFKA)
         clock.sleep(5)
         second = request_seconds(KAFKA)
@@ -55,9 +55,9 @@ def test_an_inner_call_does_not_extend_the_timeout() -> None:
     A call inside a plan that would start a timeout of its own keeps the timeout of the plan.
     """
     clock = Clock()
-    with one_api_timeout(KAFKA, clock.now):
+    with shared_api_timeout(KAFKA, clock.now):
         clock.sleep(5)
-        with one_api_timeout(KAFKA, clock.now):
+        with shared_api_timeout(KAFKA, clock.now):
             assert request_seconds(KAFKA) == 3.0
         assert request_seconds(KAFKA) == 3.0
 
@@ -67,7 +67,7 @@ def test_requests_of_other_threads_keep_their_timeout() -> None:
     Progress that another thread records while a plan waits does not use the plan's timeout.
     """
     clock = Clock()
-    with one_api_timeout(KAFKA, clock.now), ThreadPoolExecutor(1) as other:
+    with shared_api_timeout(KAFKA, clock.now), ThreadPoolExecutor(1) as other:
         clock.sleep(5)
         assert other.submit(request_seconds, KAFKA).result() == 8.0
 
@@ -78,7 +78,7 @@ def test_the_first_contact_has_a_shorter_limit(monkeypatch: pytest.MonkeyPatch) 
     """
     monkeypatch.setattr(first_contact, "_reached", set())
     kafka, clock = KafkaSettings.of({"bootstrap.servers": "b:1"}), Clock()
-    with one_api_timeout(kafka, clock.now):
+    with shared_api_timeout(kafka, clock.now):
         assert request_seconds(kafka) == 10.0
         clock.sleep(55)
         assert request_seconds(kafka) == 5.0

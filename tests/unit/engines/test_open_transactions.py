@@ -25,7 +25,7 @@ T0 = TopicPartition("t", 0)
 READ_COMMITTED = 1
 
 
-class OpenTransaction(Behaviour):
+class TaskWriteResult(Behaviour):
     """
     A log of 120 records with a transaction that is open since record 60.
     """
@@ -47,7 +47,7 @@ def stubs() -> Iterator[StubCluster]:
     """
     Return a cluster with such a log.
     """
-    with StubCluster(OpenTransaction(high_watermark=120)) as cluster:
+    with StubCluster(TaskWriteResult(high_watermark=120)) as cluster:
         yield cluster
 
 

@@ -47,7 +47,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, OffsetRange]]:
     monkeypatch.setattr("pyspark_pykafka.engines.librdkafka.consumer.fetch", reader("librdkafka"))
     monkeypatch.setattr("pyspark_pykafka.engines.wire.consumer.range_reader.fetch", reader("wire"))
     selection._log_fallback_once.cache_clear()
-    selection.wire_read_unavailable.cache_clear()
+    selection.wire_read_unavailable_reason.cache_clear()
     return requested
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from pyspark_pykafka.errors import OptionsError
-from pyspark_pykafka.failures.restarts import Attempt, RestartPolicy, is_fatal, supervise
+from pyspark_pykafka.failures.restarts import QueryFailure, RestartPolicy, is_fatal, supervise
 
 TRANSIENT = "Traceback ... pyspark_pykafka.errors.BrokerUnavailableError: no broker answers"
 FATAL = "Traceback ... pyspark_pykafka.errors.AuthenticationError: refused"
@@ -55,7 +55,7 @@ class Starts:
 
     queries: list[Query | Exception]
     started: list[Query] = field(default_factory=list)
-    attempts: list[Attempt] = field(default_factory=list)
+    attempts: list[QueryFailure] = field(default_factory=list)
 
     def __call__(self) -> Query:
         query = self.queries.pop(0)

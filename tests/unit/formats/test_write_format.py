@@ -23,7 +23,7 @@ from pyspark_pykafka.errors import AuthenticationError, OptionsError, RecordErro
 from pyspark_pykafka.formats import write_format as module
 from pyspark_pykafka.formats.record_encoder import RecordEncoder
 from pyspark_pykafka.formats.schema_registration import with_registered_write_schemas
-from pyspark_pykafka.formats.write_format import WriteFormat, write_format
+from pyspark_pykafka.formats.write_format import WriteFormat, make_write_format
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.registry.errors import IncompatibleSchemaError, SchemaNotFoundError
 
@@ -55,7 +55,7 @@ def prepared(
     Return the format of a write, as the driver prepares it.
     """
     encoding = parse_sink({**SERVERS, **options}, streaming=False).encoding
-    return with_registered_write_schemas(write_format(encoding, schema), encoding, topic)
+    return with_registered_write_schemas(make_write_format(encoding, schema), encoding, topic)
 
 
 def mistakes(options: dict[str, str], schema: pa.Schema = ROWS) -> str:

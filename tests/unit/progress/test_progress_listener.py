@@ -22,7 +22,7 @@ from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.progress import listener
 from pyspark_pykafka.progress.listener import ProgressListener
 from pyspark_pykafka.progress.record import Owner, ProgressRecord
-from pyspark_pykafka.progress.store import ClaimLostError, UnansweredError
+from pyspark_pykafka.progress.store import ClaimLostError, NoResponseError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.errors import PykafkaError
     from pyspark_pykafka.offsets import Assignment
     from pyspark_pykafka.options import SourceOptions
-    from pyspark_pykafka.progress.store import Claim
+    from pyspark_pykafka.progress.store import StoreClaim
 
 OPTIONS = {
     "kafka.bootstrap.servers": "broker:9092",
@@ -157,7 +157,7 @@ class _LosingStore(MemoryStore):
         if on_loss is not None:
             on_loss()
             msg = "no response"
-            raise UnansweredError(msg)
+            raise NoResponseError(msg)
         super().write(records)
 
 
@@ -204,7 +204,7 @@ class _OvertakenStore(MemoryStore):
         self._error: PykafkaError | None = error
         self._on_failure = on_failure
 
-    def claim(self, owner: Owner, topics: Iterable[str]) -> Claim:
+    def claim(self, owner: Owner, topics: Iterable[str]) -> StoreClaim:
         error, self._error = self._error, None
         if error is not None:
             self._on_failure()

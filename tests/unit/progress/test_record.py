@@ -17,12 +17,12 @@ from pyspark_pykafka.progress.record import (
     Owner,
     ProgressRecord,
     from_metadata,
-    from_node,
-    owner_from_node,
+    from_znode,
+    owner_from_znode,
     to_metadata,
-    to_node,
+    to_znode,
 )
-from pyspark_pykafka.progress.store import advance, check_topics, next_owner, touch_owner
+from pyspark_pykafka.progress.store import advance, check_topics, next_owner, record_for_new_owner
 
 T0, T1, U0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
 ME = Owner("q1", "7 on here", 3)
@@ -45,14 +45,14 @@ def test_record_survives_serialisation(record: ProgressRecord) -> None:
     A record is equal after a round trip through group metadata or a ZooKeeper node.
     """
     assert from_metadata(record.offset, to_metadata(record)) == record
-    assert from_node(T1, to_node(T1, record)) == record
+    assert from_znode(T1, to_znode(T1, record)) == record
 
 
 def test_node_has_the_fields_of_storms_spout() -> None:
     """
     A reader of Storm's records finds topology, offset, partition, broker and topic.
     """
-    node = json.loads(to_node(T1, ProgressRecord(42, ME, 9, "id-t", broker=("b.example", 9092))))
+    node = json.loads(to_znode(T1, ProgressRecord(42, ME, 9, "id-t", broker=("b.example", 9092))))
 
     assert node["topology"] == {"id": "q1", "name": "q1"}
     assert (node["offset"], node["partition"], node["topic"]) == (42, 1, "t")
@@ -71,7 +71,7 @@ def test_node_of_storm_is_parsed() -> None:
         "topic": "t",
     }
 
-    record = from_node(T1, json.dumps(storm_record).encode())
+    record = from_znode(T1, json.dumps(storm_record).encode())
 
     assert record == ProgressRecord(23, Owner("top-1", "", 0), broker=("b", 9092))
 
@@ -103,7 +103,7 @@ def test_malformed_node_is_rejected(data: bytes) -> None:
     The error names the node, its content and the required form.
     """
     with pytest.raises(ProgressError, match="node of t-1 does not hold a progress record"):
-        from_node(T1, data)
+        from_znode(T1, data)
 
 
 JSON = st.recursive(
@@ -143,7 +143,7 @@ def test_any_node_of_an_owner_is_parsed(data: bytes) -> None:
     Any content is parsed where an owner's node is expected: a node that another application wrote
     has no owner.
     """
-    assert owner_from_node(data) is None
+    assert owner_from_znode(data) is None
 
 
 def test_node_of_another_topic_is_rejected() -> None:
@@ -151,7 +151,7 @@ def test_node_of_another_topic_is_rejected() -> None:
     The recorded topic is compared with the path of the node, and the error names both.
     """
     with pytest.raises(ProgressError, match="node of t-1 records topic 'u', partition 0"):
-        from_node(T1, to_node(U0, ProgressRecord(1)))
+        from_znode(T1, to_znode(U0, ProgressRecord(1)))
 
 
 def test_long_cause_is_truncated() -> None:
@@ -237,9 +237,9 @@ def test_touch_owner_rewrites_one_record() -> None:
     stored = {T0: ProgressRecord(3, ME, 8), T1: ProgressRecord(5, ME, 8)}
     successor = Owner("q1", "9 on here", 4)
 
-    assert touch_owner(stored, both, successor) == {T0: ProgressRecord(3, successor, 8)}
-    assert touch_owner(stored, both, OTHER) == {T0: ProgressRecord(3, OTHER)}
-    assert touch_owner({}, both, ME) == {}
+    assert record_for_new_owner(stored, both, successor) == {T0: ProgressRecord(3, successor, 8)}
+    assert record_for_new_owner(stored, both, OTHER) == {T0: ProgressRecord(3, OTHER)}
+    assert record_for_new_owner({}, both, ME) == {}
 
 
 def test_other_topics_of_another_query_are_rejected() -> None:

@@ -16,7 +16,7 @@ from pyspark_pykafka.errors import BrokerUnavailableError, ProgressError
 from pyspark_pykafka.offsets import QueryIdentity, StreamOffset, TopicPartition
 from pyspark_pykafka.progress.factory import process_name
 from pyspark_pykafka.progress.record import FailedAttempts, Owner, ProgressRecord
-from pyspark_pykafka.progress.store import ClaimLostError, UnansweredError
+from pyspark_pykafka.progress.store import ClaimLostError, NoResponseError
 from pyspark_pykafka.progress.store_session import StoreSession
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class _UnansweringStore(MemoryStore):
             super().write(records)
         if is_first:
             msg = "no response"
-            raise UnansweredError(msg)
+            raise NoResponseError(msg)
 
 
 @pytest.mark.parametrize("is_applied", [True, False])
@@ -96,7 +96,7 @@ def test_an_attempt_is_counted_once(*, is_applied: bool) -> None:
     session = StoreSession(_UnansweringStore(server, is_applied=is_applied), "a")
     start, end = stream_offset(1, 2, 0), stream_offset(3, 4, 1)
 
-    with pytest.raises(UnansweredError):
+    with pytest.raises(NoResponseError):
         session.count_attempt(start, end)
     assert session.count_attempt(start, end) == FailedAttempts(1, 2)
     assert server.records[T0].failing == FailedAttempts(1, 2)

@@ -13,7 +13,7 @@ from pyspark_pykafka.offsets import TopicPartition
 from pyspark_pykafka.options import parse_stream_source
 from pyspark_pykafka.progress.factory import make_progress_store
 from pyspark_pykafka.progress.record import Owner, ProgressRecord
-from pyspark_pykafka.progress.store import UnansweredError
+from pyspark_pykafka.progress.store import NoResponseError
 
 OFFSET_COMMIT = 8
 TIMEOUT_SECONDS = 2
@@ -37,7 +37,7 @@ def test_an_unanswered_commit_does_not_delay_the_end_of_the_claim() -> None:
         claim = store.claim(Owner("q", "run", 0), ["t"])
         records = {TopicPartition("t", 0): ProgressRecord(0, claim.owner)}
         cluster.silent_to = frozenset({OFFSET_COMMIT})
-        with pytest.raises(UnansweredError, match="no response within 2.0 s"):
+        with pytest.raises(NoResponseError, match="no response within 2.0 s"):
             store.write(records)
 
         started_at = time.monotonic()

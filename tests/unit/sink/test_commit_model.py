@@ -52,8 +52,14 @@ from pyspark_pykafka.sink import (
     replay,
 )
 from pyspark_pykafka.sink.intents import named_transactions
-from pyspark_pykafka.sink.ledger_entries import Claim, Marker, ReadBarrier, Release, Withdrawal
-from pyspark_pykafka.sink.transactional_ids import stream_task_id
+from pyspark_pykafka.sink.ledger_entries import (
+    EmptyWriteClaim,
+    Marker,
+    ReadBarrier,
+    Release,
+    Withdrawal,
+)
+from pyspark_pykafka.sink.transactional_ids import stream_task_transactional_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -589,8 +595,8 @@ def test_a_write_without_rows_ends_the_undecided_writes_before_it() -> None:
     world = World()
     paused = until_next(start(world, "paused", FIRST), "append Intent")
     assert start(world, "without", EMPTY).finish().outcome == "done"
-    assert [entry for _, entry in world.log if isinstance(entry, Claim)] == [
-        Claim(QUERY, 0, "without")
+    assert [entry for _, entry in world.log if isinstance(entry, EmptyWriteClaim)] == [
+        EmptyWriteClaim(QUERY, 0, "without")
     ]
     assert world.ongoing == []
     paused.finish()
@@ -914,8 +920,8 @@ def test_a_marker_of_a_losing_attempt_is_not_counted() -> None:
     world = World()
     first = until(start(world, "a", FIRST), "write task 1")
     # The driver has looked up the losing attempts; now it checks that its own tasks are open.
-    until(first, f"describe {stream_task_id(PREFIX, QUERY, 0, 1, 0)}")
-    late = world.begin(stream_task_id(PREFIX, QUERY, 0, 0, 1))
+    until(first, f"describe {stream_task_transactional_id(PREFIX, QUERY, 0, 1, 0)}")
+    late = world.begin(stream_task_transactional_id(PREFIX, QUERY, 0, 0, 1))
     world.write(late, Marker(QUERY, 0, "a", 0, 2, content("ab")), "ab")
     until(first, "append Intent").advance(Turn.DIE)
     for name in world.ongoing:
@@ -1550,7 +1556,7 @@ def claims_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     original = MemoryLedger.append
 
     def append(self: MemoryLedger, entry: Any, outdated: Any = ()) -> int:
-        is_claim = isinstance(entry, Claim)
+        is_claim = isinstance(entry, EmptyWriteClaim)
         return self.high_watermark() if is_claim else original(self, entry, outdated)
 
     monkeypatch.setattr(MemoryLedger, "append", append)
@@ -1567,7 +1573,7 @@ def aborts_later_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """
     Let a write abort the open transactions of the next batch that precede its own.
     """
-    monkeypatch.setattr(micro_batch_committer, "check_not_overtaken", lambda *_: None)
+    monkeypatch.setattr(micro_batch_committer, "check_no_later_batch_begun", lambda *_: None)
 
 
 def withdraws_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -1611,7 +1617,7 @@ def counts_overtaken_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     Let a release or a completion count wherever it lands.
     """
     for module in (command_entries, intents, replay):
-        monkeypatch.setattr(module, "without_overtaken", lambda entries: entries)
+        monkeypatch.setattr(module, "without_ineffective_commands", lambda entries: entries)
 
 
 FAULTS: dict[Callable[[pytest.MonkeyPatch], None], Callable[[], None]] = {
@@ -1661,7 +1667,7 @@ def test_losing_attempts_are_looked_up_again(monkeypatch: pytest.MonkeyPatch) ->
     the commit is delayed, but does not fail.
     """
     world = World()
-    losing_attempt = world.begin(stream_task_id(PREFIX, QUERY, 0, 0, 0))
+    losing_attempt = world.begin(stream_task_transactional_id(PREFIX, QUERY, 0, 0, 0))
     world.write(losing_attempt, Marker(QUERY, 0, "lost", 0, 1, content("a")), "a")
     responses: list[bool] = []
     listed = MemoryTransactions.list_reachable_ids
@@ -1689,7 +1695,7 @@ def test_a_late_attempt_of_an_earlier_batch(attempt: int, *, has_marker: bool) -
     """
     world = World()
     assert start(world, "first", FIRST).finish().outcome == "done"
-    late = world.begin(stream_task_id(PREFIX, QUERY, 0, 1, attempt))
+    late = world.begin(stream_task_transactional_id(PREFIX, QUERY, 0, 1, attempt))
     if has_marker:
         world.write(late, Marker(QUERY, 0, "first", 1, 2, content("cd")), "cd")
     else:

@@ -30,7 +30,7 @@ from pyspark_pykafka.engines.selection import transaction_client
 from pyspark_pykafka.engines.transaction_contract import (
     FallbackId,
     PreparedTransaction,
-    Transaction,
+    TransactionSpec,
 )
 from pyspark_pykafka.engines.wire.producer import producer
 from pyspark_pykafka.engines.wire.producer.producer import begin_with_free_id
@@ -57,8 +57,8 @@ from pyspark_pykafka.sink.delivery import (
 from pyspark_pykafka.sink.ledger_entries import Committable
 from pyspark_pykafka.sink.transactional_ids import (
     fallback_id,
-    stream_task_id,
-    task_id,
+    stream_task_transactional_id,
+    task_transactional_id,
     write_pattern,
 )
 
@@ -87,7 +87,7 @@ def names_on(node: int, count: int, brokers: int = BROKERS) -> list[str]:
     """
     Return the ids of tasks' first attempts that a broker coordinates.
     """
-    ids = (task_id("w", task, 0) for task in range(10_000))
+    ids = (task_transactional_id("w", task, 0) for task in range(10_000))
     return [name for name in ids if home(name, brokers) == node][:count]
 
 
@@ -115,8 +115,8 @@ def test_one_warning_names_all_that_could_not_be_ended(
     losing attempt, one warning names both ids.
     """
     coordination = Coordination(brokers=BROKERS, errors={INIT: (_NOT_AUTHORIZED, 99)})
-    waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(3)]
-    losing = prepared(coordination, task_id("w", 0, 1)).transactional_id
+    waiting = [prepared(coordination, task_transactional_id("w", task, 0)) for task in range(3)]
+    losing = prepared(coordination, task_transactional_id("w", 0, 1)).transactional_id
     with StubCoordinators(coordination) as stubs, connected(stubs) as transactions:
         commit_write(transactions, waiting, write_pattern("w"), MARK, takes_over=takes_over)
 
@@ -133,7 +133,7 @@ def test_coordinators_commit_concurrently() -> None:
 
     A client that waited for one broker before it sent to the next would never finish.
     """
-    names = [task_id("w", task, 0) for task in range(480)]
+    names = [task_transactional_id("w", task, 0) for task in range(480)]
     min_count = min(Counter(home(name, BROKERS) for name in names).values())
     coordination = Coordination(brokers=BROKERS, lockstep={END: min_count})
     waiting = [prepared(coordination, name) for name in names]
@@ -157,7 +157,7 @@ def test_many_tasks_commit_in_time(tasks: int) -> None:
     Six brokers commit a write in less time than a single one would need to replicate its decisions.
     """
     coordination = Coordination(brokers=BROKERS, replication=0.002)
-    waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(tasks)]
+    waiting = [prepared(coordination, task_transactional_id("w", task, 0)) for task in range(tasks)]
     with StubCoordinators(coordination) as stubs, connected(stubs) as transactions:
         started = time.monotonic()
         commit_write(transactions, waiting, write_pattern("w"), MARK)
@@ -177,7 +177,7 @@ def test_an_id_is_not_chosen_by_a_stale_description(monkeypatch: pytest.MonkeyPa
     coordination = Coordination(errors={INIT: (not_coordinator, 1)})
     decided = prepared(coordination, "p-0a1b2c3d-0-0-0")
     fallback = FallbackId(f"{decided.transactional_id}-7", "sign")
-    transaction = Transaction(decided.transactional_id, 60_000, fallback=fallback)
+    transaction = TransactionSpec(decided.transactional_id, 60_000, fallback=fallback)
     original, calls = Transactions.describe, Counter[str]()
 
     def describe(self: Transactions, name: str) -> TransactionDescription | None:
@@ -269,7 +269,7 @@ def test_retries_of_many_transactions_share_their_pauses() -> None:
     """
     concurrent = 51
     coordination = Coordination(brokers=BROKERS, errors={END: (concurrent, 3)})
-    waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(200)]
+    waiting = [prepared(coordination, task_transactional_id("w", task, 0)) for task in range(200)]
     with StubCoordinators(coordination) as stubs, connected(stubs) as transactions:
         transactions.end_all(waiting, commit=True)
 
@@ -287,7 +287,7 @@ def test_a_silent_coordinator_does_not_delay_the_retries_at_others() -> None:
     """
     concurrent = 51
     coordination = Coordination(brokers=30, errors={END: (concurrent, 2)})
-    waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(200)]
+    waiting = [prepared(coordination, task_transactional_id("w", task, 0)) for task in range(200)]
     names = [transaction.transactional_id for transaction in waiting]
     silent_count = sum(home(name, 30) == 7 for name in names)
     timeouts = {"request_timeout_ms": 8_000, "max_block_ms": 8_000}
@@ -308,7 +308,7 @@ def test_losing_attempts_are_aborted(attempt: str) -> None:
     brokers list their transactions.
     """
     coordination = Coordination(brokers=BROKERS)
-    won = prepared(coordination, task_id("w", 7, 1))
+    won = prepared(coordination, task_transactional_id("w", 7, 1))
     losing_attempts = [
         prepared(coordination, f"w-7-{attempt}"),
         prepared(coordination, "w-8-0-again99"),
@@ -384,10 +384,12 @@ def test_a_narrower_write_ends_all_that_a_dead_one_left(tasks: int) -> None:
     from readers of committed records.
     """
     coordination = Coordination(brokers=BROKERS)
-    done, *left = [prepared(coordination, task_id("w", task, 0)) for task in range(tasks, 40)]
+    done, *left = [
+        prepared(coordination, task_transactional_id("w", task, 0)) for task in range(tasks, 40)
+    ]
     coordination.end(done.transactional_id, done[1:], commit=True)
-    other = prepared(coordination, task_id("w-2", 39, 0))
-    new = [prepared(coordination, task_id("w", task, 0)) for task in range(tasks)]
+    other = prepared(coordination, task_transactional_id("w-2", 39, 0))
+    new = [prepared(coordination, task_transactional_id("w", task, 0)) for task in range(tasks)]
     with StubCoordinators(coordination) as stubs:
         delivery_to(stubs, transactionalIdPrefix="w").commit(messages_of(new), tasks, -1)
 
@@ -402,7 +404,7 @@ def test_a_write_waits_for_the_markers_of_a_dead_one(caplog: pytest.LogCaptureFi
     later rows, too: the write waits for it, and warns after kafka.max.block.ms.
     """
     coordination = Coordination(brokers=2)
-    new, ending = (prepared(coordination, task_id("w", task, 0)) for task in (0, 7))
+    new, ending = (prepared(coordination, task_transactional_id("w", task, 0)) for task in (0, 7))
     coordination.names[ending.transactional_id].state = "PrepareCommit"
     timeouts = {"kafka.request.timeout.ms": "500", "kafka.max.block.ms": "1500"}
     timeouts["kafka.delivery.timeout.ms"] = "10000"
@@ -420,7 +422,7 @@ def test_a_write_with_ids_of_its_own_lists_no_transactions() -> None:
     coordination = Coordination(brokers=BROKERS)
     with StubCoordinators(coordination) as stubs:
         delivery = delivery_to(stubs)
-        name = task_id(delivery._prefix, 0, 0)
+        name = task_transactional_id(delivery._prefix, 0, 0)
         with connected(stubs) as transactions:
             identity = transactions.begin(name, 60_000)
             transactions.add_partitions(name, identity, [TopicPartition("out", 0)])
@@ -439,7 +441,8 @@ def test_the_command_aborts_all_transactions_of_a_prefix() -> None:
     coordination = Coordination(brokers=2)
     query = "0a1b2c3d-0000-0000-0000-000000000000"
     tasks = [
-        (task_id(prefix, 3, 1), stream_task_id(prefix, query, 7, 3, 1)) for prefix in ("w", "w-2")
+        (task_transactional_id(prefix, 3, 1), stream_task_transactional_id(prefix, query, 7, 3, 1))
+        for prefix in ("w", "w-2")
     ]
     of_prefix, of_other_prefixes = (
         [
@@ -449,7 +452,7 @@ def test_the_command_aborts_all_transactions_of_a_prefix() -> None:
         ]
         for both in tasks
     )
-    of_other_prefixes.append(prepared(coordination, task_id("wider", 0, 0)))
+    of_other_prefixes.append(prepared(coordination, task_transactional_id("wider", 0, 0)))
     with StubCoordinators(coordination) as stubs:
         arguments = ["transactions", "abort", "--bootstrap-server", stubs.bootstrap]
         assert main([*arguments, "--prefix", "w", "--execute"]) == 0
@@ -486,7 +489,7 @@ def test_a_late_commit_is_fenced() -> None:
     nothing is visible.
     """
     coordination = Coordination(held_apis=frozenset({END}))
-    waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(3)]
+    waiting = [prepared(coordination, task_transactional_id("w", task, 0)) for task in range(3)]
     with StubCoordinators(coordination) as stubs, connected(stubs, **SHORT) as transactions:
         error = failure(commit_write, transactions, waiting, write_pattern("w"), MARK)
         release_held_requests(stubs)
@@ -502,7 +505,7 @@ def test_a_commit_whose_responses_are_lost_succeeds() -> None:
     All responses are lost, but every transaction is committed: the write has not failed.
     """
     coordination = Coordination()
-    waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(2)]
+    waiting = [prepared(coordination, task_transactional_id("w", task, 0)) for task in range(2)]
     for transaction in waiting:
         coordination.end(transaction.transactional_id, transaction[1:], commit=True)
     coordination.held_apis = frozenset({END})
@@ -519,7 +522,7 @@ def test_a_commit_that_lands_just_before_the_fence_is_not_denied() -> None:
     visible.
     """
     coordination = Coordination(held_apis=frozenset({END}))
-    waiting = [prepared(coordination, task_id("w", 0, 0))]
+    waiting = [prepared(coordination, task_transactional_id("w", 0, 0))]
     coordination.before = (INIT, waiting[0].transactional_id, True)
     with StubCoordinators(coordination) as stubs, connected(stubs, **SHORT) as transactions:
         error = failure(commit_write, transactions, waiting, write_pattern("w"), MARK)
@@ -639,7 +642,7 @@ def test_an_abort_that_meets_a_commit_raises(verb: str) -> None:
     An abort of a committed transaction raises, and does not merely log.
     """
     coordination = Coordination()
-    waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(2)]
+    waiting = [prepared(coordination, task_transactional_id("w", task, 0)) for task in range(2)]
     coordination.end(waiting[0].transactional_id, waiting[0][1:], commit=True)
     with StubCoordinators(coordination) as stubs, connected(stubs) as transactions:
         if verb == "abort":
@@ -663,8 +666,8 @@ def test_a_committed_transaction_is_reported_although_a_later_step_fails(
     user who writes all rows again would duplicate the committed ones.
     """
     coordination = Coordination(errors={INIT: (_NOT_AUTHORIZED, 99)})
-    waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(2)]
-    prepared(coordination, task_id("w", 2, 1))
+    waiting = [prepared(coordination, task_transactional_id("w", task, 0)) for task in range(2)]
+    prepared(coordination, task_transactional_id("w", 2, 1))
     coordination.end(waiting[0].transactional_id, waiting[0][1:], commit=True)
     with StubCoordinators(coordination) as stubs, connected(stubs, **SHORT) as transactions:
         error = failure(abort_write, transactions, waiting, write_pattern("w"), MARK)
@@ -679,7 +682,7 @@ def test_an_abort_of_an_ended_transaction_is_no_error() -> None:
     Transactions that timed out, or whose ids another attempt has taken over, count as aborted.
     """
     coordination = Coordination()
-    waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(2)]
+    waiting = [prepared(coordination, task_transactional_id("w", task, 0)) for task in range(2)]
     coordination.end(waiting[0].transactional_id, waiting[0][1:], commit=False)
     coordination.initialise(waiting[1].transactional_id)
     with StubCoordinators(coordination) as stubs, connected(stubs) as transactions:
@@ -694,7 +697,7 @@ def test_one_aborted_transaction_prevents_all_commits() -> None:
     must be run again.
     """
     coordination = Coordination()
-    waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(2)]
+    waiting = [prepared(coordination, task_transactional_id("w", task, 0)) for task in range(2)]
     coordination.end(waiting[0].transactional_id, waiting[0][1:], commit=False)
     with StubCoordinators(coordination) as stubs, connected(stubs) as transactions:
         error = failure(commit_write, transactions, waiting, write_pattern("w"), MARK)
@@ -721,7 +724,8 @@ def test_many_markers_cause_a_warning(
     monkeypatch.setattr(batch_committer, "MANY_MARKERS", 200)
     coordination = Coordination()
     waiting = [
-        prepared(coordination, task_id("w", index, 0), partitions=partitions) for index in range(4)
+        prepared(coordination, task_transactional_id("w", index, 0), partitions=partitions)
+        for index in range(4)
     ]
     with StubCoordinators(coordination) as stubs, connected(stubs) as transactions:
         commit_write(transactions, waiting, write_pattern("w"), MARK)
@@ -874,7 +878,7 @@ def test_a_failed_batch_write_is_aborted_without_its_fence_id(
     """
     monkeypatch.setattr(transactions_module, "_FENCE_SECONDS", 0.2)
     coordination = Coordination(errors={INIT: (_NOT_AVAILABLE, 999)})
-    waiting = [prepared(coordination, task_id("w", task, 0)) for task in range(2)]
+    waiting = [prepared(coordination, task_transactional_id("w", task, 0)) for task in range(2)]
     with StubCoordinators(coordination) as stubs, connected(stubs) as transactions:
         abort_write(transactions, waiting, write_pattern("w"), MARK)
 

@@ -32,7 +32,7 @@ from pyspark_pykafka.sink.ledger_entries import (
     Withdrawal,
     to_record,
 )
-from pyspark_pykafka.sink.transactional_ids import fallback_id, stream_task_id
+from pyspark_pykafka.sink.transactional_ids import fallback_id, stream_task_transactional_id
 
 if TYPE_CHECKING:
     from pyspark_pykafka.sink.ledger_entries import Entry
@@ -49,7 +49,7 @@ def batch(tasks: int) -> CommittableBatch:
     chance = random.Random(tasks)
 
     def task(number: int) -> Committable:
-        name = stream_task_id("orders", QUERY, 7, number, chance.randrange(4))
+        name = stream_task_transactional_id("orders", QUERY, 7, number, chance.randrange(4))
         name = fallback_id(name, chance.randrange(10**6)).transactional_id if number % 2 else name
         prepared = PreparedTransaction(name, chance.randrange(10**9), chance.randrange(2**15))
         return Committable(number, 10, prepared, 100 + number, "x")

@@ -23,7 +23,7 @@ from pyspark_pykafka.errors import ExactlyOnceError, PykafkaError
 from pyspark_pykafka.options import parse_sink
 from pyspark_pykafka.sink.delivery import ExactlyOnceStream, SinkTask
 from pyspark_pykafka.sink.ledger_topic import ensure_ledger_topic
-from pyspark_pykafka.sink.transactional_ids import stream_task_id
+from pyspark_pykafka.sink.transactional_ids import stream_task_transactional_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -294,7 +294,7 @@ def test_an_empty_ledger_of_a_query_that_has_committed_is_refused(
     The topic was deleted and created again while no process ran: the coordinators remember the
     query's commits, including those of the replayed batch.
     """
-    name = stream_task_id(PREFIX, QUERY, parity, 0, 0)
+    name = stream_task_transactional_id(PREFIX, QUERY, parity, 0, 0)
     stubs.set(transactions={name: StubTransaction(7, 3, "CompleteCommit")})
 
     error = refused(stubs, batch)
@@ -308,7 +308,7 @@ def test_an_empty_ledger_of_a_new_query_is_accepted(stubs: StubCluster) -> None:
     """
     A topic that was created for the query has no entries; transactions of others do not count.
     """
-    name = stream_task_id("other", QUERY, 0, 0, 0)
+    name = stream_task_transactional_id("other", QUERY, 0, 0, 0)
     stubs.set(transactions={name: StubTransaction(7, 3, "CompleteCommit")})
     write(stubs)
 

@@ -14,10 +14,10 @@ from pyspark_pykafka.engines.transaction_contract import PreparedTransaction
 from pyspark_pykafka.errors import ConcurrentWriteError, ExactlyOnceError
 from pyspark_pykafka.sink.intents import named_transactions
 from pyspark_pykafka.sink.ledger_entries import (
-    Claim,
     Committable,
     CommittableBatch,
     Completion,
+    EmptyWriteClaim,
     Intent,
     Marker,
     ReadBarrier,
@@ -34,7 +34,7 @@ from pyspark_pykafka.sink.replay import (
     committed_tasks,
     concurrent_writer,
     covers_batch,
-    other_rows,
+    describe_row_difference,
 )
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ ENTRIES = {
     Release(QUERY, 5, "a1"): b"release-a1",
     Withdrawal(QUERY, "old"): b"withdrawal",
     Completion(QUERY, 7, 5): b"completion",
-    Claim(QUERY, 7, "old"): b"task--1",
+    EmptyWriteClaim(QUERY, 7, "old"): b"task--1",
     ReadBarrier(): b"barrier",
 }
 
@@ -192,9 +192,9 @@ def test_other_rows_of_a_committed_batch_are_noticed(
     Other rows than those that are committed are noticed, however tasks divide them.
     """
     entries: list[Entry] = [marker(0, 10), marker(1, 20), intent(2)]
-    assert other_rows(now, with_offsets(*entries)) == difference
-    assert other_rows(now, with_offsets(*entries[1:])) is None
-    assert other_rows(now, with_offsets(*entries, Completion(QUERY, 7))) is None
+    assert describe_row_difference(now, with_offsets(*entries)) == difference
+    assert describe_row_difference(now, with_offsets(*entries[1:])) is None
+    assert describe_row_difference(now, with_offsets(*entries, Completion(QUERY, 7))) is None
 
 
 def test_two_earlier_writes_add_up() -> None:

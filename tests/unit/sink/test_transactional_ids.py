@@ -17,8 +17,8 @@ from pyspark_pykafka.sink.transactional_ids import (
     prefix_pattern,
     query_pattern,
     starting_with_pattern,
-    stream_task_id,
-    task_id,
+    stream_task_transactional_id,
+    task_transactional_id,
     write_pattern,
 )
 
@@ -33,8 +33,8 @@ def test_forms_of_ids() -> None:
     """
     A task's id holds the task's number and the attempt's, and for a stream the query's id.
     """
-    assert task_id("orders", 2, 0) == "orders-2-0"
-    assert stream_task_id("orders", QUERY, 6, 2, 0) == "orders-0a1b2c3d-0-2-0"
+    assert task_transactional_id("orders", 2, 0) == "orders-2-0"
+    assert stream_task_transactional_id("orders", QUERY, 6, 2, 0) == "orders-0a1b2c3d-0-2-0"
     assert fallback_id("orders-2-0", 417).transactional_id == "orders-2-0-again417"
     assert fence_id("orders", "f00") == "orders-ended-f00"
 
@@ -44,7 +44,9 @@ def test_ids_alternate_between_batches() -> None:
     A late attempt of the previous batch does not fence the same task of this batch; the batch after
     the next one reuses the id.
     """
-    before, now, later = (stream_task_id("orders", QUERY, batch, 2, 0) for batch in (6, 7, 8))
+    before, now, later = (
+        stream_task_transactional_id("orders", QUERY, batch, 2, 0) for batch in (6, 7, 8)
+    )
 
     assert before != now
     assert before == later
@@ -53,27 +55,36 @@ def test_ids_alternate_between_batches() -> None:
 @pytest.mark.parametrize(
     ("pattern", "name"),
     [
-        (write_pattern("orders"), task_id("orders", 0, 0)),
-        (write_pattern("orders"), task_id("orders", 1234, 17)),
-        (write_pattern("orders"), fallback_id(task_id("orders", 1234, 17), 417).transactional_id),
-        (query_pattern("orders", QUERY), stream_task_id("orders", QUERY, 7, 1234, 3)),
+        (write_pattern("orders"), task_transactional_id("orders", 0, 0)),
+        (write_pattern("orders"), task_transactional_id("orders", 1234, 17)),
+        (
+            write_pattern("orders"),
+            fallback_id(task_transactional_id("orders", 1234, 17), 417).transactional_id,
+        ),
+        (query_pattern("orders", QUERY), stream_task_transactional_id("orders", QUERY, 7, 1234, 3)),
         (
             query_pattern("orders", QUERY),
-            fallback_id(stream_task_id("orders", QUERY, 7, 0, 0), 1).transactional_id,
+            fallback_id(stream_task_transactional_id("orders", QUERY, 7, 0, 0), 1).transactional_id,
         ),
-        (any_query_pattern("orders"), stream_task_id("orders", QUERY, 7, 0, 0)),
-        (any_query_pattern("orders"), stream_task_id("orders", OTHER, 8, 0, 0)),
-        (prefix_pattern("orders"), task_id("orders", 1234, 17)),
-        (prefix_pattern("orders"), fallback_id(task_id("orders", 1234, 17), 417).transactional_id),
-        (prefix_pattern("orders"), stream_task_id("orders", QUERY, 7, 1234, 3)),
+        (any_query_pattern("orders"), stream_task_transactional_id("orders", QUERY, 7, 0, 0)),
+        (any_query_pattern("orders"), stream_task_transactional_id("orders", OTHER, 8, 0, 0)),
+        (prefix_pattern("orders"), task_transactional_id("orders", 1234, 17)),
         (
             prefix_pattern("orders"),
-            fallback_id(stream_task_id("orders", OTHER, 8, 0, 0), 1).transactional_id,
+            fallback_id(task_transactional_id("orders", 1234, 17), 417).transactional_id,
+        ),
+        (prefix_pattern("orders"), stream_task_transactional_id("orders", QUERY, 7, 1234, 3)),
+        (
+            prefix_pattern("orders"),
+            fallback_id(stream_task_transactional_id("orders", OTHER, 8, 0, 0), 1).transactional_id,
         ),
         (prefix_pattern("orders"), fence_id("orders", "f00")),
-        (prefix_pattern("orders"), fallback_notice_id(task_id("orders", 0, 0))),
-        (prefix_pattern("orders"), fallback_notice_id(stream_task_id("orders", QUERY, 6, 0, 0))),
-        (starting_with_pattern("orders"), task_id("orders-2", 0, 0)),
+        (prefix_pattern("orders"), fallback_notice_id(task_transactional_id("orders", 0, 0))),
+        (
+            prefix_pattern("orders"),
+            fallback_notice_id(stream_task_transactional_id("orders", QUERY, 6, 0, 0)),
+        ),
+        (starting_with_pattern("orders"), task_transactional_id("orders-2", 0, 0)),
     ],
 )
 def test_patterns_match_their_own_ids(pattern: TransactionalIdPattern, name: str) -> None:
@@ -86,27 +97,33 @@ def test_patterns_match_their_own_ids(pattern: TransactionalIdPattern, name: str
 @pytest.mark.parametrize(
     ("pattern", "name"),
     [
-        (write_pattern("orders"), task_id("orders-2", 0, 0)),
-        (write_pattern("orders"), fallback_id(task_id("orders-2", 0, 0), 1).transactional_id),
-        (write_pattern("orders"), task_id("orders-20261122", 0, 0)),
-        (write_pattern("orders"), task_id("order", 0, 0)),
-        (write_pattern("orders"), stream_task_id("orders", QUERY, 6, 0, 0)),
-        (write_pattern("orders"), stream_task_id("orders", OTHER, 6, 0, 0)),
+        (write_pattern("orders"), task_transactional_id("orders-2", 0, 0)),
+        (
+            write_pattern("orders"),
+            fallback_id(task_transactional_id("orders-2", 0, 0), 1).transactional_id,
+        ),
+        (write_pattern("orders"), task_transactional_id("orders-20261122", 0, 0)),
+        (write_pattern("orders"), task_transactional_id("order", 0, 0)),
+        (write_pattern("orders"), stream_task_transactional_id("orders", QUERY, 6, 0, 0)),
+        (write_pattern("orders"), stream_task_transactional_id("orders", OTHER, 6, 0, 0)),
         (write_pattern("orders"), fence_id("orders", "1-1")),
-        (write_pattern("orders"), fallback_notice_id(task_id("orders", 0, 0))),
-        (query_pattern("orders", QUERY), stream_task_id("orders", OTHER, 6, 0, 0)),
-        (query_pattern("orders", OTHER), task_id("orders-20261122", 0, 0)),
-        (any_query_pattern("orders"), task_id("orders", 0, 0)),
-        (any_query_pattern("orders"), task_id("orders-20261122", 0, 0)),
-        (any_query_pattern("orders"), stream_task_id("orders-2", QUERY, 6, 0, 0)),
-        (prefix_pattern("orders"), task_id("order", 0, 0)),
-        (prefix_pattern("orders"), task_id("orders-2", 0, 0)),
-        (prefix_pattern("orders"), task_id("orders-20261122", 0, 0)),
-        (prefix_pattern("orders"), fallback_id(task_id("orders-2", 0, 0), 1).transactional_id),
-        (prefix_pattern("orders"), stream_task_id("orders-2", QUERY, 6, 0, 0)),
-        (prefix_pattern("orders"), stream_task_id("orders.eu", QUERY, 6, 0, 0)),
+        (write_pattern("orders"), fallback_notice_id(task_transactional_id("orders", 0, 0))),
+        (query_pattern("orders", QUERY), stream_task_transactional_id("orders", OTHER, 6, 0, 0)),
+        (query_pattern("orders", OTHER), task_transactional_id("orders-20261122", 0, 0)),
+        (any_query_pattern("orders"), task_transactional_id("orders", 0, 0)),
+        (any_query_pattern("orders"), task_transactional_id("orders-20261122", 0, 0)),
+        (any_query_pattern("orders"), stream_task_transactional_id("orders-2", QUERY, 6, 0, 0)),
+        (prefix_pattern("orders"), task_transactional_id("order", 0, 0)),
+        (prefix_pattern("orders"), task_transactional_id("orders-2", 0, 0)),
+        (prefix_pattern("orders"), task_transactional_id("orders-20261122", 0, 0)),
+        (
+            prefix_pattern("orders"),
+            fallback_id(task_transactional_id("orders-2", 0, 0), 1).transactional_id,
+        ),
+        (prefix_pattern("orders"), stream_task_transactional_id("orders-2", QUERY, 6, 0, 0)),
+        (prefix_pattern("orders"), stream_task_transactional_id("orders.eu", QUERY, 6, 0, 0)),
         (prefix_pattern("orders"), fence_id("orders-2", "f00")),
-        (prefix_pattern("orders"), fallback_notice_id(task_id("orders-2", 0, 0))),
+        (prefix_pattern("orders"), fallback_notice_id(task_transactional_id("orders-2", 0, 0))),
     ],
 )
 def test_patterns_do_not_match_foreign_ids(pattern: TransactionalIdPattern, name: str) -> None:
@@ -142,6 +159,6 @@ def test_ids_of_a_stream_stay_few() -> None:
     days.
     """
     tasks = [(batch, task) for batch in range(99) for task in range(2)]
-    names = {stream_task_id("orders", QUERY, batch, task, 0) for batch, task in tasks}
+    names = {stream_task_transactional_id("orders", QUERY, batch, task, 0) for batch, task in tasks}
 
     assert len(names) == 2 * 2

@@ -27,7 +27,7 @@ from pyspark_pykafka.errors import DataLossError, RecordError
 from pyspark_pykafka.offsets import EARLIEST, LATEST, OffsetRange, TopicPartition
 from pyspark_pykafka.options import parse_batch_source
 from pyspark_pykafka.source.factory import fetch_settings
-from pyspark_pykafka.source.latest_per_key import LatestByKey, latest_records, range_in_log
+from pyspark_pykafka.source.latest_per_key import LatestPerKey, latest_records, range_in_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -115,7 +115,7 @@ def test_offsets_do_not_depend_on_how_often_keys_are_grouped(
     """
     The offsets are the same if keys are grouped after each batch, now and then, or at the end.
     """
-    latest = LatestByKey(TP, memory)
+    latest = LatestPerKey(TP, memory)
     for offset, key in enumerate(keys):
         latest.add(pa.record_batch({"key": [key], "offset": [offset]}))
 

@@ -292,10 +292,10 @@ def test_a_checkpoint_shows_that_brokers_have_responded(
 
     stream_reader = reader(cluster)
     stream_reader.initialOffset()
-    before = first_contact.is_reached(kafka)
+    before = first_contact.has_contact(kafka)
     stream_reader.partitions(checkpoint, checkpoint)
 
-    assert (before, first_contact.is_reached(kafka)) == (False, True)
+    assert (before, first_contact.has_contact(kafka)) == (False, True)
 
 
 def _reader_offset(cluster: Cluster) -> Any:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from pyspark_pykafka.failures.restarts import Attempt
+    from pyspark_pykafka.failures.restarts import QueryFailure
 
 
 class Unstartable:
@@ -50,7 +50,7 @@ def test_a_query_that_never_started_is_not_restarted(error: Exception, text: str
     """
     A query whose first start fails is not restarted, and the error names the reason.
     """
-    attempts: list[Attempt] = []
+    attempts: list[QueryFailure] = []
     session = cast("SparkSession", Unstartable(error))
     query = CopyQuery(session, {}, {}, attempts.append)
 

@@ -19,7 +19,7 @@ from pyspark_pykafka.engines import first_contact
 from pyspark_pykafka.engines.error_mapping import (
     FatalErrors,
     map_kafka_error,
-    no_answer_error,
+    no_response_error,
     translating_errors,
 )
 from pyspark_pykafka.engines.librdkafka.bootstrap_check import bootstrap_error
@@ -287,7 +287,7 @@ class RetryingAdmin:
                 return future.result(timeout=deadline.remaining(max_seconds=_SLICE_SECONDS))
             except NotDone as error:
                 if deadline.expired:
-                    msg = f"{action}: {no_answer_error(())}"
+                    msg = f"{action}: {no_response_error(())}"
                     raise TimeoutExceededError(msg) from error
                 self.client().poll(0)
 

@@ -18,7 +18,7 @@ def bootstrap_error(kafka: KafkaSettings) -> PykafkaError | None:
     Return the error of connecting to the brokers, or None if that works or a broker of ``kafka``
     has answered before in this process.
     """
-    if first_contact.is_reached(kafka):
+    if first_contact.has_contact(kafka):
         return None
     # Imported here, since only this error needs the other engine's connections.
     from pyspark_pykafka.engines.wire.network import bootstrap_check

@@ -11,7 +11,7 @@ from pyspark_pykafka.engines.contract import (
     FetchSettings,
     report_lost_topic,
     resolve_range,
-    with_uncommitted_end,
+    with_end_not_before_start,
 )
 from pyspark_pykafka.engines.error_mapping import map_read_error, translating_errors
 from pyspark_pykafka.engines.librdkafka.assigned_range import AssignedRange
@@ -172,7 +172,7 @@ def _resolve(
         if confirmed is None
         else confirmed.watermarks
     )
-    watermarks = with_uncommitted_end(
+    watermarks = with_end_not_before_start(
         requested, watermarks, lambda: read_high_watermark(settings.kafka, requested.tp)
     )
     return resolve_range(requested, watermarks, fail_on_data_loss=settings.fail_on_data_loss)

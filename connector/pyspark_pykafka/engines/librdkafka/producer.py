@@ -16,7 +16,7 @@ from pyspark_pykafka.engines.error_mapping import (
     FatalErrors,
     map_kafka_error,
     map_read_error,
-    no_answer_error,
+    no_response_error,
     translating_errors,
 )
 from pyspark_pykafka.engines.librdkafka.admin import RetryingAdmin, describe_cluster
@@ -245,7 +245,7 @@ class _Task:
             if error is not None and (_is_final(error) or (deadline.expired and _has_topic(error))):
                 raise map_read_error(error, f"reading the metadata of topic '{topic}'")
             if deadline.expired and metadata is None:
-                reason = bootstrap_error(self.kafka) or no_answer_error(())
+                reason = bootstrap_error(self.kafka) or no_response_error(())
                 msg = (
                     f"reading the partitions of topic '{topic}': not done within "
                     f"{max_block_ms(self.kafka)} ms (kafka.max.block.ms): {reason}"

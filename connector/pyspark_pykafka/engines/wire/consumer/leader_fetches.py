@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from pyspark_pykafka.engines.contract import FetchSettings
-    from pyspark_pykafka.engines.wire.consumer.leaders import ByLeader
+    from pyspark_pykafka.engines.wire.consumer.leaders import PartitionsByLeader
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.engines.wire.protocol.fetch_response import FetchResponse
     from pyspark_pykafka.engines.wire.protocol.metadata import MetadataResponse
@@ -118,7 +118,7 @@ class LeaderFetches:
             self._leaders.clear()
 
     @property
-    def suspects(self) -> set[str]:
+    def suspected_topics(self) -> set[str]:
         """
         The topics whose id in the last metadata differs from that in ``topic_ids``.
         """
@@ -133,7 +133,7 @@ class LeaderFetches:
         A topic that does not exist now has not been recreated.
         """
         # Invariant R15 (topic id): no other topic ever has the same id.
-        names = set(self._read_by_name) | self.suspects
+        names = set(self._read_by_name) | self.suspected_topics
         if not names:
             return set()
         with borrowed_cluster(self.settings.kafka) as cluster:
@@ -185,7 +185,7 @@ class LeaderFetches:
             recreated |= {name for name in answered[node] if ids[name] != self.topic_ids[name]}
         for error in errors:
             logger.info("%s; other brokers are asked for the ids of topics", error)
-        doubtful = names & self.suspects
+        doubtful = names & self.suspected_topics
         for name, nodes in self._read_by_name.items():
             if not all(name in answered.get(node, ()) for node in nodes):
                 doubtful.add(name)
@@ -193,7 +193,7 @@ class LeaderFetches:
 
     def _by_leader(
         self, cluster: Cluster, positions: Mapping[TopicPartition, int], deadline: Deadline
-    ) -> ByLeader[FetchPartition]:
+    ) -> PartitionsByLeader[FetchPartition]:
         by_leader = self._leaders.group(cluster, positions, FetchPartition)
         if by_leader.leaderless or by_leader.unknown:
             names = {tp.topic for tp in positions}
@@ -214,7 +214,7 @@ class LeaderFetches:
         return None not in ids and len(ids) > 1
 
     def _request(
-        self, cluster: Cluster, by_leader: ByLeader[FetchPartition], deadline: Deadline
+        self, cluster: Cluster, by_leader: PartitionsByLeader[FetchPartition], deadline: Deadline
     ) -> Iterator[tuple[TopicPartition, FetchResponse]]:
         requested = {node: _first(topics) for node, topics in by_leader.requests.items()}
         by_name = None in self._current_ids.values()

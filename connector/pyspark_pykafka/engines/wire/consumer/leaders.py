@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 P = TypeVar("P", bound="ListOffsetsPartition | OffsetForLeaderPartition | FetchPartition")
 
 
-class ByLeader(NamedTuple, Generic[P]):
+class PartitionsByLeader(NamedTuple, Generic[P]):
     """
     The partitions to request, by leader; those without a leader; and those not in the metadata.
     """
@@ -59,14 +59,14 @@ class PartitionLeaders:
         cluster: Cluster,
         requested: Mapping[TopicPartition, int],
         partition_type: Callable[[int, int, int], P],
-    ) -> ByLeader[P]:
+    ) -> PartitionsByLeader[P]:
         """
         Return the requested partitions by leader, each with its time, epoch or offset.
 
         ``partition_type`` is called with a partition, its leader epoch, and the time, epoch or
         offset.
         """
-        by_leader: ByLeader[P] = ByLeader({}, [], [])
+        by_leader: PartitionsByLeader[P] = PartitionsByLeader({}, [], [])
         for tp, time_or_epoch in requested.items():
             topic, index = tp
             leader = self._leaders.get(topic, {}).get(index)

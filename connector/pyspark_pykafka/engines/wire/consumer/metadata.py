@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.engines.metadata_contract import Topic
     from pyspark_pykafka.engines.wire.consumer.leader_requests import LeaderApi, LeaderResponse
-    from pyspark_pykafka.engines.wire.consumer.leaders import ByLeader
+    from pyspark_pykafka.engines.wire.consumer.leaders import PartitionsByLeader
     from pyspark_pykafka.engines.wire.network.api_timeout import Attempt
     from pyspark_pykafka.engines.wire.network.cluster import Cluster
     from pyspark_pykafka.engines.wire.protocol.metadata import MetadataResponse, TopicMetadata
@@ -211,7 +211,7 @@ class WireMetadata:
                 return request(cluster, attempt)
             except PykafkaError as error:
                 if error.retriable:
-                    cluster.demote_metadata_source()
+                    cluster.deprioritize_metadata_source()
                 raise
 
         return retry_within_api_timeout(self._kafka, attempt_once)
@@ -242,7 +242,7 @@ class WireMetadata:
         missing: dict[TopicPartition, int],
         partition_type: Callable[[int, int, int], P],
         attempt: Attempt,
-    ) -> ByLeader[P]:
+    ) -> PartitionsByLeader[P]:
         """
         Return the missing partitions by leader; remove those that do not exist from ``missing``.
         """
@@ -273,7 +273,7 @@ class WireMetadata:
 
 def _request_missing(
     cluster: Cluster,
-    by_leader: ByLeader[P],
+    by_leader: PartitionsByLeader[P],
     leader_api: LeaderApi[P, LeaderResponse],
     progress: _Progress,
     deadline: Deadline,

@@ -17,7 +17,7 @@ from pyspark_pykafka.engines.error_mapping import (
     map_error_code,
     map_read_error_code,
 )
-from pyspark_pykafka.engines.wire.consumer.truncation_check import LogCheck
+from pyspark_pykafka.engines.wire.consumer.truncation_check import TruncationCheck
 from pyspark_pykafka.engines.wire.network.racing import TRANSIENT_ERRORS
 from pyspark_pykafka.engines.wire.protocol.fetch_request import (
     FETCH,
@@ -146,7 +146,7 @@ class PartitionFetcher:
     now: Callable[[], float] = field(default=time.monotonic, repr=False)
     #: The leader epoch in which the end of the log was last listed.
     epoch: int = field(init=False, default=NO_EPOCH)
-    log_check: LogCheck = field(init=False)
+    truncation_check: TruncationCheck = field(init=False)
     #: Whether records of a topic that has an id were fetched by its name.
     reads_by_name: bool = field(init=False, default=False)
     #: The brokers that returned records or offsets of the topic by its name, and the id that each
@@ -159,7 +159,7 @@ class PartitionFetcher:
     _leader_only_until: float = field(init=False, default=0.0)
 
     def __post_init__(self) -> None:
-        self.log_check = LogCheck(self.tp, 0)
+        self.truncation_check = TruncationCheck(self.tp, 0)
         self._has_fresh_metadata = not self.cluster.has_metadata(self.tp.topic)
 
     @property
@@ -188,7 +188,7 @@ class PartitionFetcher:
         leader = self._leader(deadline)
         if not self._has_fresh_metadata:
             leader = self._fresh_leader(leader, deadline)
-        self.log_check.run(self.cluster, leader, deadline)
+        self.truncation_check.run(self.cluster, leader, deadline)
         node = self._replica if self._uses_replica() else leader.node
         with self._recording_failure(node, leader):
             connection = self.cluster.connection(node, self._limit(node, leader, deadline))
@@ -278,7 +278,7 @@ class PartitionFetcher:
         """
         Recover from an error: refresh the metadata, and drop the connection of a fetch in flight.
         """
-        self.stay_with_leader()
+        self.clear_preferred_read_replica()
         self.cluster.invalidate_metadata(self.tp.topic)
         if self._in_flight is not None:
             self.cluster.drop(self._in_flight.connection)
@@ -323,7 +323,7 @@ class PartitionFetcher:
             return None
         return ids.get(self.tp.topic)
 
-    def stay_with_leader(self) -> None:
+    def clear_preferred_read_replica(self) -> None:
         """
         Use no replica for a while: after an error, or because a replica lacked the requested
         records.
@@ -412,7 +412,7 @@ class PartitionFetcher:
             self.reads_by_name = True
             self._ids_at_servers[fetch.node] = None
         if fetch.to_leader:
-            self.log_check.record_end(response.high_watermark, fetch.leader.epoch)
+            self.truncation_check.record_end(response.high_watermark, fetch.leader.epoch)
         if response.preferred_read_replica != _NO_REPLICA:
             if self._check_replica(response.preferred_read_replica):
                 self._replica = response.preferred_read_replica
@@ -421,7 +421,7 @@ class PartitionFetcher:
             if response.records:
                 self.cluster.preferred_read_replicas.record_success(fetch.node)
             else:
-                self.stay_with_leader()
+                self.clear_preferred_read_replica()
         committed = self.isolation_level == "read_committed"
         return FetchResult(
             records=response.records,
@@ -438,7 +438,7 @@ class PartitionFetcher:
         Raise :class:`OutOfRangeError` only for the leader's response: a replica may be behind.
         """
         if not fetch.to_leader:
-            self.stay_with_leader()
+            self.clear_preferred_read_replica()
             # This error is retriable, so the leader is tried next.
             action = f"reading {self.tp} from the replica on broker {fetch.node}"
             raise map_error_code(KafkaErrorCode.OFFSET_NOT_AVAILABLE.value, action)

@@ -15,7 +15,7 @@ from pyspark_pykafka.engines.contract import (
     report_truncation,
     resolve_range,
     timestamp_error,
-    with_uncommitted_end,
+    with_end_not_before_start,
 )
 from pyspark_pykafka.engines.wire.consumer.fetch_size import FetchSizing
 from pyspark_pykafka.engines.wire.consumer.partition_fetcher import (
@@ -29,7 +29,10 @@ from pyspark_pykafka.engines.wire.consumer.stall_causes import (
     explain_out_of_range,
 )
 from pyspark_pykafka.engines.wire.consumer.topics import format_topic_id, parse_topic_id
-from pyspark_pykafka.engines.wire.consumer.truncation_check import LogCheck, LogTruncatedError
+from pyspark_pykafka.engines.wire.consumer.truncation_check import (
+    LogTruncatedError,
+    TruncationCheck,
+)
 from pyspark_pykafka.engines.wire.network.cluster_pool import borrowed_cluster
 from pyspark_pykafka.engines.wire.records._decoder import (
     MalformedBatch,
@@ -92,7 +95,7 @@ def fetch_from(
     if resolved is None:
         report_lost_topic(requested, fail=fail)
         return
-    partition.log_check = LogCheck(resolved.tp, resolved.end, resolved.end_epoch)
+    partition.truncation_check = TruncationCheck(resolved.tp, resolved.end, resolved.end_epoch)
     if resolved.size > 0:
         yield from _RangeReader(fetcher, settings, cluster.config, resolved).batches()
 
@@ -104,19 +107,19 @@ def _resolve(requested: OffsetRange, fetcher: RetryingFetcher, *, fail: bool) ->
     watermarks = fetcher.planned_watermarks()
     if watermarks is None:
         return None
-    watermarks = with_uncommitted_end(
+    watermarks = with_end_not_before_start(
         requested, watermarks, lambda: fetcher.uncommitted_watermarks().visible_end
     )
     try:
         epoch = fetcher.partition.epoch
         resolved = resolve_range(requested, watermarks, epoch, fail_on_data_loss=fail)
     except OffsetsError:
-        if fetcher.has_one_topic():
+        if fetcher.confirm_one_topic():
             raise
         return None
     # Leaders list the offsets of any topic with this name; if there is nothing to fetch, no
     # response shows that the topic was recreated.
-    return resolved if resolved.size > 0 or fetcher.has_one_topic() else None
+    return resolved if resolved.size > 0 or fetcher.confirm_one_topic() else None
 
 
 @dataclass(slots=True)
@@ -160,7 +163,7 @@ class _RangeReader:
                 yield from self._one_response()
         except OldFormatError as error:
             old_format = error
-        if self.fetcher.partition.reads_by_name and not self.fetcher.has_one_topic():
+        if self.fetcher.partition.reads_by_name and not self.fetcher.confirm_one_topic():
             report_lost_topic(self.range, fail=self.settings.fail_on_data_loss)
             return
         yield from self.columns.flush()
@@ -262,7 +265,7 @@ class _RangeReader:
                 return
         elif fetched.is_redirect and self.empty_responses > 1:
             # Replicas may name each other forever; without a rack the leader returns records.
-            self.fetcher.partition.stay_with_leader()
+            self.fetcher.partition.clear_preferred_read_replica()
         # A replica is used at once when it is named for the first time.
         pause = self.empty_responses > 1 or not fetched.is_redirect
         reason = explain_empty_fetch(fetched, position)
@@ -309,8 +312,8 @@ class _RangeReader:
         """
         fail = self.settings.fail_on_data_loss
         report_truncation(self.range, str(error.truncation), fail=fail)
-        self.fetcher.partition.log_check.reset()
-        self.columns.log_changed()
+        self.fetcher.partition.truncation_check.reset()
+        self.columns.allow_log_change()
 
     def _wait_for_end(self, position: int) -> None:
         """

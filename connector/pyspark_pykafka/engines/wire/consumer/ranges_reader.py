@@ -146,7 +146,7 @@ class _RangesReader:
         while len(self.pending) > self.min_count and failed_rounds < _MAX_FAILED_ROUNDS:
             has_progress = yield from self._one_round()
             failed_rounds = 0 if has_progress else failed_rounds + 1
-            if self.fetches.suspects - self.lost:
+            if self.fetches.suspected_topics - self.lost:
                 self._report_recreated([p.range for p in self.pending])
             # One failed range is read individually, which waits until a leader is elected. The
             # others follow in the next round.

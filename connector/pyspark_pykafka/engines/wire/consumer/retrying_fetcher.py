@@ -167,7 +167,7 @@ class RetryingFetcher:
             return self._read_watermarks(request)
         return self._until_gone(request, self._offsets_goal)
 
-    def has_one_topic(self) -> bool:
+    def confirm_one_topic(self) -> bool:
         """
         Whether all responses so far, and the watermarks, are certainly those of one topic.
 

@@ -34,7 +34,7 @@ class LogTruncatedError(Exception):
 
 
 @dataclass(slots=True)
-class LogCheck:
+class TruncationCheck:
     """
     Asks the leader of each later epoch for the end offset of the epoch that was seen (KIP-320).
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark_pykafka.engines.error_mapping import no_answer_error
+from pyspark_pykafka.engines.error_mapping import no_response_error
 from pyspark_pykafka.engines.wire.network.connection import Connection
 from pyspark_pykafka.engines.wire.protocol.metadata import METADATA, metadata_request
 from pyspark_pykafka.errors import PykafkaError
@@ -52,7 +52,7 @@ def bootstrap_error(kafka: KafkaSettings) -> PykafkaError | None:
             reasons.append(failure.without_advice())
         else:
             return None
-    return no_answer_error(reasons)
+    return no_response_error(reasons)
 
 
 def bootstrap_versions(kafka: KafkaSettings) -> Mapping[int, tuple[int, int]] | None:

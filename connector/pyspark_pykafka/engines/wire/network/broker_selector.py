@@ -90,11 +90,11 @@ class BrokerSelector:
         """
         self._advertised = tuple(addresses)
 
-    def demote(self, address: Address) -> None:
+    def deprioritize(self, address: Address) -> None:
         """
         Try other brokers before this one for a while.
         """
-        self._rotation.demote(address)
+        self._rotation.deprioritize(address)
 
     def connection(self, address: Address, deadline: Deadline) -> Connection:
         """
@@ -186,7 +186,7 @@ class BrokerSelector:
             ATTEMPT_DELAY_SECONDS,
             deadline,
             on_late_result=self.connections.hand_back,
-            on_overtaken=lambda number: REACHABILITY.record_failure(order[number]),
+            on_slow_attempt=lambda number: REACHABILITY.record_failure(order[number]),
             names=list(map(str, order)),
             goal=f"a connection to {_format(order)}",
         )
@@ -235,7 +235,7 @@ class BrokerSelector:
             on_late_result=lambda late: self.connections.hand_back(late[0]),
             # The number of a second attempt at the first broker is beyond ``order``. But that
             # attempt is the last one, which is never overtaken.
-            on_overtaken=lambda number: REACHABILITY.record_failure(order[number]),
+            on_slow_attempt=lambda number: REACHABILITY.record_failure(order[number]),
             names=names,
             goal=f"a response from {_format(order)}",
         )

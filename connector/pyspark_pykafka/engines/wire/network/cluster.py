@@ -65,7 +65,7 @@ class Cluster:
     #: Whether brokers may create a missing topic (their setting auto.create.topics.enable).
     creates_topics: bool = False
     #: The maximum age of a topic's metadata in :meth:`partitions`, in seconds.
-    metadata_seconds: float = float("inf")
+    metadata_max_age_seconds: float = float("inf")
     jitter: Callable[[], float] = field(default=random.random, repr=False)
     now: Callable[[], float] = field(default=time.monotonic, repr=False)
     sleep: Callable[[float], None] = field(default=time.sleep, repr=False)
@@ -140,7 +140,7 @@ class Cluster:
         broker after another, until one returns enough partitions or several return fewer. Raises as
         :meth:`leader` does.
         """
-        if self.now() - self._updated_at.get(topic, 0.0) >= self.metadata_seconds:
+        if self.now() - self._updated_at.get(topic, 0.0) >= self.metadata_max_age_seconds:
             self.invalidate_metadata(topic)
         if 0 < len(self._leaders.get(topic, ())) < min_count:
             self.invalidate_metadata(topic)
@@ -220,18 +220,18 @@ class Cluster:
         """
         return self._brokers.any_connection(deadline)
 
-    def demote(self, address: Address) -> None:
+    def deprioritize(self, address: Address) -> None:
         """
         Try other brokers before this one for a while, after an unusable response.
         """
-        self._brokers.demote(address)
+        self._brokers.deprioritize(address)
 
-    def demote_metadata_source(self) -> None:
+    def deprioritize_metadata_source(self) -> None:
         """
         Demote the broker of the last metadata, which turned out to be unusable.
         """
         if self._metadata.last_source is not None:
-            self.demote(self._metadata.last_source)
+            self.deprioritize(self._metadata.last_source)
 
     def open_spare_connection(self) -> None:
         """
@@ -246,7 +246,7 @@ class Cluster:
         self._leaders.pop(topic, None)
         source = self._metadata_sources.pop(topic, None)
         if source is not None:
-            self.demote(source)
+            self.deprioritize(source)
 
     def partitions_led_by_others(
         self, address: Address, tps: Iterable[TopicPartition], deadline: Deadline
@@ -260,7 +260,7 @@ class Cluster:
         for topic in {tp.topic for tp in partitions}:
             source = self._metadata_sources.get(topic)
             if source is not None:
-                self.demote(source)
+                self.deprioritize(source)
             try:
                 self._update_topic(topic, deadline)
             except PykafkaError as error:
@@ -378,7 +378,7 @@ class Cluster:
             (candidate for candidate in metadata.topics if candidate.name == topic), None
         )
         if topic_metadata is None:
-            self.demote_metadata_source()
+            self.deprioritize_metadata_source()
             if not self._metadata.is_confirmed:
                 raise self._metadata.unconfirmed_error({topic})
             msg = f"the brokers do not have the topic {topic}"

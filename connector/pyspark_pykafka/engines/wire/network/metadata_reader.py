@@ -106,9 +106,9 @@ class MetadataReader:
         if check.add(address, response):
             self.last_source = address
         else:
-            self.brokers.demote(address)
+            self.brokers.deprioritize(address)
         for behind in check.behind:
-            self.brokers.demote(behind)
+            self.brokers.deprioritize(behind)
 
     def _accept(self, check: FreshnessCheck) -> MetadataResponse:
         """

@@ -52,7 +52,7 @@ class PipelineResult(Generic[K, R]):
     errors: dict[Address, PykafkaError]
 
 
-def never(_key: object, _response: object) -> bool:
+def repeat_none(_key: object, _response: object) -> bool:
     """
     Repeat no request.
     """
@@ -66,7 +66,7 @@ def request_pipelined(
     request_seconds: float,
     now: Callable[[], float] = time.monotonic,
     *,
-    is_repeated: Callable[[K, R], bool] = never,
+    is_repeated: Callable[[K, R], bool] = repeat_none,
 ) -> PipelineResult[K, R]:
     """
     Send each broker its requests, all brokers at the same time, and return the last responses.

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from pyspark_pykafka.engines.error_mapping import no_answer_error
+from pyspark_pykafka.engines.error_mapping import no_response_error
 from pyspark_pykafka.errors import BrokerUnavailableError, PykafkaError, TimeoutExceededError
-from pyspark_pykafka.retry import LONG_WAIT_SECONDS, log_long_wait, part_of_wait
+from pyspark_pykafka.retry import LONG_WAIT_SECONDS, log_long_wait, without_wait_log
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -118,7 +118,7 @@ def race(
     deadline: Deadline,
     *,
     on_late_result: Callable[[T], None],
-    on_overtaken: Callable[[int], None],
+    on_slow_attempt: Callable[[int], None],
     names: Sequence[str],
     goal: str,
 ) -> T:
@@ -126,10 +126,10 @@ def race(
     Return the result of the first attempt that succeeds.
 
     The next attempt starts after ``delay_seconds``, or at once if all earlier ones have failed.
-    ``on_late_result`` gets the results of attempts that succeed after the winner. ``on_overtaken``
-    gets the number of each unfinished attempt that started before the winner. ``names`` are the
-    brokers of the attempts. Raises :class:`BrokerUnavailableError` with all reasons if every
-    attempt failed or the deadline has passed, and at once any error that is not in
+    ``on_late_result`` gets the results of attempts that succeed after the winner.
+    ``on_slow_attempt`` gets the number of each unfinished attempt that started before the winner.
+    ``names`` are the brokers of the attempts. Raises :class:`BrokerUnavailableError` with all
+    reasons if every attempt failed or the deadline has passed, and at once any error that is not in
     :data:`TRANSIENT_ERRORS`.
     """
     # The race itself logs a long wait.
@@ -141,7 +141,7 @@ def race(
             if result.error is None:
                 for number in range(result.attempt):
                     if number not in failures:
-                        on_overtaken(number)
+                        on_slow_attempt(number)
                 return result.unwrap()
             if not isinstance(result.error, TRANSIENT_ERRORS):
                 raise result.error
@@ -152,7 +152,7 @@ def race(
 
 
 def _run_as_part(attempt: Callable[[], T]) -> T:
-    with part_of_wait():
+    with without_wait_log():
         return attempt()
 
 
@@ -167,7 +167,7 @@ def _no_answer_error(
         for number, name in enumerate(names)
     )
     # Each reason once: a slow broker may have got a second attempt.
-    error = no_answer_error(list(dict.fromkeys(reasons)))
+    error = no_response_error(list(dict.fromkeys(reasons)))
     error.__cause__ = next(reversed(list(failures.values())), None)
     return error
 

@@ -139,7 +139,7 @@ def _pem_file(pem: str) -> Iterator[str]:
         yield file.name
 
 
-def tls_failure(cause: Exception, address: Address) -> TlsError | None:
+def tls_error(cause: Exception, address: Address) -> TlsError | None:
     """
     Return the error that names the failed check or the alert, or None if TLS was not the cause.
     """

@@ -169,11 +169,11 @@ class Transport:
             return self._disconnected(action)
         if self._secured:
             # Imported here: importing ssl takes some milliseconds, and few workers need TLS.
-            from pyspark_pykafka.engines.wire.network.tls import DISCONNECTS, tls_failure
+            from pyspark_pykafka.engines.wire.network.tls import DISCONNECTS, tls_error
 
             if isinstance(cause, DISCONNECTS):
                 return self._disconnected(action)
-            failure = tls_failure(cause, self._address)
+            failure = tls_error(cause, self._address)
             if failure is not None:
                 return failure
         reason = f"{self._address}: {action} failed: {getattr(cause, 'strerror', None) or cause}"

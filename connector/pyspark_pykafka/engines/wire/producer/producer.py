@@ -14,7 +14,7 @@ from uuid import uuid4
 
 from pyspark_pykafka.engines.client_pool import ClientPool
 from pyspark_pykafka.engines.first_contact import block_seconds, record_contact
-from pyspark_pykafka.engines.transaction_contract import OpenTransaction
+from pyspark_pykafka.engines.transaction_contract import TaskWriteResult
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.engines.wire.network.max_block import retry_within_max_block
 from pyspark_pykafka.engines.wire.producer.producer_id import request_producer_id
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from pyspark_pykafka.engines.transaction_contract import LedgerRecord, Transaction
+    from pyspark_pykafka.engines.transaction_contract import LedgerRecord, TransactionSpec
     from pyspark_pykafka.engines.wire.producer.partition_queue import PartitionQueue
     from pyspark_pykafka.engines.wire.records.record_batch import ProducerIdAndEpoch
     from pyspark_pykafka.offsets import TopicPartition
@@ -96,12 +96,12 @@ def _producer_of_driver(kafka: KafkaSettings) -> Iterator[_Producer]:
     record_contact(kafka)
 
 
-def write_prepared(
+def write_in_transaction(
     batches: Iterable[pa.RecordBatch],
     kafka: KafkaSettings,
     topic: str | None,
-    transaction: Transaction,
-) -> OpenTransaction:
+    transaction: TransactionSpec,
+) -> TaskWriteResult:
     """
     Write every row and the ledger record into a transaction, and leave the transaction open.
 
@@ -111,10 +111,10 @@ def write_prepared(
     config = _config(kafka)
     with _pool.borrow(config, lambda: _Producer(config)) as producer:
         producer.forget_old_coordinators()
-        return producer.write_prepared(batches, topic, transaction)
+        return producer.write_in_transaction(batches, topic, transaction)
 
 
-def choose_free_id(transactions: Transactions, transaction: Transaction) -> str:
+def choose_free_id(transactions: Transactions, transaction: TransactionSpec) -> str:
     """
     Return the transaction's id, or another one if a ``fallback`` is set and the id is in use.
 
@@ -134,7 +134,7 @@ def choose_free_id(transactions: Transactions, transaction: Transaction) -> str:
 
 
 def begin_with_free_id(
-    transactions: Transactions, transaction: Transaction
+    transactions: Transactions, transaction: TransactionSpec
 ) -> tuple[str, ProducerIdAndEpoch]:
     """
     Begin a transaction with the id from :func:`choose_free_id`; return the id and the identity.
@@ -178,7 +178,7 @@ class _Producer:
         self.cluster = Cluster(
             self.config.wire,
             creates_topics=True,
-            metadata_seconds=self.config.metadata_seconds,
+            metadata_max_age_seconds=self.config.metadata_max_age_seconds,
         )
         # This client has its own connections, since it sends requests while records are in flight.
         self.transactions = Transactions(Cluster(self.config.wire), self.config)
@@ -186,9 +186,9 @@ class _Producer:
     def write(self, batches: Iterable[pa.RecordBatch], topic: str | None) -> int:
         return self._write(batches, topic, self._idempotent_sender).records
 
-    def write_prepared(
-        self, batches: Iterable[pa.RecordBatch], topic: str | None, transaction: Transaction
-    ) -> OpenTransaction:
+    def write_in_transaction(
+        self, batches: Iterable[pa.RecordBatch], topic: str | None, transaction: TransactionSpec
+    ) -> TaskWriteResult:
         session: TransactionalSession | None = None
         ledger_record = transaction.ledger_record
 
@@ -218,7 +218,7 @@ class _Producer:
         topic: str | None,
         open_sender: Callable[[], Sender],
         ledger_record: LedgerRecord | None = None,
-    ) -> OpenTransaction:
+    ) -> TaskWriteResult:
         """
         Write every row and the ledger record; ``prepared`` of the result is still None.
         """
@@ -235,17 +235,17 @@ class _Producer:
             sender = sender or open_sender()
             sender.put(tp, payload)
         if sender is None:
-            return OpenTransaction(0, None, -1)
+            return TaskWriteResult(0, None, -1)
         if ledger_record is None:
             sender.flush()
-            return OpenTransaction(records, None, -1)
+            return TaskWriteResult(records, None, -1)
         content = rows.content_hash
         sender.put(
             ledger_record.tp,
             encode_record(ledger_record.topic, *ledger_record.make(records, content)),
         )
         sender.flush()
-        return OpenTransaction(records, None, sender.offsets[ledger_record.tp], content)
+        return TaskWriteResult(records, None, sender.offsets[ledger_record.tp], content)
 
     def forget_old_coordinators(self) -> None:
         """

@@ -109,7 +109,7 @@ class TransactionalSession:
             # Checked only once the transaction is open. The driver registers the fence id first and
             # then lists open transactions, so whichever side acts second sees the other.
             try:
-                self.transactions.check_not_fenced(self.fence_id, self.transactional_id)
+                self.transactions.check_write_not_ended(self.fence_id, self.transactional_id)
             except FencedError:
                 self._end_without_records()
                 raise

@@ -612,7 +612,7 @@ cdef class RecordDecoder:
         if position > self.position:
             self.position = min(position, self.end)
 
-    def log_changed(self):
+    def allow_log_change(self):
         """
         Continue in a log that was truncated: its batches need not follow those decoded so far.
         """

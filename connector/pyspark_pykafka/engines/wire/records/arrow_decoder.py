@@ -92,11 +92,11 @@ class ArrowDecoder:
         """
         self._decoder.skip_to(position)
 
-    def log_changed(self) -> None:
+    def allow_log_change(self) -> None:
         """
         Continue in a log that was truncated: its batches need not follow those decoded so far.
         """
-        self._decoder.log_changed()
+        self._decoder.allow_log_change()
 
     def batches(
         self, records: bytes | memoryview, aborted: Iterable[tuple[int, int]]

@@ -14,7 +14,7 @@ from pyspark_pykafka.engines.wire.network.coordinator_lookup import (
     has_moved,
 )
 from pyspark_pykafka.engines.wire.network.max_block import retry_within_max_block
-from pyspark_pykafka.engines.wire.network.pipeline import never, request_pipelined
+from pyspark_pykafka.engines.wire.network.pipeline import repeat_none, request_pipelined
 from pyspark_pykafka.engines.wire.protocol.find_coordinator import TRANSACTION
 from pyspark_pykafka.errors import PykafkaError
 from pyspark_pykafka.retry import Backoff, Deadline
@@ -116,7 +116,7 @@ class Coordinators:
         self,
         requests: Mapping[str, RequestFactory[T]],
         deadline: Deadline,
-        is_repeated: Callable[[str, T], bool] = never,
+        is_repeated: Callable[[str, T], bool] = repeat_none,
     ) -> tuple[dict[str, T], dict[str, PykafkaError]]:
         """
         Send each request once; return responses and errors by transactional id.

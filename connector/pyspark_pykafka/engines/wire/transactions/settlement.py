@@ -115,7 +115,7 @@ class _Settlement:
         unreachable = len(self._pending) > len(still_open)
         try:
             if may_commit and Outcome.COMMITTED in self._outcomes.values():
-                self._transactions.end_once(still_open, self._commit_deadline)
+                self._transactions.commit_once(still_open, self._commit_deadline)
             elif not (may_commit and unreachable):
                 # An unreachable transaction may be committed; then all others must be, too.
                 ids = [transaction.transactional_id for transaction in still_open]

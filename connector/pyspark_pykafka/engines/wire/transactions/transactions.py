@@ -289,7 +289,7 @@ class Transactions(TransactionLookups):
                 errors[name] = transaction_error(response.error_code, f"aborting {name}", name)
         return errors
 
-    def end_once(self, prepared: Iterable[PreparedTransaction], deadline: Deadline) -> None:
+    def commit_once(self, prepared: Iterable[PreparedTransaction], deadline: Deadline) -> None:
         """
         Send a commit for each transaction once; look the results up with :meth:`describe_all`.
         """
@@ -318,7 +318,7 @@ class Transactions(TransactionLookups):
                 error,
             )
 
-    def check_not_fenced(self, fence_id: str, transactional_id: str) -> None:
+    def check_write_not_ended(self, fence_id: str, transactional_id: str) -> None:
         """
         Raise :class:`FencedError` if the brokers know ``fence_id``: the write has ended.
 

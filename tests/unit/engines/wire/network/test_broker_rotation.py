@@ -76,7 +76,7 @@ def test_demoted_brokers_come_later_for_a_while() -> None:
     """
     clock = [0.0]
     rotation = make_rotation(clock, (B,))
-    rotation.demote(A)
+    rotation.deprioritize(A)
 
     assert rotation.ordered([A, B, C], [A]) == [C, A, B]
     clock[0] += DEMOTED_SECONDS
@@ -89,7 +89,7 @@ def test_the_order_has_every_broker_once(addresses: list[Address], ready: set[Ad
     The order has each broker once, whatever happened before.
     """
     rotation = make_rotation(away=(C,))
-    rotation.demote(A)
+    rotation.deprioritize(A)
     rotation.record_request(B)
 
     assert sorted(rotation.ordered(addresses, ready)) == sorted(set(addresses))
@@ -479,14 +479,14 @@ def run(
     *attempts: Callable[[], str],
     seconds: float = 5,
     on_late_result: Callable[[str], None] = lambda _: None,
-    on_overtaken: Callable[[int], None] = lambda _: None,
+    on_slow_attempt: Callable[[int], None] = lambda _: None,
 ) -> str:
     return race(
         attempts,
         0.05,
         Deadline.after(seconds),
         on_late_result=on_late_result,
-        on_overtaken=on_overtaken,
+        on_slow_attempt=on_slow_attempt,
         names=[f"b:{number}" for number in range(len(attempts))],
         goal="it",
     )
@@ -527,7 +527,7 @@ def test_a_slow_attempt_is_overtaken() -> None:
         late.append(value)
         arrived.set()
 
-    assert run(slowly, lambda: "fast", on_late_result=keep, on_overtaken=slow.append) == "fast"
+    assert run(slowly, lambda: "fast", on_late_result=keep, on_slow_attempt=slow.append) == "fast"
     assert slow == [0]
     go.set()
     assert arrived.wait(5)

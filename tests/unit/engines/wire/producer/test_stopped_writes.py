@@ -11,8 +11,8 @@ import pytest
 from tests.support.producing import settings
 from tests.support.stub_brokers import Behaviour, StubCluster
 
-from pyspark_pykafka.engines.transaction_contract import Transaction
-from pyspark_pykafka.engines.wire.producer.producer import write_prepared
+from pyspark_pykafka.engines.transaction_contract import TransactionSpec
+from pyspark_pykafka.engines.wire.producer.producer import write_in_transaction
 from pyspark_pykafka.engines.wire.producer.sender import Sender
 
 _PRODUCE = 0
@@ -53,10 +53,10 @@ def test_a_stopped_write_is_aborted_at_once(rows: int, buffer_bytes: int) -> Non
     batch = pa.RecordBatch.from_pydict({"value": [bytes(MIB // 2)] * rows})
     with StubCluster(HungLeader(topics={"out": 1}, logs={("out", 0): []})) as stubs:
         kafka = settings(stubs.bootstrap, buffer_memory=buffer_bytes, compression_type="none")
-        transaction = Transaction("w-0-0", TIMEOUT_MS, check_not_stopped=stop)
+        transaction = TransactionSpec("w-0-0", TIMEOUT_MS, check_not_stopped=stop)
         start = time.monotonic()
         with pytest.raises(_StoppedError):
-            write_prepared([batch], kafka, "out", transaction)
+            write_in_transaction([batch], kafka, "out", transaction)
 
         assert stubs.get("transactions")["w-0-0"].state == "CompleteAbort"
     assert time.monotonic() - start < 20
@@ -81,9 +81,9 @@ def test_a_write_that_is_stopped_at_its_end_is_aborted(monkeypatch: pytest.Monke
     monkeypatch.setattr(Sender, "flush", flush_and_stop)
     batch = pa.RecordBatch.from_pydict({"value": [b"x"]})
     with StubCluster(Behaviour(topics={"out": 1}, logs={("out", 0): []})) as stubs:
-        transaction = Transaction("w-0-0", TIMEOUT_MS, check_not_stopped=check)
+        transaction = TransactionSpec("w-0-0", TIMEOUT_MS, check_not_stopped=check)
         with pytest.raises(_StoppedError):
-            write_prepared([batch], settings(stubs.bootstrap), "out", transaction)
+            write_in_transaction([batch], settings(stubs.bootstrap), "out", transaction)
 
         assert stubs.get("logs")["out", 0]
         assert stubs.get("transactions")["w-0-0"].state == "CompleteAbort"

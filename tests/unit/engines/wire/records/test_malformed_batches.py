@@ -255,12 +255,12 @@ def test_overlapping_responses(base: int) -> None:
 
 def test_truncated_log_may_go_back() -> None:
     """
-    After log_changed(), batches need not follow those decoded before.
+    After allow_log_change(), batches need not follow those decoded before.
     """
     record_decoder = decoder()
     record_decoder.feed(BEFORE.encode())
     assert not record_decoder.fill()
-    record_decoder.log_changed()
+    record_decoder.allow_log_change()
     record_decoder.feed(batch_of(Record(1), Record(8)).encode())
 
     assert not record_decoder.fill()
