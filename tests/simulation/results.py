@@ -1,5 +1,5 @@
 """
-Recorded results of simulated histories: runs of consecutive seeds, one row per workload, and
+Recorded results of simulated histories: runs of consecutive seeds, a summary of each workload, and
 searches for planted faults.
 """
 
@@ -21,7 +21,7 @@ class Run:
     """
     The seeds from ``first`` to ``last``, inclusive, of one workload at one commit.
 
-    ``failed`` has the seeds whose histories failed.
+    ``records`` and ``faults`` are totals; ``failed`` has the seeds whose histories failed.
     """
 
     workload: str
@@ -43,7 +43,7 @@ class Run:
 @dataclass(frozen=True, slots=True)
 class Summary:
     """
-    All recorded runs of a workload, as a row of docs/proof.md.
+    All recorded runs of a workload, for one row of the table in docs/proof.md.
     """
 
     workload: str
@@ -103,7 +103,7 @@ def add_run(recorded: Iterable[Run], new: Run) -> list[Run]:
 
 def summarize(runs: Sequence[Run]) -> list[Summary]:
     """
-    Return one row per workload.
+    Return one summary per workload, sorted by workload.
     """
     return [
         _summary(workload, [run for run in runs if run.workload == workload])

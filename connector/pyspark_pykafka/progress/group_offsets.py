@@ -1,5 +1,5 @@
 """
-Reads the committed offsets of a consumer group, through a member of it or without joining it.
+Reads the committed offsets of a consumer group, through one of its members or without joining it.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ _FIRST_ATTEMPT_SECONDS = 2.0
 
 class GroupOffsets:
     """
-    Fetches the offsets of one group; a request may be repeated after retriable errors.
+    Fetches the offsets of one group; :meth:`fetch` may be called again after a retriable error.
 
     ``member`` is the group's member in this process. Without it, a consumer is created, and
     :meth:`close` closes it. ``check_access`` raises if the user lacks permission for the group; it
-    is called after an error.
+    is called after a timeout.
     """
 
     def __init__(
@@ -57,7 +57,10 @@ class GroupOffsets:
 
     def fetch(self, tps: Sequence[TopicPartition]) -> Records:
         """
-        Return the offsets of these partitions that the group has committed.
+        Return the group's committed offsets of these partitions, except those without one.
+
+        Raises the errors of :mod:`pyspark_pykafka.errors`; after a timeout, the error of
+        ``check_access`` takes precedence.
         """
         records: Records = {}
         seconds = min(self._attempt_seconds, self._max_seconds)

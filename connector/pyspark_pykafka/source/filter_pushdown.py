@@ -1,5 +1,5 @@
 """
-Narrows the offset ranges of a batch read by the query's filters.
+Narrows the offset ranges of a batch query according to its filters.
 
 The ranges may stay too wide, but never become too narrow: Spark applies all filters again.
 """
@@ -56,7 +56,7 @@ class _Bounds(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class FilterPushdown:
     """
-    The comparisons that a record must all satisfy.
+    The comparisons, all of which a record must satisfy.
 
     With ``max_delay_ms`` the user guarantees the order of timestamps in a partition: no record's
     timestamp is more than this number of milliseconds before the timestamp of an earlier record.
@@ -95,7 +95,8 @@ class FilterPushdown:
 
     def narrow(self, start: Offsets, end: Offsets, source: OffsetSource) -> tuple[Offsets, Offsets]:
         """
-        Return the start and end offsets of matching records, for partitions that can have any.
+        Return start and end offsets that include all matching records, for partitions that can have
+        any.
 
         An EARLIEST or LATEST that no comparison narrows is returned as it is.
         """

@@ -51,9 +51,9 @@ class DefaultSource(DataSource):
             .load()
         )
 
-    The columns are those of Spark's JVM connector: ``key`` and ``value`` (binary), ``topic``,
-    ``partition``, ``offset``, ``timestamp``, ``timestampType`` and, with ``includeHeaders``,
-    ``headers``. Wrong options raise :class:`~pyspark_pykafka.errors.OptionsError` with all mistakes
+    The columns are those of Spark's JVM connector: ``key`` and ``value`` (binary unless they are
+    decoded), ``topic``, ``partition``, ``offset``, ``timestamp``, ``timestampType`` and, with
+    ``includeHeaders``, ``headers``. Wrong options raise :class:`~pyspark_pykafka.errors.OptionsError` with all mistakes
     in one message, most of them at ``load()``.
     """
 
@@ -173,12 +173,12 @@ def register(spark: SparkSession) -> None:
     """
     Register the format with a session, and make that session the active one of this thread.
 
-    Two kinds of programs need the call; otherwise Spark finds the installed package by its name:
+    The call is needed in two cases; in all others Spark finds the installed package by its name:
 
     - The package is shipped with ``--py-files``, as a ZIP file or a wheel. The page "Deploying"
       has other ways to ship it.
     - A thread other than the one that created the session starts a write. Spark looks up Python
-      data sources of writes in the active session of the thread, so call it in each such thread. ::
+      data sources of writes in the thread's active session, so each such thread needs the call. ::
 
         from pyspark_pykafka import register
 
@@ -196,6 +196,7 @@ def register(spark: SparkSession) -> None:
     try:
         spark.dataSource.register(DefaultSource)
     except AnalysisException as error:
-        # Spark 4.0 rejects the name of a discovered data source; later versions replace the class.
+        # Spark 4.0 rejects the name of a data source that it has discovered; later versions replace
+        # the class.
         if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
             raise

@@ -1,9 +1,9 @@
 """
-Formats a node's storage without Kafka's own tool, which takes a JVM and more than a second.
+Formats a node's storage without Kafka's own tool, which needs a JVM and more than a second.
 
 The tool writes two files. `meta.properties` has the ids of the cluster, the node and the folder.
-`bootstrap.checkpoint` has the levels of Kafka's features: the same for every cluster of a version,
-unless settings change it. It is kept in the cache, beside the jars that wrote it.
+`bootstrap.checkpoint` has Kafka's feature levels: the same for every cluster of a version, unless
+settings change them. This file is kept in the cache, beside the jars that wrote it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CHECKPOINT = "bootstrap.checkpoint"
 META_PROPERTIES = "meta.properties"
 
-# The tool reads settings with these names, in one Kafka version or another.
+# The tool reads settings whose names start with these prefixes, in one Kafka version or another.
 _READ_BY_THE_TOOL = (
     "broker.id",
     "controller.",
@@ -38,14 +38,14 @@ _READ_BY_THE_TOOL = (
 
 def changes_format(settings: Iterable[str]) -> bool:
     """
-    Return whether one of these settings may change what the tool writes.
+    Return whether one of these settings may change the contents of the files.
     """
     return any(name.startswith(_READ_BY_THE_TOOL) for name in settings)
 
 
 def kept_checkpoint(version: str) -> bytes | None:
     """
-    Return the checkpoint that an earlier run of the tool wrote, or None.
+    Return the `bootstrap.checkpoint` that an earlier run of the tool wrote, or None.
     """
     try:
         return (kafka_folder(version) / CHECKPOINT).read_bytes()
@@ -55,13 +55,13 @@ def kept_checkpoint(version: str) -> bytes | None:
 
 def keep_checkpoint(version: str, formatted: Path) -> None:
     """
-    Keep the checkpoint of a formatted folder, unless the tool also wrote files unknown to us.
+    Keep a formatted folder's `bootstrap.checkpoint`, unless the tool also wrote unknown files.
     """
     if {path.name for path in formatted.iterdir()} != {CHECKPOINT, META_PROPERTIES}:
         return
     target = kafka_folder(version) / CHECKPOINT
     unfinished = target.with_name(f".{CHECKPOINT}.{uuid.uuid4().hex}")
-    # In a cache that cannot be written, every cluster runs the tool.
+    # If the cache cannot be written, the tool runs for every cluster.
     with contextlib.suppress(OSError):
         unfinished.write_bytes((formatted / CHECKPOINT).read_bytes())
         unfinished.rename(target)
@@ -69,7 +69,7 @@ def keep_checkpoint(version: str, formatted: Path) -> None:
 
 def write_format(folder: Path, node_id: int, cluster_id: str, checkpoint: bytes) -> None:
     """
-    Write what the tool would write into the folder of a node.
+    Create the folder of a node, with the files that the tool would write.
     """
     folder.mkdir()
     (folder / META_PROPERTIES).write_text(

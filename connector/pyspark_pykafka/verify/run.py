@@ -1,5 +1,6 @@
 """
-One run: creates topics, starts a writer, a query and a reader, and compares input and output.
+Carries out a run: creates topics, starts a writer, a query and a reader, and compares input and
+output.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ _READ_SECONDS = 120.0
 @dataclass(frozen=True, slots=True)
 class Plan:
     """
-    The arguments of a run; ``options`` are the user's ``kafka.*`` options.
+    The arguments of a run; ``options`` are the user's ``kafka.*`` options, and ``rate`` is in
+    records per second.
     """
 
     options: dict[str, str]
@@ -106,7 +108,7 @@ def _topics_left(names: topics.Names, servers: str) -> str:
         f"\n  pykafka topic delete --bootstrap-server {servers} {topic} --execute"
         for topic in names.topics
     )
-    return f"topics, as far as they exist; delete them with{commands}"
+    return f"topics, if they exist; delete them with{commands}"
 
 
 @contextmanager
@@ -127,7 +129,8 @@ def _cleaning_up(on_event: Callable[[str], None]) -> Iterator[_Cleanup]:
 @dataclass
 class _Cleanup:
     """
-    Steps that run at the end, in reverse order. A failed step is reported; the others still run.
+    The steps of a cleanup, which run in reverse order. A failed step is reported; the others still
+    run.
 
     An interrupt ends only the running step, whose resources remain in ``left``. The other steps
     still run, since closing a terminal may send two signals at once.
@@ -269,7 +272,8 @@ class _Run:
     def _until(self, is_done: Callable[[], bool], seconds: float, condition: str | None) -> bool:
         """
         Sample the pace until ``is_done`` returns True; return False if the time is up first, or if
-        a part of the run has ended. ``condition`` is the text that announces a longer wait.
+        the writer, the query or the reader has ended. ``condition`` is the text that announces a
+        longer wait.
         """
         deadline = Deadline.after(seconds, self.now, self.sleep)
         announce_at = Deadline.after(_ANNOUNCE_SECONDS, self.now) if condition else NEVER
@@ -290,9 +294,9 @@ class _Run:
 
     def _unfinished(self) -> set[int]:
         """
-        Return the partitions that the query has not finished and that miss records.
+        Return the partitions that the query has not finished and that lack records.
 
-        A partition misses records if the consumer has not seen all of them. The query has finished
+        A partition lacks records if the consumer has not seen all of them. The query has finished
         a partition once its micro-batches have reached the end of it. A row is written to the
         partition of its record.
         """

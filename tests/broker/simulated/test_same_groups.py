@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from pyspark_pykafka.testing.client import KafkaAccess
 
 SECONDS = 30.0
-#: What every user may do with a group on a cluster without access control.
+#: The operations on a group that every user may perform on a cluster without access control.
 ALL_OPERATIONS = frozenset({"READ", "DELETE", "DESCRIBE", "DESCRIBE_CONFIGS", "ALTER_CONFIGS"})
 
 
@@ -47,7 +47,7 @@ def test_offsets_are_committed(cluster: KafkaAccess, topic: str) -> None:
 
 def group_config(cluster: KafkaAccess, group: str, **settings: Any) -> dict[str, Any]:
     """
-    Return the settings of a consumer group's member; keywords have underscores for dots.
+    Return the settings of a consumer group's member; keywords have underscores in place of dots.
     """
     return {
         "bootstrap.servers": cluster.bootstrap,
@@ -61,7 +61,7 @@ def group_config(cluster: KafkaAccess, group: str, **settings: Any) -> dict[str,
 
 def poll_until(consumer: Consumer, blocker: Callable[[list[bytes]], str | None]) -> None:
     """
-    Read values until there is no blocker.
+    Read values until ``blocker``, which returns the reason to go on reading, returns None.
     """
     polled: list[bytes] = []
 
@@ -141,8 +141,8 @@ def test_groups_are_described_and_protected(cluster: KafkaAccess, topic: str) ->
 
 def test_a_dead_member_is_missed(cluster: KafkaAccess, topic: str) -> None:
     """
-    A static member that has closed stays in the group until its session expires, and its group can
-    then be deleted.
+    A static member that has closed stays in the group until its session expires; then the group can
+    be deleted.
     """
     admin = cluster.admin()
     config = group_config(cluster, topic, group_instance_id="only", session_timeout_ms=1500)
@@ -163,7 +163,7 @@ def test_a_dead_member_is_missed(cluster: KafkaAccess, topic: str) -> None:
 def test_the_connector_sees_the_members(cluster: KafkaAccess, topic: str) -> None:
     """
     The connector describes and lists a group. It can delete the group only once the group has no
-    member. A missing group has no members, and its permissions are known.
+    member. A missing group has no members, and the user's operations on it are returned.
     """
     groups = group_backend(KafkaSettings.of({"bootstrap.servers": cluster.bootstrap}))
     missing = groups.describe(topic, include_operations=True)
@@ -187,7 +187,7 @@ def test_the_connector_sees_the_members(cluster: KafkaAccess, topic: str) -> Non
 
 def group_store(cluster: KafkaAccess, group: str) -> GroupStore:
     """
-    Return one process's store of progress.
+    Return one process's progress store.
     """
     kafka = KafkaSettings.of({"bootstrap.servers": cluster.bootstrap, "session.timeout.ms": "1500"})
     metadata = MetadataClient(
@@ -198,8 +198,8 @@ def group_store(cluster: KafkaAccess, group: str) -> GroupStore:
 
 def test_the_progress_store_works(cluster: KafkaAccess, topic: str) -> None:
     """
-    A new process takes the group over from one that is still alive, which loses its claim; then the
-    connector deletes the group's records.
+    A new process takes the group over from one that is still alive and so loses its claim; then the
+    progress records of the group are deleted.
     """
     old, new = (group_store(cluster, f"{topic}-group") for _ in range(2))
     with closing(old), closing(new):
@@ -257,8 +257,8 @@ def test_the_progress_store_subscribes_after_a_restart(
     cluster: KafkaAccess, topic: str, request: pytest.FixtureRequest
 ) -> None:
     """
-    A process that replaces another one whose session has not expired subscribes to its own topics,
-    although the coordinator replaces a static member without a rebalance.
+    A process subscribes to its own topics when it replaces another one whose session has not
+    expired, although the coordinator replaces a static member without a rebalance.
     """
     other, group = cluster.create_topic(unique_name(request.node.name)), f"{topic}-group"
     with closing(group_store(cluster, group)) as old, closing(group_store(cluster, group)) as new:

@@ -1,5 +1,5 @@
 """
-How the store of progressStore=consumerGroup sees the members of its group.
+The progress store of progressStore=consumerGroup checks the members of its group.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ def test_a_query_is_the_writer(
 @pytest.mark.parametrize("kind", ["classic", "consumer"])
 def test_a_group_with_other_members_is_not_claimed(stubs: StubCluster, kind: str) -> None:
     """
-    Members of either protocol that stay longer than a session are an error, which names them; the
-    group is not joined.
+    Members of either protocol that stay longer than a session timeout are an error, which names
+    them; the group is not joined.
     """
     stubs.set(groups={"g": StubGroup([("app", None)], kind)})
     clock = Clock()

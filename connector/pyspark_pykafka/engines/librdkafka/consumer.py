@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 _pool: ClientPool[Client] = ClientPool(Client.close, lambda client: not client.is_stale)
 
-# How many clients, one after another, may read from a leader that other brokers do not name: each
-# client finds the brokers of the cluster itself, and may get its metadata from a stale broker.
+# How many clients, one after another, may read from a leader that other brokers do not confirm:
+# each client finds the brokers of the cluster itself, and may get its metadata from a stale broker.
 _MAX_STALE_CLIENTS = 10
 
 
@@ -58,7 +58,7 @@ def _fetch_planned_topic(
     requested: OffsetRange, settings: FetchSettings
 ) -> Iterator[pa.RecordBatch]:
     """
-    Yield the records of the topic with the range's id.
+    Yield the records of a range with a topic id, or report a lost topic if its id has changed.
 
     librdkafka reports no topic ids with records, so the ids are compared before the first record
     and after the last one: no other topic ever has the same id. The last batch is yielded after the
@@ -104,7 +104,7 @@ def _fetch_any_topic(requested: OffsetRange, settings: FetchSettings) -> Iterato
 
 class _Rest(NamedTuple):
     """
-    The rest of a range that seems to be lost, and the log according to two brokers' metadata.
+    The rest of a range, which seems to be lost, and the log according to two brokers' metadata.
     """
 
     range: OffsetRange

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("pyspark_pykafka")
 
-#: How long a missing partition is retried: a new topic is known to every broker by then.
+#: How long a missing partition is retried; after that time, every broker knows a new topic.
 MISSING_SECONDS = 5.0
 
 
@@ -56,7 +56,8 @@ class ProducerRetryPolicy:
 
     def raise_if_fatal(self, error: PykafkaError, tp: TopicPartition | None = None) -> None:
         """
-        Raise a fatal error; a missing partition becomes fatal after :data:`MISSING_SECONDS`.
+        Raise the error if it is fatal; a missing partition becomes fatal after
+        :data:`MISSING_SECONDS`.
         """
         if not error.retriable:
             raise error
@@ -68,7 +69,8 @@ class ProducerRetryPolicy:
 
     def retry_at(self, tp: TopicPartition) -> float:
         """
-        Return when to retry a partition; the pauses grow until :meth:`on_success`.
+        Return when to retry a partition, in seconds on the clock ``now``; each call lengthens the
+        next pause, until :meth:`on_success`.
         """
         backoff = self._backoffs.get(tp)
         if backoff is None:
@@ -81,7 +83,8 @@ class ProducerRetryPolicy:
         self, tp: TopicPartition, batch: ProducerBatch, error: PykafkaError
     ) -> None:
         """
-        Raise :class:`KafkaClientError` if a batch has used up ``kafka.retries``.
+        Raise :class:`KafkaClientError` if a batch has used up ``kafka.retries``; otherwise log that
+        it is sent again.
         """
         if batch.attempts > self._retries:
             msg = (

@@ -2,7 +2,7 @@
 Sends record batches to the leaders of their partitions until each batch is acknowledged.
 
 The sender has no thread of its own: it sends and receives whenever the caller adds a batch or
-polls, and blocks only when the buffer is full, or in :meth:`Sender.flush`.
+polls, and waits for acknowledgements only when the buffer is full, or in :meth:`Sender.flush`.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class Sender:
     Sends batches in per-partition order, and releases each once it is acknowledged.
 
     Unacknowledged batches take at most ``config.buffer_bytes``. Raises the errors of
-    :mod:`pyspark_pykafka.errors`, and that of ``check_not_stopped``, which is called at least every
-    second while the sender waits for acknowledgements. After an error, unacknowledged batches may
-    or may not be written, and the sender must not be used again.
+    :mod:`pyspark_pykafka.errors`, and the error of ``check_not_stopped``, which is called at least
+    every second while the sender waits for acknowledgements. After an error, unacknowledged batches
+    may or may not be written, and the sender must not be used again.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Sender:
         self._ready = ReadyBrokers(
             cluster, self._accumulator, self._retry_policy, config.request_seconds, now
         )
-        # When the first throttling broker accepts requests again.
+        # The earliest time at which a throttling broker accepts requests again.
         self._throttled_until = math.inf
         self._bytes_since_poll = 0
 
@@ -114,7 +114,8 @@ class Sender:
 
     def poll(self) -> None:
         """
-        Handle the responses that have arrived, and send the ready batches, without blocking.
+        Handle the responses that have arrived, and send the ready batches; do not wait for further
+        responses.
         """
         with self._active_time:
             self._poll(0.0)
@@ -147,7 +148,8 @@ class Sender:
 
     def _poll(self, seconds: float) -> None:
         """
-        Receive, expire and send without blocking; then wait up to ``seconds`` for a response.
+        Receive, expire and send without waiting for acknowledgements; then wait up to ``seconds``
+        for a response.
         """
         self._bytes_since_poll = 0
         # A response that has arrived is in time, however long ago the last poll was.
@@ -258,7 +260,7 @@ class Sender:
 
     def _check_leaders(self) -> None:
         """
-        Drop connections to brokers that do not answer, if another broker knows another leader.
+        Drop connections to brokers that do not answer, if another broker names a different leader.
         """
         # Invariant R18 (no single broker).
         for connection, batches in self._in_flight.due_checks(self._now()).items():

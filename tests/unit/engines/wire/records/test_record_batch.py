@@ -73,7 +73,7 @@ def test_record_key_is_found_by_index(codec: str) -> None:
 
 def test_sequence_numbers_wrap_around() -> None:
     """
-    After the largest number comes 0, as in Java's DefaultRecordBatch.
+    The sequence number after the largest one is 0, as in Java's DefaultRecordBatch.
     """
     assert next_sequence(2**31 - 1, 1) == 0
     assert next_sequence(2**31 - 3, 5) == 2
@@ -84,7 +84,7 @@ def test_sequence_numbers_wrap_around() -> None:
 @pytest.mark.parametrize("transactional_id", [None, "writer"])
 def test_produce_request_equals_kafka_pythons(version: int, transactional_id: str | None) -> None:
     """
-    A Produce request is that of kafka-python, byte for byte, in every version.
+    A Produce request equals kafka-python's byte for byte, in every version.
     """
     batches = {tp: batch_of(2) for tp in (P1, TopicPartition("t", 2), TopicPartition("ü", 0))}
     encoded_batches = {tp: [bytes_of(batch)] for tp, batch in batches.items()}
