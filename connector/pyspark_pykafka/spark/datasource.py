@@ -53,8 +53,9 @@ class DefaultSource(DataSource):
 
     The columns are those of Spark's JVM connector: ``key`` and ``value`` (binary unless they are
     decoded), ``topic``, ``partition``, ``offset``, ``timestamp``, ``timestampType`` and, with
-    ``includeHeaders``, ``headers``. Wrong options raise :class:`~pyspark_pykafka.errors.OptionsError` with all mistakes
-    in one message, most of them at ``load()``.
+    ``includeHeaders``, ``headers``. Wrong options raise
+    :class:`~pyspark_pykafka.errors.OptionsError` with all mistakes in one message, most of them at
+    ``load()``.
     """
 
     #: The formats of keys and values, once :meth:`schema` has resolved them.
