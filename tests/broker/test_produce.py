@@ -457,7 +457,7 @@ def test_a_compacted_topic_requires_keys(
     with pytest.raises(RecordError, match="INVALID_RECORD") as caught:
         write(kafka_cluster.bootstrap, [batch_of(rows)], name, "wire", **LONG_TIMEOUTS)
     message = (
-        f"the record with key None for topic '{name}', partition 1 cannot be written: the broker"
+        f"the record with key None for topic '{name}', partition 1 cannot be written; the broker"
     )
     assert message in str(caught.value)
     assert "key" in str(caught.value).partition("the broker's message: ")[2]

@@ -55,7 +55,8 @@ class LedgerRecord(NamedTuple):
     """
     The record that a task adds to the ledger, a topic of one partition.
 
-    ``make`` returns its key and value, given the number of the task's rows and their content hash.
+    ``make`` returns the record's key and value, given the number of the task's rows and their
+    content hash.
     """
 
     topic: str
@@ -81,7 +82,8 @@ class PreparedTransaction(NamedTuple):
 
 class TaskWriteResult(NamedTuple):
     """
-    The result of a task's write: ``prepared`` is the task's open transaction, or None without rows.
+    The result of a task's write of ``records`` rows: ``prepared`` is the task's open transaction,
+    or None if there were no rows.
 
     ``ledger_offset`` is the offset of the ledger record, or -1 without one; ``content_hash`` is the
     hash of the task's rows, which the ledger record contains.

@@ -26,8 +26,8 @@ class ProtobufColumn(DecodedColumn):
     """
     The column that Protobuf messages are decoded into; it is full at ``max_bytes``.
 
-    With ``id_bytes`` each value begins with the id of its schema. Its message is named by message
-    indexes, or by the bytes ``ref``, with which Apicurio's serializers name it.
+    With ``id_bytes`` each value begins with the id of its schema. After the id, message indexes
+    identify the message, or the bytes ``ref``, which Apicurio's serializers write.
     """
 
     format_name = "Protobuf"
@@ -39,8 +39,8 @@ class ProtobufColumn(DecodedColumn):
         7: "more than 100 levels of messages and groups",
         9: "too large for half of maxFetchMemory",
         11: "a number out of range",
-        14: "it does not begin with a schema id, and a message index or Apicurio's name of the "
-        "message",
+        14: "it does not begin with a schema id, followed by message indexes or Apicurio's name of "
+        "the message",
     }
 
     def __init__(

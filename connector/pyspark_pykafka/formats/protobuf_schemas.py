@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark_pykafka.formats.protobuf_definitions import ProtobufMessage, ProtobufSchema
 
-#: A larger file is an error: no column's schema is that large.
+#: A larger file is rejected: no column's schema is that large.
 MAX_SCHEMA_BYTES = 16 << 20
 
 # What protoc reports if an import is missing.
@@ -49,7 +49,7 @@ def missing_protobuf_mistake(column: str) -> str:
     return (
         f"{column}Format is 'protobuf', but its schema is missing; set {column}Schema to the file "
         "that protoc --include_imports --descriptor_set_out=... writes, or to its bytes in base64, "
-        "or schema.registry.url if the records have schema ids"
+        "or set schema.registry.url if the records have schema ids"
     )
 
 

@@ -122,7 +122,8 @@ def later_batch_is_not_noticed(connector: Connector) -> list[Any]:
 
 def ledger_shows_open_markers(connector: Connector) -> list[Any]:
     """
-    The ledger is read uncommitted: markers of open and aborted transactions count as committed.
+    The ledger is read with ``read_uncommitted``: markers of open and aborted transactions count as
+    committed.
     """
     ledger = connector.module("sink.ledger").Ledger
 

@@ -50,7 +50,7 @@ def measurement() -> Measurement:
 @pytest.fixture
 def writes() -> Measurement:
     """
-    Return two rounds of writers with a second base.
+    Return two rounds of writers, to be compared with a second contender, ``jvm-tuned``.
     """
     series = {
         "jvm": Series((8.0, 8.0)),
@@ -89,7 +89,7 @@ def test_spread_needs_a_value() -> None:
 
 def test_ratios_are_paired() -> None:
     """
-    A disturbance of a whole round does not affect the ratio.
+    A slowdown of a whole round does not affect the ratio.
     """
     speedup = paired_speedup([1.0, 10.0, 1.0], [3.0, 30.0, 3.0])
 
@@ -224,7 +224,7 @@ def test_results_round_trip_through_their_file(results: Results, writes: Measure
 
 def test_older_results_load(results: Results) -> None:
     """
-    A file without the field `also` has one base.
+    In a file without the field ``also``, contenders are compared with the base alone.
     """
     results.save()
     document = json.loads(results.path.read_text())
@@ -396,7 +396,7 @@ def test_fetch_only_yields_as_many_rows_as_the_topic_has_records() -> None:
 @pytest.mark.parametrize("size", [100, 1024])
 def test_values_have_their_size_and_are_reproducible(size: int) -> None:
     """
-    Every run has the same values, all different and of one size.
+    Every run has the same values, all of the requested size and all different.
     """
     values = samples(size)
 

@@ -149,8 +149,8 @@ def test_other_messages_are_bad(registry: FakeRegistry) -> None:
         "is 'com.shop.Money', not 'com.shop.Order'",
         f"the schema with id {avro} is of type AVRO, not PROTOBUF",
         "does not know id 99",
-        "it does not begin with a schema id, and a message index or Apicurio's name",
-        "it does not begin with a schema id, and a message index or Apicurio's name",
+        "it does not begin with a schema id, followed by message indexes or Apicurio's name",
+        "it does not begin with a schema id, followed by message indexes or Apicurio's name",
     ]
     assert len(bad) == len(expected)
     for (value, error), text in zip(bad, expected, strict=True):

@@ -39,7 +39,7 @@ def decoded_rows(
     form: ReadFormat, values: list[bytes | None], sizes: tuple[int, ...] = (), **changes: Any
 ) -> list[dict[str, Any]]:
     """
-    Return the rows of values that arrive in batches of these sizes.
+    Return the rows that are decoded from values in batches of these sizes.
     """
     tables = rows(form, batches_of(form, values, [*sizes]), **changes)
     for table in tables:
@@ -144,7 +144,7 @@ def value_of(kind: pa.DataType, generator: random.Random) -> Any:
 
 def fits(kind: pa.DataType, value: Any) -> bool:
     """
-    Return whether a value is of a type's kind; an object fits, whatever its fields are.
+    Return whether a value can be decoded as a type; for an object, its fields do not matter.
     """
     if value is None or kind == TEXT:
         return True
@@ -183,8 +183,8 @@ def unknown(kind: pa.DataType, value: Any) -> Any:
 @pytest.mark.parametrize("flatten", [False, True])
 def test_any_nested_objects(*, flatten: bool) -> None:
     """
-    For any values, in batches of any size, the rescued object equals that of a plain recursion, and
-    is not longer than the value.
+    For any values, in batches of any size, the rescued object equals the result of a plain
+    recursion, and is not longer than the value.
     """
     generator = random.Random(6)
     columns = [*NESTED] if flatten else [pa.field("value", NESTED)]
@@ -281,7 +281,8 @@ def test_schemas_without_a_place(fields: Any, text: str) -> None:
 
 def test_options() -> None:
     """
-    Only JSON values have unknown fields; without a schema the column is added.
+    Unknown fields are rescued from JSON values only, and the default schema then has the
+    column ``_rescued``.
     """
     source_options = {
         "kafka.bootstrap.servers": "h:1",

@@ -95,7 +95,7 @@ def test_high_watermark_of_a_new_leader_is_not_the_end() -> None:
 
 class Restarting(Behaviour):
     """
-    A broker that is not the leader for a time, and then does not know its topic for a moment.
+    A broker that is not the leader for a while, and then does not know its topic for a moment.
     """
 
     started_at = 0.0
@@ -126,7 +126,7 @@ class Restarting(Behaviour):
 
 def test_topic_unknown_at_the_end_of_the_timeout() -> None:
     """
-    A topic is lost if it was unknown for all of pollTimeoutMs, not only at the end.
+    A topic counts as lost only if it was unknown for all of pollTimeoutMs, not just at the end.
     """
     with StubCluster(Restarting(high_watermark=END)) as stubs:
         rows = read(stubs, OffsetRange(P0, 0, END), fail_on_data_loss=False, poll_timeout_ms=2_000)
@@ -200,7 +200,7 @@ class NearReplica(Behaviour):
 
 def test_record_sizes_from_the_near_replica() -> None:
     """
-    Record sizes are sampled from a follower if the topic is read from it.
+    Record sizes are sampled from the follower that the topic is read from.
     """
     with StubCluster(NearReplica(brokers=2)) as stubs:
         densities = bytes_per_offset({P0: 0}, settings(stubs, {"client.rack": "a"}))
@@ -210,7 +210,8 @@ def test_record_sizes_from_the_near_replica() -> None:
 
 def test_record_sizes_of_old_formats() -> None:
     """
-    A message of the old formats takes one offset: it has data where a batch has its offset delta.
+    A message in an old format spans one offset: where a record batch has its last offset delta, the
+    message has data.
     """
     message = struct.pack(">qi", 7, 50) + b"\x00\x00\x00\x00\x01\x00" + b"\x7f" * 44
 
@@ -240,7 +241,7 @@ def test_brokers_without_topic_ids() -> None:
 @pytest.mark.parametrize("address", [Address("127.0.0.1", 70_000), Address("a\0b", 9092)])
 def test_invalid_addresses(address: Address) -> None:
     """
-    An address that no broker can have fails as unreachable, long before the deadline.
+    A connection to an address that no broker can have fails long before the deadline.
     """
     config = wire_config(KafkaSettings.of({"bootstrap.servers": "b:1"}))
     deadline = Deadline.after(600)
@@ -251,8 +252,8 @@ def test_invalid_addresses(address: Address) -> None:
 
 def test_deleted_partition_has_no_start() -> None:
     """
-    A partition deleted before its start is resolved has none: LATEST in a checkpoint would resolve
-    to another offset each time.
+    A partition that is deleted before its start is resolved gets no start offset: LATEST in a
+    checkpoint would be resolved to another offset each time.
     """
     cluster = memory_cluster.Cluster()
     cluster.create_topic("t", 10)
@@ -287,7 +288,7 @@ class Starting(Behaviour):
 def test_a_broker_that_knows_no_brokers_yet() -> None:
     """
     Metadata of a broker that knows no brokers yet does not show that a topic is missing: the driver
-    requests them again.
+    requests the metadata again.
     """
     with StubCluster(Starting()) as stubs:
         kafka = KafkaSettings.of({"bootstrap.servers": stubs.bootstrap})
@@ -336,7 +337,7 @@ class RedirectLoop(Behaviour):
 
 def test_replicas_that_refer_to_each_other() -> None:
     """
-    In a loop of preferred replicas the client reads from the leader.
+    If preferred read replicas refer a client to each other, the client reads from the leader.
     """
     with StubCluster(RedirectLoop(brokers=2, high_watermark=END)) as stubs:
         rack = {"client.rack": "a"}

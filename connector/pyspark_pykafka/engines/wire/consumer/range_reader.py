@@ -249,7 +249,7 @@ class _RangeReader:
 
     def _on_empty_fetch(self, fetched: FetchResult) -> None:
         """
-        Distinguish a log that ends before the range does from a response that only has no records.
+        Distinguish a log that ends inside the range from a response that merely has no records.
 
         A response without records does not prove that the log has none before its end: slow remote
         storage (KIP-405) and a newly elected leader cause such a response. Offsets are skipped only
@@ -277,8 +277,9 @@ class _RangeReader:
 
         The high watermark of a new leader may lag behind (KAFKA-7703), a leader that has just
         started may not know the high watermark yet, and a deposed leader does not know that it is
-        deposed. The broker waits for records meanwhile. ListOffsets decides: a newly elected leader
-        answers fetches at once, but ListOffsets only when it knows the log end (KIP-207).
+        deposed. During a retry the broker waits for records. After the retries ListOffsets decides:
+        a newly elected leader answers fetches at once, but ListOffsets only when it knows the log
+        end (KIP-207).
         """
         # Invariant R10 (end of the log).
         self.short_responses += 1

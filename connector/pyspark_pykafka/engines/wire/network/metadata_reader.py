@@ -132,8 +132,8 @@ class MetadataReader:
         """
         names = ", ".join(sorted(topics)[:_MAX_NAMES])
         msg = (
-            f"{self.last_source} does not have {names} as before, and no other broker responds to "
-            "confirm it"
+            f"{self.last_source} reports {names} as missing or changed, and no other broker "
+            "responds to confirm it"
         )
         return BrokerUnavailableError(msg)
 

@@ -31,8 +31,8 @@ def buffer_full_error(
     """
     last_error = next((queue.last_error for queue in queues if queue.last_error), None)
     return TimeoutExceededError(
-        f"the send buffer stayed full for {milliseconds(seconds)} ms (kafka.max.block.ms) without "
-        f"room for a batch for {tp}{_because(last_error)}; the brokers acknowledge too slowly, or "
+        f"the send buffer had no room for a batch for {tp} for {milliseconds(seconds)} ms "
+        f"(kafka.max.block.ms){_because(last_error)}; the brokers acknowledge too slowly, or "
         "kafka.buffer.memory is too small"
     )
 
@@ -59,7 +59,7 @@ def deposed_leader_error(address: Address, tps: Iterable[TopicPartition]) -> Bro
 
 def name_timeout_setting(error: PykafkaError, seconds: float) -> PykafkaError:
     """
-    Return the error; to a request timeout, the setting and its value are added.
+    Add the setting and its value to a request timeout; return any other error unchanged.
     """
     if not isinstance(error, TimeoutExceededError):
         return error
@@ -72,7 +72,7 @@ def delivery_timeout_error(queue: PartitionQueue, seconds: float) -> TimeoutExce
     """
     batches = list(queue.unacknowledged())
     count = sum(batch.count for batch in batches)
-    state = "sent and not acknowledged" if queue.in_flight else "waiting to be sent"
+    state = "sent but not acknowledged" if queue.in_flight else "waiting to be sent"
     return TimeoutExceededError(
         f"{count} records for {queue.tp} were not acknowledged within {milliseconds(seconds)} ms "
         f"(kafka.delivery.timeout.ms); the oldest were {state}, after {batches[0].attempts} tries"
@@ -87,7 +87,7 @@ def invalid_record_error(tp: TopicPartition, key: bytes | None, reason: str | No
     where = row_errors.describe_row(tp.topic, key, tp.partition)
     reason = reason or "it is invalid"
     return RecordError(
-        "INVALID_RECORD", f"{where} cannot be written: the broker's message: {reason}"
+        "INVALID_RECORD", f"{where} cannot be written; the broker's message: {reason}"
     )
 
 

@@ -44,8 +44,8 @@ class FetchLimits(NamedTuple):
     """
     The limits of a request.
 
-    The broker fills the response with the records of one partition after the other until
-    ``max_bytes`` are reached, and returns no records of the remaining partitions.
+    The broker fills the response with the records of one partition after another until
+    ``max_bytes`` is reached, and returns no records of the remaining partitions.
 
     The first record batch of the response is sent whole, even if it is larger than the limits.
     """
@@ -59,7 +59,7 @@ class MultiFetchResponse(NamedTuple):
     """
     The records of all partitions, by topic: its id, or its name in versions without ids.
 
-    ``topics`` is empty if the whole response failed, or if the broker throttles this client.
+    ``topics`` is empty if the whole request failed, or if the broker throttles this client.
     """
 
     throttle_time_ms: int

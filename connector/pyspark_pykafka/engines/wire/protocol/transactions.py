@@ -63,7 +63,8 @@ class AddPartitionsToTxnResponse(NamedTuple):
 
 class EndTxnResponse(NamedTuple):
     """
-    The coordinator's response: without an error, it has decided the outcome of the transaction.
+    The coordinator's response. Without an error code, the coordinator has decided the outcome of
+    the transaction.
     """
 
     throttle_time_ms: int
@@ -93,7 +94,7 @@ def add_partitions_to_txn_request(
     version: int, transactional_id: str, identity: ProducerIdAndEpoch, tps: Iterable[TopicPartition]
 ) -> Request[AddPartitionsToTxnResponse]:
     """
-    Return an AddPartitionsToTxn request: the partitions that a transaction will write to.
+    Return an AddPartitionsToTxn request, which adds partitions to a transaction.
     """
     topics: dict[str, list[int]] = {}
     for tp in tps:
