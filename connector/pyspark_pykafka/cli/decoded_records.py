@@ -46,7 +46,7 @@ def decoded_format(options: SourceOptions) -> ReadFormat | None:
     if options.formats.flatten:
         msg = "flatten is true; leave it out, since a record is shown with its whole value"
         raise OptionsError((msg,))
-    formats = with_registered_schemas(options.formats, options.strategy, gives_columns=True)
+    formats = with_registered_schemas(options.formats, options.strategy, derives_columns=True)
     ddl = default_ddl(formats, include_headers=True)
     if ddl is None:
         return None

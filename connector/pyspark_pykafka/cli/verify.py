@@ -30,7 +30,7 @@ from pyspark_pykafka.testing import FetchError, JavaNotFoundError, KafkaCluster,
 if TYPE_CHECKING:
     from pyspark_pykafka.verify.nemesis import Nemesis
     from pyspark_pykafka.verify.report import Report
-    from pyspark_pykafka.verify.run import Plan
+    from pyspark_pykafka.verify.run import RunArguments
 
 CANNOT_RUN = 2
 MAX_RECORDS = 10_000_000
@@ -103,19 +103,19 @@ def _run(arguments: argparse.Namespace) -> Report:
         return _make_run(_plan(arguments, with_timeout(options, arguments)), cluster)
 
 
-def _make_run(plan: Plan, cluster: KafkaCluster | None) -> Report:
+def _make_run(run_arguments: RunArguments, cluster: KafkaCluster | None) -> Report:
     # Imported here: these modules load Spark and a Kafka client.
     from pyspark_pykafka.verify.nemesis import Nemesis
     from pyspark_pykafka.verify.run import verify
 
     nemesis: Nemesis | None = None if cluster is None else Nemesis(cluster, _print_event)
-    return verify(plan, _print_event, nemesis)
+    return verify(run_arguments, _print_event, nemesis)
 
 
-def _plan(arguments: argparse.Namespace, options: dict[str, str]) -> Plan:
-    from pyspark_pykafka.verify.run import Plan
+def _plan(arguments: argparse.Namespace, options: dict[str, str]) -> RunArguments:
+    from pyspark_pykafka.verify.run import RunArguments
 
-    return Plan(
+    return RunArguments(
         options=options,
         topic_prefix=arguments.topic_prefix,
         partitions=arguments.partitions,

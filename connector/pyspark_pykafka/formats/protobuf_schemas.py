@@ -61,7 +61,7 @@ def parsed_schema(text: str) -> ProtobufSchema:
     return parse_descriptor_set(_from_base64(text))
 
 
-def given_schema(column: str, text: str, message: str | None) -> ResolvedSchema:
+def schema_from_option(column: str, text: str, message: str | None) -> ResolvedSchema:
     """
     Resolve the schema in the option of a column, ``key`` or ``value``.
 
@@ -100,7 +100,7 @@ def registered_schema(
     return ResolvedSchema(base64.b64encode(data).decode(), name)
 
 
-def registered_names(text: str) -> list[MessageNames]:
+def registered_message_names(text: str) -> list[MessageNames]:
     """
     Return the messages that a registry's schema defines.
 

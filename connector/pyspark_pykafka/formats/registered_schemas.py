@@ -39,14 +39,14 @@ class UnusableSchemaError(Exception):
 
 
 def with_registered_schemas(
-    options: FormatOptions, strategy: Strategy, *, gives_columns: bool
+    options: FormatOptions, strategy: Strategy, *, derives_columns: bool
 ) -> FormatOptions:
     """
     Return options in which missing schemas are filled in from the registry.
 
-    With ``gives_columns``, the columns are derived from the schemas, so JSON Schemas are looked up
-    too. Raises :class:`OptionsError` if the registry lacks a schema or its schema cannot be used,
-    and the errors of the registry's client.
+    With ``derives_columns``, the columns are derived from the schemas, so JSON Schemas are looked
+    up too. Raises :class:`OptionsError` if the registry lacks a schema or its schema cannot be
+    used, and the errors of the registry's client.
     """
     options = with_given_schemas(options)
     if options.registry is None:
@@ -58,7 +58,7 @@ def with_registered_schemas(
         for column, subject in options.subjects.items()
     }
     for column, kind in options.encodings.items():
-        needed = kind in {"avro", "protobuf"} or (kind == "json" and gives_columns)
+        needed = kind in {"avro", "protobuf"} or (kind == "json" and derives_columns)
         if needed and options.schemas[column] is None:
             registry = schema_registry(options.registry)
             subject = subject_name(column, options.subjects[column], strategy)
@@ -92,9 +92,9 @@ def with_given_schemas(options: FormatOptions) -> FormatOptions:
     for column, kind in options.by_column.items():
         text = options.schemas[column]
         if kind == "protobuf" and text is not None:
-            from pyspark_pykafka.formats.protobuf_schemas import given_schema
+            from pyspark_pykafka.formats.protobuf_schemas import schema_from_option
 
-            schema = given_schema(column, text, options.messages[column])
+            schema = schema_from_option(column, text, options.messages[column])
             changes |= {f"{column}_schema": schema.text, f"{column}_message": schema.message}
     return replace(options, **changes) if changes else options  # type: ignore[arg-type]
 
@@ -234,11 +234,11 @@ class WriterSchemas:
         Errors of the registry itself are raised unchanged, as in :meth:`find`.
         """
         from pyspark_pykafka.formats.proto_text import all_names, at_path
-        from pyspark_pykafka.formats.protobuf_schemas import registered_names
+        from pyspark_pykafka.formats.protobuf_schemas import registered_message_names
 
         registered = self._registered(name, "PROTOBUF")
         try:
-            defined = registered_names(registered.schema.text)
+            defined = registered_message_names(registered.schema.text)
         except ValueError as cause:
             msg = f"the schema with {name} cannot be used: {cause}"
             raise UnusableSchemaError(msg) from cause

@@ -22,7 +22,7 @@ from pyspark_pykafka.formats.derived_schemas import avro_name_mistakes, avro_sch
 from pyspark_pykafka.formats.encoder_plan import encodable_mistakes
 from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
 from pyspark_pykafka.formats.protobuf_encoder_plan import protobuf_encoder_plan
-from pyspark_pykafka.formats.protobuf_schemas import given_schema, parsed_schema
+from pyspark_pykafka.formats.protobuf_schemas import parsed_schema, schema_from_option
 
 if TYPE_CHECKING:
     from pyspark_pykafka.formats.protobuf_schemas import ResolvedSchema
@@ -160,7 +160,7 @@ def _with_schema(column: WrittenColumn, options: EncodingOptions) -> WrittenColu
         if column_options.schema is None:
             return column.with_message(protobuf_schema(column.type, record_name))
         return column.with_message(
-            given_schema(column.name, column_options.schema, column_options.message)
+            schema_from_option(column.name, column_options.schema, column_options.message)
         )
     if not registered:
         return column

@@ -136,7 +136,7 @@ class FilterPushdown:
             return dict.fromkeys(log_ends, minimum)
         # 1 ms earlier: an index entry of the same time may follow the first record of that time.
         offsets = source.offsets_for_times(dict.fromkeys(log_ends, time - 1))
-        return {tp: max(minimum, _or(offsets.get(tp), end)) for tp, end in log_ends.items()}
+        return {tp: max(minimum, _or_default(offsets.get(tp), end)) for tp, end in log_ends.items()}
 
     def _max_ends(
         self, offset: int | None, time: int | None, log_ends: Offsets, source: OffsetSource
@@ -147,7 +147,8 @@ class FilterPushdown:
         first_later_ms = max(time + self.max_delay_ms + 1, 0)
         offsets = source.offsets_for_times(dict.fromkeys(log_ends, first_later_ms))
         return {
-            tp: min(ends.get(tp, end), _or(offsets.get(tp), end)) for tp, end in log_ends.items()
+            tp: min(ends.get(tp, end), _or_default(offsets.get(tp), end))
+            for tp, end in log_ends.items()
         }
 
     def _bounds(self, column: str, number: Callable[[Any], int | None], *, strict: int) -> _Bounds:
@@ -186,5 +187,5 @@ def _millis(value: object) -> int | None:
     return None
 
 
-def _or(offset: int | None, default: int) -> int:
+def _or_default(offset: int | None, default: int) -> int:
     return default if offset is None else offset

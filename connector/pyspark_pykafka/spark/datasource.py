@@ -83,7 +83,7 @@ class DefaultSource(DataSource):
         reject_table_properties(self.options)
         options = parse_source(self.options)
         # Resolved once: Spark pickles this object for the reader, which must have the same schema.
-        self._formats = _registered(options, gives_columns=True)
+        self._formats = _registered(options, derives_columns=True)
         ddl = default_ddl(self._formats, include_headers=options.include_headers)
         return source_schema(include_headers=options.include_headers) if ddl is None else ddl
 
@@ -119,7 +119,7 @@ class DefaultSource(DataSource):
             return InvalidStreamReader(error)
 
     def _with_formats(self, options: SourceOptions) -> SourceOptions:
-        formats = self._formats or _registered(options, gives_columns=False)
+        formats = self._formats or _registered(options, derives_columns=False)
         return replace(options, formats=formats)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
@@ -158,7 +158,7 @@ class DefaultSource(DataSource):
         return writer
 
 
-def _registered(options: SourceOptions, *, gives_columns: bool) -> FormatOptions:
+def _registered(options: SourceOptions, *, derives_columns: bool) -> FormatOptions:
     """
     Return the formats of keys and values, with schemas from the registry or a file filled in.
     """
@@ -167,7 +167,9 @@ def _registered(options: SourceOptions, *, gives_columns: bool) -> FormatOptions
         return options.formats
     from pyspark_pykafka.formats.registered_schemas import with_registered_schemas
 
-    return with_registered_schemas(options.formats, options.strategy, gives_columns=gives_columns)
+    return with_registered_schemas(
+        options.formats, options.strategy, derives_columns=derives_columns
+    )
 
 
 def register(spark: SparkSession) -> None:

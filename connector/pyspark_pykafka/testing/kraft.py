@@ -12,9 +12,9 @@ from .ports import free_ports
 from .properties import Node, Setting, server_settings
 from .storage_format import (
     CHECKPOINT,
-    changes_format,
-    keep_checkpoint,
-    kept_checkpoint,
+    cache_bootstrap_checkpoint,
+    cached_bootstrap_checkpoint,
+    may_change_storage_format,
     random_id,
     write_format,
 )
@@ -89,7 +89,7 @@ def prepare_nodes(
         settings = server_settings(node, nodes, data, overrides)
         text = "".join(f"{name}={value}\n" for name, value in settings.items())
         _properties_file(processes.folder, node).write_text(text)
-    is_usual = not any(map(changes_format, configs))
+    is_usual = not any(map(may_change_storage_format, configs))
     _format(java, processes, nodes, cluster_id, version if is_usual else None)
     return cluster_id
 
@@ -108,13 +108,13 @@ def _format(
     """
     first, *rest = nodes
     formatted = data_folder(processes.folder, first)
-    checkpoint = kept_checkpoint(usual_of) if usual_of else None
+    checkpoint = cached_bootstrap_checkpoint(usual_of) if usual_of else None
     if checkpoint is not None:
         write_format(formatted, first.id, cluster_id, checkpoint)
     else:
         _run_format_tool(java, processes, first, cluster_id)
         if usual_of:
-            keep_checkpoint(usual_of, formatted)
+            cache_bootstrap_checkpoint(usual_of, formatted)
     for node in rest:
         folder = data_folder(processes.folder, node)
         write_format(folder, node.id, cluster_id, (formatted / CHECKPOINT).read_bytes())

@@ -36,14 +36,14 @@ _READ_BY_THE_TOOL = (
 )
 
 
-def changes_format(settings: Iterable[str]) -> bool:
+def may_change_storage_format(settings: Iterable[str]) -> bool:
     """
     Return whether one of these settings may change the contents of the files.
     """
     return any(name.startswith(_READ_BY_THE_TOOL) for name in settings)
 
 
-def kept_checkpoint(version: str) -> bytes | None:
+def cached_bootstrap_checkpoint(version: str) -> bytes | None:
     """
     Return the `bootstrap.checkpoint` that an earlier run of the tool wrote, or None.
     """
@@ -53,7 +53,7 @@ def kept_checkpoint(version: str) -> bytes | None:
         return None
 
 
-def keep_checkpoint(version: str, formatted: Path) -> None:
+def cache_bootstrap_checkpoint(version: str, formatted: Path) -> None:
     """
     Keep a formatted folder's `bootstrap.checkpoint`, unless the tool also wrote unknown files.
     """

@@ -48,7 +48,7 @@ _READ_SECONDS = 120.0
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RunArguments:
     """
     The arguments of a run; ``options`` are the user's ``kafka.*`` options, and ``rate`` is in
     records per second.
@@ -72,35 +72,41 @@ class Plan:
         return parse_sink({"kafka.log_level": "0", **self.options}, streaming=False).kafka
 
 
-def verify(plan: Plan, on_event: Callable[[str], None], nemesis: Nemesis | None = None) -> Report:
+def verify(
+    arguments: RunArguments, on_event: Callable[[str], None], nemesis: Nemesis | None = None
+) -> Report:
     """
     Carry out a run and return the report; ``on_event`` is called with a line of text for each
     event.
 
     Raises :class:`CannotRunError`, or another :class:`PykafkaError`, if the run is impossible.
     """
-    names = topics.Names.of(plan.topic_prefix)
-    topics.check_reachable(plan.kafka)
-    servers = plan.options["kafka.bootstrap.servers"]
+    names = topics.Names.of(arguments.topic_prefix)
+    topics.check_reachable(arguments.kafka)
+    servers = arguments.options["kafka.bootstrap.servers"]
     with _cleaning_up(on_event) as cleanup:
-        if not plan.keep:
+        if not arguments.keep:
             # The brokers of a nemesis end with the run, and their topics with them.
             cleanup.add(
                 "delete the topics",
-                lambda: topics.delete_topics(plan.kafka, names),
+                lambda: topics.delete_topics(arguments.kafka, names),
                 leaves=None if nemesis else _topics_left(names, servers),
             )
-        topics.create_topics(plan.kafka, names, plan.partitions, plan.replication_factor)
+        topics.create_topics(
+            arguments.kafka, names, arguments.partitions, arguments.replication_factor
+        )
         checkpoint = tempfile.mkdtemp(prefix="pykafka-verify-")
         cleanup.add(
             "delete the checkpoint",
             lambda: shutil.rmtree(checkpoint),
             leaves=f"the folder {checkpoint}; delete it",
         )
-        on_event(f"writing to {names.source} for {plan.seconds:g} s, copying to {names.output}")
-        parts = _parts(plan, names, checkpoint, on_event, cleanup)
-        run = _Run(plan, names, on_event, nemesis, parts)
-        return run.make(cleanup)
+        on_event(
+            f"writing to {names.source} for {arguments.seconds:g} s, copying to {names.output}"
+        )
+        parts = _parts(arguments, names, checkpoint, on_event, cleanup)
+        run = _Run(arguments, names, on_event, nemesis, parts)
+        return run.execute(cleanup)
 
 
 def _topics_left(names: topics.Names, servers: str) -> str:
@@ -163,29 +169,29 @@ class _Parts:
 
 
 def _parts(
-    plan: Plan,
+    arguments: RunArguments,
     names: topics.Names,
     checkpoint: str,
     on_event: Callable[[str], None],
     cleanup: _Cleanup,
 ) -> _Parts:
-    kafka, partitions = plan.kafka, plan.partitions
+    kafka, partitions = arguments.kafka, arguments.partitions
     session, is_new = local_session()
     if is_new:
         cleanup.add("stop Spark", session.stop)
     source = {
-        **plan.options,
+        **arguments.options,
         "subscribe": names.source,
         "startingOffsets": "earliest",
         "kafka.isolation.level": "read_committed",
     }
     sink = {
-        **plan.options,
+        **arguments.options,
         "topic": names.output,
-        "deliveryGuarantee": plan.guarantee,
+        "deliveryGuarantee": arguments.guarantee,
         "checkpointLocation": checkpoint,
     }
-    if plan.guarantee == EXACTLY_ONCE:
+    if arguments.guarantee == EXACTLY_ONCE:
         sink["transactionalIdPrefix"] = names.transactional_id_prefix
         cleanup.add(
             "abort open transactions",
@@ -198,7 +204,7 @@ def _parts(
 
     query = CopyQuery(session, source, sink, report_failure)
     tail = Tail(_reader_config(kafka), names.output, names.source, partitions)
-    writer = Writer(producer_config(kafka), names.run, names.source, partitions, plan.rate)
+    writer = Writer(producer_config(kafka), names.run, names.source, partitions, arguments.rate)
     cleanup.add("stop the query", query.stop)
     cleanup.add("stop the reader", tail.stop)
     cleanup.add("stop the writer", writer.stop)
@@ -217,7 +223,7 @@ def _reader_config(kafka: KafkaSettings) -> dict[str, Any]:
 
 @dataclass
 class _Run:
-    plan: Plan
+    arguments: RunArguments
     names: topics.Names
     on_event: Callable[[str], None]
     nemesis: Nemesis | None
@@ -231,7 +237,7 @@ class _Run:
         self.pace = Pace(self.now)
         self.arrivals = Arrivals(self.parts.writer.written, self.parts.tail.seen)
 
-    def make(self, cleanup: _Cleanup) -> Report:
+    def execute(self, cleanup: _Cleanup) -> Report:
         parts = self.parts
         parts.query.start()
         self._until(lambda: parts.query.has_started, _START_SECONDS, "Spark starts")
@@ -251,7 +257,9 @@ class _Run:
             self._write_under_faults(cleanup)
         parts.writer.stop()
         self._until(
-            lambda: not self._unfinished(), self.plan.deadline_seconds, "the last records arrive"
+            lambda: not self._unfinished(),
+            self.arguments.deadline_seconds,
+            "the last records arrive",
         )
         unfinished = self._unfinished()
         parts.query.stop()
@@ -264,7 +272,7 @@ class _Run:
         if self.nemesis is not None:
             cleanup.add("heal the brokers", self.nemesis.stop)
             self.nemesis.start()
-        self._until(lambda: False, self.plan.seconds, None)
+        self._until(lambda: False, self.arguments.seconds, None)
         if self.nemesis is not None:
             self.nemesis.stop()
             _raise_if_failed("healing the brokers", self.nemesis.error)
@@ -278,7 +286,7 @@ class _Run:
         deadline = Deadline.after(seconds, self.now, self.sleep)
         announce_at = Deadline.after(_ANNOUNCE_SECONDS, self.now) if condition else NEVER
         while not is_done():
-            if deadline.expired or not self._all_run():
+            if deadline.expired or not self._all_running():
                 return False
             if announce_at.expired:
                 self.on_event(f"waiting until {condition}, for {deadline.remaining():.0f} s more")
@@ -288,7 +296,7 @@ class _Run:
             deadline.pause(_SAMPLE_SECONDS)
         return True
 
-    def _all_run(self) -> bool:
+    def _all_running(self) -> bool:
         errors = (self.parts.writer.error, self.parts.tail.error)
         return self.parts.query.is_running and errors == (None, None)
 
@@ -313,13 +321,13 @@ class _Run:
         return waiting - read
 
     def _rows(self) -> list[ReadRow]:
-        if self.plan.guarantee == EXACTLY_ONCE:
+        if self.arguments.guarantee == EXACTLY_ONCE:
             # An open transaction hides the records after it.
-            topics.abort_open(self.plan.kafka, self.names)
+            topics.abort_open(self.arguments.kafka, self.names)
         try:
             return read_all(
-                _reader_config(self.plan.kafka),
-                *(self.names.output, self.names.source, self.plan.partitions),
+                _reader_config(self.arguments.kafka),
+                *(self.names.output, self.names.source, self.arguments.partitions),
                 Deadline.after(_READ_SECONDS),
             )
         except KafkaException as error:
@@ -333,11 +341,11 @@ class _Run:
             verdict,
             written.records,
             [[row] for row in rows],
-            exactly_once=self.plan.guarantee == EXACTLY_ONCE,
+            exactly_once=self.arguments.guarantee == EXACTLY_ONCE,
             unfinished={(self.names.source, number) for number in unfinished},
         )
         return Report(
-            guarantee=self.plan.guarantee,
+            guarantee=self.arguments.guarantee,
             written=written.states.total(),
             acknowledged=written.committed,
             aborted=written.aborted,
@@ -349,5 +357,5 @@ class _Run:
             max_lag=self.pace.max_lag,
             strikes=0 if self.nemesis is None else self.nemesis.strikes,
             error=None if query.error is None else summary(query.error),
-            kept=self.names.topics if self.plan.keep else (),
+            kept=self.names.topics if self.arguments.keep else (),
         )

@@ -139,7 +139,9 @@ def test_groups_are_described_and_protected(cluster: KafkaAccess, topic: str) ->
         assert raised.value.args[0].name() == "UNKNOWN_MEMBER_ID"
 
 
-def test_a_dead_member_is_missed(cluster: KafkaAccess, topic: str) -> None:
+def test_a_closed_static_member_stays_until_its_session_expires(
+    cluster: KafkaAccess, topic: str
+) -> None:
     """
     A static member that has closed stays in the group until its session expires; then the group can
     be deleted.
@@ -160,7 +162,7 @@ def test_a_dead_member_is_missed(cluster: KafkaAccess, topic: str) -> None:
     admin.delete_consumer_groups([topic])[topic].result(SECONDS)
 
 
-def test_the_connector_sees_the_members(cluster: KafkaAccess, topic: str) -> None:
+def test_the_connector_describes_and_deletes_groups(cluster: KafkaAccess, topic: str) -> None:
     """
     The connector describes and lists a group. It can delete the group only once the group has no
     member. A missing group has no members, and the user's operations on it are returned.
@@ -196,7 +198,7 @@ def group_store(cluster: KafkaAccess, group: str) -> GroupStore:
     return GroupStore(kafka, group, metadata)
 
 
-def test_the_progress_store_works(cluster: KafkaAccess, topic: str) -> None:
+def test_a_new_process_takes_over_the_group(cluster: KafkaAccess, topic: str) -> None:
     """
     A new process takes the group over from one that is still alive and so loses its claim; then the
     progress records of the group are deleted.

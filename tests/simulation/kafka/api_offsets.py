@@ -24,7 +24,7 @@ _EpochTopic = OffsetForLeaderEpochResponse.OffsetForLeaderTopicResult
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 _READ_COMMITTED = 1
 #: The first version with OFFSET_NOT_AVAILABLE (KIP-207).
-_NOT_AVAILABLE = 5
+_OFFSET_NOT_AVAILABLE_VERSION = 5
 
 
 class _Listed(NamedTuple):
@@ -82,7 +82,7 @@ def _check_watermark(call: Call, replica: Replica) -> None:
     Raise :class:`RequestError` if the high watermark may be below acknowledged records (KIP-207).
     """
     if not replica.watermark_is_current:
-        newer = call.version >= _NOT_AVAILABLE
+        newer = call.version >= _OFFSET_NOT_AVAILABLE_VERSION
         raise RequestError(Code.OFFSET_NOT_AVAILABLE if newer else Code.LEADER_NOT_AVAILABLE)
 
 

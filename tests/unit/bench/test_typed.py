@@ -39,7 +39,7 @@ from pyspark_pykafka.formats.bad_records import BadRecordPolicy
 from pyspark_pykafka.formats.ddl_types import arrow_type
 from pyspark_pykafka.formats.default_columns import default_ddl
 from pyspark_pykafka.formats.protobuf_decoder import ProtobufColumn
-from pyspark_pykafka.formats.protobuf_schemas import given_schema
+from pyspark_pykafka.formats.protobuf_schemas import schema_from_option
 from pyspark_pykafka.formats.registered_schemas import with_registered_schemas
 from pyspark_pykafka.options import FormatOptions, RegistryOptions, Subscribe
 from pyspark_pykafka.registry.client import schema_registry
@@ -92,11 +92,11 @@ def test_protobuf_documents_are_the_records() -> None:
     with registry_of("protobuf") as url:
         registry = RegistryOptions((url,))
         options = FormatOptions(value_format="protobuf", registry=registry)
-        found = with_registered_schemas(options, Subscribe(("t",)), gives_columns=True)
+        found = with_registered_schemas(options, Subscribe(("t",)), derives_columns=True)
     ddl = ", ".join(f"`{name}`: {kind}" for name, kind in FIELDS.items())
     assert f" value STRUCT<{ddl}>," in str(default_ddl(found, include_headers=False))
     kind = arrow_type(f"STRUCT<{ddl}>")
-    schema = given_schema("value", found.schemas["value"] or "", MESSAGE_NAME)
+    schema = schema_from_option("value", found.schemas["value"] or "", MESSAGE_NAME)
     column = ProtobufColumn("value", kind, schema, 1 << 20, BadRecordPolicy("null"))
     values = documents("protobuf")
     assert {value[: len(MESSAGE_PREFIX)] for value in values} == {PREFIX + b"\0"}

@@ -25,20 +25,22 @@ if TYPE_CHECKING:
 COMMAND = ["verify", "--bootstrap-server", "127.0.0.1:1"]
 
 
-def stub(monkeypatch: pytest.MonkeyPatch, verdict: Verdict) -> list[run.Plan]:
+def stub(monkeypatch: pytest.MonkeyPatch, verdict: Verdict) -> list[run.RunArguments]:
     """
-    Give each run this verdict, and return the plans of the runs.
+    Give each run this verdict, and return the given of the runs.
     """
-    plans: list[run.Plan] = []
+    given: list[run.RunArguments] = []
 
-    def verify(plan: run.Plan, on_event: Callable[[str], None], nemesis: Nemesis | None) -> Report:
+    def verify(
+        arguments: run.RunArguments, on_event: Callable[[str], None], nemesis: Nemesis | None
+    ) -> Report:
         assert nemesis is None
         on_event("running")
-        plans.append(plan)
-        return Report(plan.guarantee, 10, 8, 2, 0, 8, verdict, 0, 0.5, 3)
+        given.append(arguments)
+        return Report(arguments.guarantee, 10, 8, 2, 0, 8, verdict, 0, 0.5, 3)
 
     monkeypatch.setattr(run, "verify", verify)
-    return plans
+    return given
 
 
 @pytest.mark.parametrize(
@@ -63,15 +65,15 @@ def test_exit_code_follows_the_verdict(
 
 def test_options_reach_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
     """
-    The plan has the user's choices, and defaults for the others.
+    The arguments of the run have the user's choices, and defaults for the others.
     """
-    plans = stub(monkeypatch, Verdict())
+    given = stub(monkeypatch, Verdict())
 
     assert main([*COMMAND, "--seconds", "7", "--guarantee", "at-least-once", "--keep"]) == 0
-    (plan,) = plans
-    assert (plan.seconds, plan.rate, plan.partitions) == (7, 500, 3)
-    assert (plan.guarantee, plan.keep) == ("at-least-once", True)
-    assert plan.options == {"kafka.bootstrap.servers": "127.0.0.1:1"}
+    (arguments,) = given
+    assert (arguments.seconds, arguments.rate, arguments.partitions) == (7, 500, 3)
+    assert (arguments.guarantee, arguments.keep) == ("at-least-once", True)
+    assert arguments.options == {"kafka.bootstrap.servers": "127.0.0.1:1"}
 
 
 def test_a_run_that_cannot_be_made_is_void(

@@ -13,7 +13,7 @@ from tests.broker.test_protobuf_topics import described
 from pyspark_pykafka.formats.avro_schema import parse_avro
 from pyspark_pykafka.formats.avro_types import avro_ddl
 from pyspark_pykafka.formats.ddl_types import arrow_type
-from pyspark_pykafka.formats.protobuf_schemas import given_schema, parsed_schema
+from pyspark_pykafka.formats.protobuf_schemas import parsed_schema, schema_from_option
 from pyspark_pykafka.formats.protobuf_types import protobuf_ddl
 
 NESTED = """{
@@ -73,7 +73,7 @@ def test_each_kind_of_protobuf_field_has_a_type() -> None:
     The DDL of a message with a field of each kind is read to its end.
     """
     text = base64.b64encode(described().SerializeToString()).decode()
-    message_schema = given_schema("value", text, "shop.Order")
+    message_schema = schema_from_option("value", text, "shop.Order")
 
     kind = arrow_type(protobuf_ddl(parsed_schema(message_schema.text), message_schema.message))
 

@@ -339,7 +339,7 @@ def test_registered_events(kind: str) -> None:
         format_options = with_registered_schemas(
             options(rows=True, kind=kind, registry=registry_options),
             Subscribe(("customers",)),
-            gives_columns=True,
+            derives_columns=True,
         )
         encode = avro if kind == "avro" else bytes
         values = [framed(number, encode(value)) for value in CHANGES]

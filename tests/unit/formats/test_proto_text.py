@@ -13,7 +13,7 @@ import pytest
 
 from pyspark_pykafka.formats.proto_text import at_path, message_names
 from pyspark_pykafka.formats.protobuf_descriptors import described_files
-from pyspark_pykafka.formats.protobuf_schemas import registered_names
+from pyspark_pykafka.formats.protobuf_schemas import registered_message_names
 from pyspark_pykafka.formats.protoc import compile_proto
 
 if TYPE_CHECKING:
@@ -154,7 +154,7 @@ def test_equals_protoc(syntax: str) -> None:
     """
     text = AnyFile(syntax, random.Random(1)).text()
     *_, described = described_files(compile_proto(text, {}))
-    expected = registered_names(base64.b64encode(described.data).decode())
+    expected = registered_message_names(base64.b64encode(described.data).decode())
 
     assert listed(message_names(text)) == listed(expected)
 

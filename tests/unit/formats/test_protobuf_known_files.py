@@ -24,7 +24,7 @@ from pyspark_pykafka.formats.protobuf_decoder import ProtobufColumn
 from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
 from pyspark_pykafka.formats.protobuf_descriptors import varint
 from pyspark_pykafka.formats.protobuf_known_files import known_files, parse_descriptor_set
-from pyspark_pykafka.formats.protobuf_schemas import given_schema, registered_schema
+from pyspark_pykafka.formats.protobuf_schemas import registered_schema, schema_from_option
 from pyspark_pykafka.formats.protobuf_types import protobuf_ddl
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ def test_descriptors_without_known_imports() -> None:
     """
     The descriptors that a user gives may lack the known files that they import, directly or not.
     """
-    whole = base64.b64decode(given_schema("value", DELIVERY, None).text)
+    whole = base64.b64decode(schema_from_option("value", DELIVERY, None).text)
     files = descriptor_pb2.FileDescriptorSet.FromString(whole)
     alone = descriptor_pb2.FileDescriptorSet(file=files.file[-1:]).SerializeToString()
 
@@ -250,7 +250,7 @@ def test_recursive_known_messages_name_the_field() -> None:
     """
     text = """syntax = "proto3"; import "google/protobuf/struct.proto";
     message Event { int64 id = 1; google.protobuf.Struct attributes = 2; }"""
-    schema = parse_descriptor_set(base64.b64decode(given_schema("value", text, None).text))
+    schema = parse_descriptor_set(base64.b64decode(schema_from_option("value", text, None).text))
 
     with pytest.raises(ProtobufSchemaError) as raised:
         protobuf_ddl(schema, "Event")
@@ -282,7 +282,9 @@ def test_fields_of_a_struct() -> None:
     attributes = struct_pb2.Struct()
     attributes.update({"n": 1.5, "l": ["x", None, {"deep": True}], "s": "text"})
     record = attributes.SerializeToString()
-    column = ProtobufColumn("value", kind, given_schema("value", text, None), 1 << 20, LENIENT)
+    column = ProtobufColumn(
+        "value", kind, schema_from_option("value", text, None), 1 << 20, LENIENT
+    )
 
     column.decode(pa.array([b"\x12" + varint(len(record)) + record], pa.binary()), 0, 1)
 

@@ -78,7 +78,7 @@ def rows(
     """
     Return the decoded values with the errors of bad ones.
     """
-    resolved = with_registered_schemas(options, ORDERS, gives_columns=True)
+    resolved = with_registered_schemas(options, ORDERS, derives_columns=True)
     assert resolved.value_schema is not None
     kind = arrow_type(parse_avro(resolved.value_schema))
     fields = [("value", kind)]
@@ -175,7 +175,7 @@ def test_subject_of_a_given_schema(
     subject.
     """
     options = formats(registry, value_schema=json.dumps(NEW), value_subject=subject)
-    resolved = with_registered_schemas(options, strategy, gives_columns=True)
+    resolved = with_registered_schemas(options, strategy, derives_columns=True)
     kind = arrow_type(parse_avro(json.dumps(NEW)))
     fields = pa.schema([("value", kind), ("_error", pa.string())])
     (column,) = make_read_format(resolved, fields, include_headers=False).typed
@@ -328,7 +328,7 @@ def test_unreachable_registry_is_no_bad_record(registry: FakeRegistry) -> None:
     old = registry.add("orders-value", OLD)
     impatient = RegistryOptions((registry.url,), timeout_ms=2000)
     options = replace(formats(registry), registry=impatient)
-    resolved = with_registered_schemas(options, ORDERS, gives_columns=True)
+    resolved = with_registered_schemas(options, ORDERS, derives_columns=True)
     registry.always = Fault(503)
     with pytest.raises(RegistryUnavailableError, match=registry.url) as caught:
         rows(resolved, [framed(old, b"\x02")])
@@ -387,7 +387,7 @@ def test_errors_of_the_registry_are_no_bad_records(
     schema's id is.
     """
     number = registry.add("orders-value", OLD)
-    resolved = with_registered_schemas(formats(registry), ORDERS, gives_columns=True)
+    resolved = with_registered_schemas(formats(registry), ORDERS, derives_columns=True)
     registry.always = fault
     value = framed(number, b"\x02") if location == "id" else b"\x02"
     with pytest.raises(SchemaRegistryError):
@@ -624,7 +624,7 @@ def test_subjects(
     """
     registry.add(name, OLD)
     options = formats(registry, value_subject=subject, on_bad_record="fail")
-    resolved = with_registered_schemas(options, strategy, gives_columns=True)
+    resolved = with_registered_schemas(options, strategy, derives_columns=True)
     assert "value STRUCT<`id`: INT>" in str(default_ddl(resolved, include_headers=False))
 
 
@@ -646,7 +646,7 @@ def test_no_schema_for_columns(
     """
     registry.add("orders-value", OLD)
     with pytest.raises(OptionsError, match=message):
-        with_registered_schemas(formats(registry, **changes), strategy, gives_columns=True)
+        with_registered_schemas(formats(registry, **changes), strategy, derives_columns=True)
 
 
 def test_json_schema_becomes_columns(registry: FakeRegistry) -> None:
@@ -667,7 +667,7 @@ def test_json_schema_becomes_columns(registry: FakeRegistry) -> None:
     }
     registry.add("orders-value", schema, "JSON")
     resolved = with_registered_schemas(
-        formats(registry, value_format="json"), ORDERS, gives_columns=True
+        formats(registry, value_format="json"), ORDERS, derives_columns=True
     )
     assert resolved.value_schema == (
         "STRUCT<`id`: BIGINT, `at`: TIMESTAMP, `price`: DOUBLE, `items`: ARRAY<STRUCT<`n`: BIGINT>>"

@@ -22,7 +22,7 @@ from pyspark_pykafka.errors import OptionsError
 from pyspark_pykafka.formats.default_columns import default_ddl
 from pyspark_pykafka.formats.proto_text import at_path, message_names
 from pyspark_pykafka.formats.protobuf_definitions import ProtobufSchemaError
-from pyspark_pykafka.formats.protobuf_schemas import MAX_SCHEMA_BYTES, given_schema
+from pyspark_pykafka.formats.protobuf_schemas import MAX_SCHEMA_BYTES, schema_from_option
 from pyspark_pykafka.formats.protoc import compile_proto
 from pyspark_pykafka.formats.read_format import make_read_format
 from pyspark_pykafka.formats.record_decoder import decode_records
@@ -72,7 +72,7 @@ def formats(registry: FakeRegistry, **changes: Any) -> FormatOptions:
     registry_options = RegistryOptions((registry.url,), request_timeout_ms=9000, timeout_ms=9000)
     defaults: dict[str, Any] = {"value_format": "protobuf", "on_bad_record": "rescue"}
     options = FormatOptions(**defaults, registry=registry_options, **changes)
-    return with_registered_schemas(options, Subscribe(("orders",)), gives_columns=True)
+    return with_registered_schemas(options, Subscribe(("orders",)), derives_columns=True)
 
 
 def rows(
@@ -280,7 +280,7 @@ def test_schemas_of_the_user(tmp_path: Path) -> None:
     (tmp_path / "shop.proto").write_text(text)
     encoded = base64.b64encode(described).decode()
     for schema in (str(tmp_path / "shop.desc"), str(tmp_path / "shop.proto"), text, encoded):
-        assert given_schema("value", schema, "com.shop.Order") == (encoded, "com.shop.Order")
+        assert schema_from_option("value", schema, "com.shop.Order") == (encoded, "com.shop.Order")
 
     for schema, message, expected in (
         (
@@ -295,7 +295,7 @@ def test_schemas_of_the_user(tmp_path: Path) -> None:
         (base64.b64encode(described[:-3]).decode(), None, "not a descriptor written by protoc"),
     ):
         with pytest.raises(OptionsError, match=expected):
-            given_schema("value", schema, message)
+            schema_from_option("value", schema, message)
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
         ("/schemas/or\0ders.desc", "cannot be read on the driver .embedded null byte"),
     ):
         with pytest.raises(OptionsError, match=reason):
-            given_schema("value", path, None)
+            schema_from_option("value", path, None)
 
 
 def test_texts_with_imports_of_the_user() -> None:
@@ -325,7 +325,7 @@ def test_texts_with_imports_of_the_user() -> None:
     of a temporary file, and says what to do.
     """
     with pytest.raises(OptionsError) as raised:
-        given_schema("value", SHOP, "com.shop.Order")
+        schema_from_option("value", SHOP, "com.shop.Order")
 
     reason = str(raised.value)
     assert 'money.proto: File not found.; schema.proto:4:1: Import "money.proto" was not' in reason

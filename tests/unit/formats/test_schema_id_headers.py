@@ -22,7 +22,7 @@ from tests.support.schema_registry import FakeRegistry, running_registry
 from tests.unit.formats.test_protobuf_registration import message_class
 from tests.unit.formats.test_write_format import AVRO, ORDER, mistakes, prepared
 
-from pyspark_pykafka.formats.protobuf_schemas import given_schema
+from pyspark_pykafka.formats.protobuf_schemas import schema_from_option
 from pyspark_pykafka.formats.protoc import compile_proto
 from pyspark_pykafka.formats.record_encoder import RecordEncoder
 from pyspark_pykafka.formats.schema_id_headers import SchemaIdHeaders
@@ -74,7 +74,7 @@ def test_confluent_reads_headers(registry: FakeRegistry, kind: str) -> None:
     options = {**registry.options(), "valueFormat": kind, "keyFormat": kind}
     files = compile_proto(PROTO, {})
     if kind == "protobuf":
-        text = given_schema("value", PROTO, "shop.Order").text
+        text = schema_from_option("value", PROTO, "shop.Order").text
         for column in ("key", "value"):
             options |= {f"{column}Schema": text, f"{column}MessageName": "shop.Order"}
     row_headers = [{"key": "trace", "value": b"1"}, {"key": "trace", "value": None}]

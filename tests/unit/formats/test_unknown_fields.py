@@ -271,7 +271,7 @@ def test_memory_is_bounded() -> None:
         ([("offset", pa.int64()), ("_rescued", TEXT)], "must have the column 'value' as a STRUCT"),
     ],
 )
-def test_schemas_without_a_place(fields: Any, text: str) -> None:
+def test_schemas_without_the_rescued_column(fields: Any, text: str) -> None:
     """
     The schema must have the column ``_rescued`` as a STRING, and the value as a STRUCT.
     """

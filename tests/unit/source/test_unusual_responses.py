@@ -187,7 +187,7 @@ def test_brokers_advertised_at_one_address() -> None:
             assert offsets == {P0: 1000, P1: 1000}
 
 
-class NearReplica(Behaviour):
+class PreferredReadReplica(Behaviour):
     """
     A leader that refers clients of a rack to its follower (KIP-392).
     """
@@ -198,11 +198,11 @@ class NearReplica(Behaviour):
         return super().fetch(node, topic, partition, offset)
 
 
-def test_record_sizes_from_the_near_replica() -> None:
+def test_record_sizes_from_the_preferred_read_replica() -> None:
     """
     Record sizes are sampled from the follower that the topic is read from.
     """
-    with StubCluster(NearReplica(brokers=2)) as stubs:
+    with StubCluster(PreferredReadReplica(brokers=2)) as stubs:
         densities = bytes_per_offset({P0: 0}, settings(stubs, {"client.rack": "a"}))
 
     assert 8 < densities[P0] < 20
@@ -298,7 +298,7 @@ def test_a_broker_that_knows_no_brokers_yet() -> None:
 
 
 @pytest.mark.parametrize("sentinel", [-1, -2])
-def test_end_offset_of_minus_one_is_retried(sentinel: int) -> None:
+def test_offset_of_minus_one_is_retriable(sentinel: int) -> None:
     """
     A leader's response of -1 without an error, for EARLIEST or LATEST, is retriable.
     """

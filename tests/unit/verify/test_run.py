@@ -108,7 +108,7 @@ def finish(
         clock[0] += seconds
 
     monkeypatch.setattr(run, "read_all", read_all)
-    plan = run.Plan(
+    arguments = run.RunArguments(
         options={"kafka.bootstrap.servers": "127.0.0.1:1"},
         topic_prefix="verify",
         partitions=2,
@@ -121,12 +121,12 @@ def finish(
     )
     stand_ins: Any = (Writer(), query, Tail(seen), ends)
     made = _Run(
-        *(plan, NAMES, lambda _: None, None, _Parts(*stand_ins)),
+        *(arguments, NAMES, lambda _: None, None, _Parts(*stand_ins)),
         now=lambda: clock[0],
         sleep=sleep,
     )
     with ExitStack() as stack:
-        return made.make(_Cleanup(stack, lambda _: None)), clock[0]
+        return made.execute(_Cleanup(stack, lambda _: None)), clock[0]
 
 
 @pytest.mark.parametrize("error", [RuntimeError("Java has ended"), OSError("no disk")])

@@ -18,7 +18,7 @@ from pyspark_pykafka.engines.transaction_contract import TaskWriteResult
 from pyspark_pykafka.engines.wire.network.cluster import Cluster
 from pyspark_pykafka.engines.wire.network.max_block import retry_within_max_block
 from pyspark_pykafka.engines.wire.producer.producer_id import request_producer_id
-from pyspark_pykafka.engines.wire.producer.retries import MISSING_SECONDS
+from pyspark_pykafka.engines.wire.producer.retries import MISSING_PARTITION_SECONDS
 from pyspark_pykafka.engines.wire.producer.sender import Sender
 from pyspark_pykafka.engines.wire.producer.session import IdempotentSession, TransactionalSession
 from pyspark_pykafka.engines.wire.records._encoder import RecordEncoder
@@ -283,7 +283,7 @@ class _Producer:
 
         If fewer than ``min_count`` are known, the metadata is read again; there may still be fewer.
         """
-        seconds = min(MISSING_SECONDS, self.config.block_seconds)
+        seconds = min(MISSING_PARTITION_SECONDS, self.config.block_seconds)
         missing_until = self.cluster.new_deadline(seconds)
 
         def request(deadline: Deadline) -> tuple[int, list[int]]:

@@ -69,7 +69,7 @@ class ReadyBrokers:
             self._retry_policy.raise_if_fatal(error)
             for queue in queues:
                 self._cluster.invalidate_metadata(queue.tp.topic)
-                queue.back_off(self._retry_policy.retry_at(queue.tp), error)
+                queue.back_off(self._retry_policy.next_retry_at(queue.tp), error)
             return None
 
     def _leader(self, queue: PartitionQueue, failed: dict[str, PykafkaError]) -> int | None:
@@ -87,7 +87,7 @@ class ReadyBrokers:
         except PykafkaError as error:
             self._retry_policy.raise_if_fatal(error, queue.tp)
             failed[topic] = error
-            queue.back_off(self._retry_policy.retry_at(queue.tp), error)
+            queue.back_off(self._retry_policy.next_retry_at(queue.tp), error)
             return None
         self._retry_policy.on_leader_found(queue.tp)
         return node

@@ -74,7 +74,7 @@ class ResponseHandler:
         Schedule a batch to be sent again after a backoff, or raise if its retries are used up.
         """
         self._retry_policy.raise_if_exhausted(queue.tp, batch, error)
-        queue.requeue(batch, self._retry_policy.retry_at(queue.tp), error)
+        queue.requeue(batch, self._retry_policy.next_retry_at(queue.tp), error)
 
     def _acknowledge(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
         self._accumulator.acknowledge(queue, batch)

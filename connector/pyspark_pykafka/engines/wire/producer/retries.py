@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("pyspark_pykafka")
 
 #: How long a missing partition is retried; after that time, every broker knows a new topic.
-MISSING_SECONDS = 5.0
+MISSING_PARTITION_SECONDS = 5.0
 
 
 class ProducerRetryPolicy:
@@ -57,17 +57,17 @@ class ProducerRetryPolicy:
     def raise_if_fatal(self, error: PykafkaError, tp: TopicPartition | None = None) -> None:
         """
         Raise the error if it is fatal; a missing partition becomes fatal after
-        :data:`MISSING_SECONDS`.
+        :data:`MISSING_PARTITION_SECONDS`.
         """
         if not error.retriable:
             raise error
         if tp is None or not isinstance(error, UnknownTopicError):
             return
         since = self._missing_since.setdefault(tp, self._now())
-        if self._now() - since >= MISSING_SECONDS:
+        if self._now() - since >= MISSING_PARTITION_SECONDS:
             raise MissingTopicError(*error.args) from error
 
-    def retry_at(self, tp: TopicPartition) -> float:
+    def next_retry_at(self, tp: TopicPartition) -> float:
         """
         Return when to retry a partition, in seconds on the clock ``now``; each call lengthens the
         next pause, until :meth:`on_success`.

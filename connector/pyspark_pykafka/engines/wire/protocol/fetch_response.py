@@ -90,7 +90,7 @@ class PartitionReader(Reader):
         super().__init__(body, version, FLEXIBLE_FETCH_VERSION)
         self._body = body
 
-    def front(self) -> tuple[int, int]:
+    def top_level_fields(self) -> tuple[int, int]:
         """
         Return the throttle time, and the error code of the whole response.
         """
@@ -139,7 +139,7 @@ class _SingleReader(PartitionReader):
     __slots__ = ()
 
     def response(self) -> FetchResponse:
-        throttle, error = self.front()
+        throttle, error = self.top_level_fields()
         # A response that failed as a whole, or is throttled, need not name a partition.
         topics = 0 if error else self.count()
         if error or (throttle > 0 and topics == 0):

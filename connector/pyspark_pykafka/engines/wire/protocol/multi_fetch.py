@@ -110,7 +110,7 @@ class _Reader(PartitionReader):
     __slots__ = ()
 
     def multi_response(self) -> MultiFetchResponse:
-        throttle, error = self.front()
+        throttle, error = self.top_level_fields()
         topics = 0 if error else self.count()
         return MultiFetchResponse(throttle, [self._topic(throttle) for _ in range(topics)])
 

@@ -84,7 +84,7 @@ def fetch(fetcher: PartitionFetcher) -> tuple[int, bool]:
 
 
 @contextmanager
-def near_replica() -> Iterator[Client]:
+def preferred_read_replica() -> Iterator[Client]:
     with Proxy(("127.0.0.1", 1)) as proxy:
         stubs = Racks(brokers=2, topics={"t": 2}, proxy_port=proxy.port)
         with StubCluster(stubs) as brokers:
@@ -109,7 +109,7 @@ def test_unreachable_replica_stalls_one_fetch_only(
     """
     monkeypatch.setattr(connect, "ADDRESS_TIMEOUT_SECONDS", 0.5)
     caplog.set_level(logging.WARNING, "pyspark_pykafka")
-    with near_replica() as client:
+    with preferred_read_replica() as client:
         client.proxy.drop_syns()
         first = client.fetcher()
         assert fetch(first) == (LEADER, False)
@@ -140,7 +140,7 @@ def test_silent_replica_leaves_time_for_the_leader() -> None:
     """
     A replica that accepts connections and is silent takes at most half of the time for progress.
     """
-    with near_replica() as client:
+    with preferred_read_replica() as client:
         client.proxy.black_hole()
         fetcher = client.fetcher()
         assert fetch(fetcher) == (LEADER, False)
@@ -157,7 +157,7 @@ def test_replica_that_takes_no_request_has_failed(monkeypatch: pytest.MonkeyPatc
     A replica whose connection ends when a request is sent counts as failed, like a replica to which
     no connection can be opened, or that does not answer.
     """
-    with near_replica() as client:
+    with preferred_read_replica() as client:
         fetcher = client.fetcher()
         assert [fetch(fetcher)[0] for _ in range(2)] == [LEADER, NEAR]
 
@@ -213,7 +213,7 @@ def test_reconnected_replica_is_used_by_all_partitions(monkeypatch: pytest.Monke
     after the pause that another failure would need.
     """
     monkeypatch.setattr(connect, "ADDRESS_TIMEOUT_SECONDS", 0.5)
-    with near_replica() as client:
+    with preferred_read_replica() as client:
         client.proxy.drop_syns()
         fetchers = [client.fetcher(0), client.fetcher(1)]
         assert fetch(fetchers[0]) == (LEADER, False)

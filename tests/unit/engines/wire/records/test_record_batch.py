@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from kafka.protocol.producer import ProduceRequest as TheirRequest
+from kafka.protocol.producer import ProduceRequest as KafkaPythonRequest
 from tests.unit.engines.wire.records.test_arrow_encoder import (
     NOW,
     arrow,
@@ -82,7 +82,9 @@ def test_sequence_numbers_wrap_around() -> None:
 
 @pytest.mark.parametrize("version", range(3, 13))
 @pytest.mark.parametrize("transactional_id", [None, "writer"])
-def test_produce_request_equals_kafka_pythons(version: int, transactional_id: str | None) -> None:
+def test_produce_request_equals_that_of_kafka_python(
+    version: int, transactional_id: str | None
+) -> None:
     """
     A Produce request equals kafka-python's byte for byte, in every version.
     """
@@ -90,7 +92,7 @@ def test_produce_request_equals_kafka_pythons(version: int, transactional_id: st
     encoded_batches = {tp: [bytes_of(batch)] for tp, batch in batches.items()}
     request = produce_request(version, encoded_batches, 1_500, transactional_id)
 
-    expected = TheirRequest(
+    expected = KafkaPythonRequest(
         transactional_id=transactional_id,
         acks=-1,
         timeout_ms=1_500,
@@ -109,7 +111,7 @@ def test_produce_request_equals_kafka_pythons(version: int, transactional_id: st
 
 
 def _topic(name: str, batches: dict[int, ProducerBatch]) -> Any:
-    kind = TheirRequest.TopicProduceData
+    kind = KafkaPythonRequest.TopicProduceData
     parts = [
         kind.PartitionProduceData(index=partition, records=bytes_of(batch))
         for partition, batch in batches.items()

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from pyspark_pykafka.settings.librdkafka_config import admin_config
-from pyspark_pykafka.verify.run import Plan
+from pyspark_pykafka.verify.run import RunArguments
 
 
 @pytest.mark.parametrize(("options", "level"), [({}, 0), ({"kafka.log_level": "6"}, 6)])
@@ -15,7 +15,7 @@ def test_log_of_librdkafka_is_off_by_default(options: dict[str, str], level: int
     """
     Librdkafka logs nothing unless the options set a level: a run breaks connections on purpose.
     """
-    plan = Plan(
+    arguments = RunArguments(
         options={"kafka.bootstrap.servers": "127.0.0.1:9092", **options},
         topic_prefix="verify",
         partitions=1,
@@ -27,4 +27,4 @@ def test_log_of_librdkafka_is_off_by_default(options: dict[str, str], level: int
         keep=False,
     )
 
-    assert int(admin_config(plan.kafka)["log_level"]) == level
+    assert int(admin_config(arguments.kafka)["log_level"]) == level
