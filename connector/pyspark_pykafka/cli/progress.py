@@ -68,7 +68,7 @@ def _as_json(tp: TopicPartition, record: ProgressRecord) -> dict[str, Any]:
 
 
 def _owner_cells(owner: Owner | None) -> tuple[str | None, str | None]:
-    return (owner.query, owner.run) if owner else (None, None)
+    return (owner.query, owner.process) if owner else (None, None)
 
 
 def _attempts(record: ProgressRecord) -> int | None:

@@ -129,9 +129,9 @@ class GroupMember:
         """
         Return the ``client.id`` of an owner: that of its query, and a suffix for its process.
         """
-        if owner.run.startswith(AFTER_END_PREFIX):
+        if owner.process.startswith(AFTER_END_PREFIX):
             return self._query_client_id(owner) + _AFTER_END_SUFFIX
-        process = hashlib.sha256(owner.run.encode()).hexdigest()[:_PROCESS_DIGITS]
+        process = hashlib.sha256(owner.process.encode()).hexdigest()[:_PROCESS_DIGITS]
         return f"{self._query_client_id(owner)}-{process}"
 
     def is_of_query(self, client_id: str, owner: Owner) -> bool:

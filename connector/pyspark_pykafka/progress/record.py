@@ -30,18 +30,18 @@ _MAX_CAUSE_LENGTH = 500
 @dataclass(frozen=True, slots=True)
 class Owner:
     """
-    The writer of a store: one process (``run``) of one query.
+    The writer of a store: one ``process`` of one query.
 
     ``query`` is the id in the query's checkpoint, which survives restarts. ``epoch`` grows with
     each process that claims the store, so it shows which of two came later.
     """
 
     query: str
-    run: str
+    process: str
     epoch: int
 
     def __str__(self) -> str:
-        return f"query {self.query} (process {self.run}, epoch {self.epoch})"
+        return f"query {self.query} (process {self.process}, epoch {self.epoch})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +147,7 @@ def _own_fields(record: ProgressRecord) -> dict[str, Any]:
     owner, failing = record.owner, record.failing
     fields = {
         "query": owner.query if owner else None,
-        "run": owner.run if owner else None,
+        "run": owner.process if owner else None,
         "epoch": owner.epoch if owner else None,
         "batch": record.batch,
         "topicId": record.topic_id,
@@ -208,7 +208,7 @@ def owner_to_znode(owner: Owner) -> bytes:
     """
     Return the data of an owner's node in ZooKeeper.
     """
-    fields = {"query": owner.query, "run": owner.run, "epoch": owner.epoch}
+    fields = {"query": owner.query, "run": owner.process, "epoch": owner.epoch}
     return json.dumps(fields, separators=(",", ":")).encode()
 
 

@@ -53,7 +53,7 @@ class StoreRecorder:
     Updates a store from its own thread; of several pending offsets only the last is written.
 
     Retriable errors are retried while the process lives. Other errors stop the thread, and are
-    raised by the query's next call. ``run`` is a unique, human-readable name of this process;
+    raised by the query's next call. ``process`` is a unique, human-readable name of this process;
     ``end_offsets`` is that of :class:`StoreSession`; ``finish_seconds`` is the maximum duration of
     :meth:`finish`.
     """
@@ -61,7 +61,7 @@ class StoreRecorder:
     def __init__(
         self,
         make_store: Callable[[], ProgressStore],
-        run: str,
+        process: str,
         *,
         end_offsets: EndOffsets = unknown_end_offsets,
         finish_seconds: float = _FINISH_SECONDS,
@@ -69,7 +69,7 @@ class StoreRecorder:
         wait_for: WaitFor = threading.Condition.wait_for,
     ) -> None:
         self._make_store = make_store
-        self._run = run
+        self._process = process
         self._end_offsets = end_offsets
         self._finish_seconds = finish_seconds
         self._sleep = sleep
@@ -85,7 +85,8 @@ class StoreRecorder:
 
     def __repr__(self) -> str:
         return (
-            f"StoreRecorder({self._run!r}, completed={self._completed}, recorded={self._recorded})"
+            f"StoreRecorder({self._process!r}, completed={self._completed}, "
+            f"recorded={self._recorded})"
         )
 
     def record_completed(self, completed: StreamOffset) -> None:
@@ -160,7 +161,7 @@ class StoreRecorder:
 
     def _run_thread(self) -> None:
         try:
-            self._run_session(StoreSession(self._make_store(), self._run, self._end_offsets))
+            self._run_session(StoreSession(self._make_store(), self._process, self._end_offsets))
         except Exception as error:  # noqa: BLE001 (the thread ends here; the next call raises it)
             with self._changed:
                 self._failure = error

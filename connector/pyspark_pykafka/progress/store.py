@@ -22,7 +22,7 @@ T = TypeVar("T")
 #: The records of a store, by partition.
 Records = dict["TopicPartition", ProgressRecord]
 
-#: Prefix of ``Owner.run`` for a process that only finishes up after its query has ended.
+#: Prefix of ``Owner.process`` for a process that only finishes up after its query has ended.
 AFTER_END_PREFIX = "after the end, "
 
 #: The condition of the error of a process that a later process of its query has replaced.
@@ -223,8 +223,8 @@ def next_owner(owner: Owner, last: Owner | None) -> Owner:
     """
     if last is None:
         return replace(owner, epoch=max(owner.epoch, 1))
-    is_newer = 0 < owner.epoch <= last.epoch and last.run != owner.run
-    if is_newer and not last.run.startswith(AFTER_END_PREFIX):
+    is_newer = 0 < owner.epoch <= last.epoch and last.process != owner.process
+    if is_newer and not last.process.startswith(AFTER_END_PREFIX):
         raise fenced_error(str(last), owner)
     # Records that were overwritten by another client may show an older epoch than the claimant's.
     return replace(owner, epoch=max(last.epoch, owner.epoch) + 1)

@@ -48,11 +48,11 @@ class StoreSession:
     """
 
     def __init__(
-        self, store: ProgressStore, run: str, end_offsets: EndOffsets = unknown_end_offsets
+        self, store: ProgressStore, process: str, end_offsets: EndOffsets = unknown_end_offsets
     ) -> None:
         self._store = store
         self._end_offsets = end_offsets
-        self._owner = Owner("", run, 0)
+        self._owner = Owner("", process, 0)
         self._claim: StoreClaim | None = None
         self._owner_written = False
         self._ahead: Offsets = {}

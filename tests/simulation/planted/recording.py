@@ -40,7 +40,7 @@ def old_process_writes_on(connector: Connector) -> list[Any]:
 
     def next_owner(owner: Any, last: Any) -> Any:
         epoch = 1 if last is None else last.epoch + 1
-        return type(owner)(owner.query, owner.run, epoch)
+        return type(owner)(owner.query, owner.process, epoch)
 
     def advance(_: Any, completed: Any, owner: Any) -> Any:
         offsets = completed.offsets.items()

@@ -241,7 +241,7 @@ def test_a_restart_during_the_first_claim(
         recording.onQueryTerminated(terminated("q"))
 
     assert server.holder is not None
-    assert server.holder.run == "next process"
+    assert server.holder.process == "next process"
     assert not server.records
     assert "has been restarted" in caplog.text
     assert all(record.levelno == logging.INFO for record in caplog.records)
@@ -269,7 +269,7 @@ def test_a_first_claim_that_meets_another_process(
     recording.onQueryTerminated(terminated("q"))
 
     assert server.holder is not None
-    assert server.holder.run == "next process"
+    assert server.holder.process == "next process"
 
 
 @pytest.mark.parametrize(

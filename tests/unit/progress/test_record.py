@@ -131,7 +131,7 @@ def test_any_metadata_is_parsed(text: str) -> None:
     assert record.offset == 5
     assert isinstance(record.topic_id, str | None)
     if record.owner is not None:
-        assert {type(record.owner.query), type(record.owner.run)} == {str}
+        assert {type(record.owner.query), type(record.owner.process)} == {str}
     if record.failing is not None:
         assert isinstance(record.failing.cause, str | None)
     assert from_metadata(5, to_metadata(record)) == record
