@@ -34,9 +34,9 @@ class GroupOffsets:
     """
     Fetches the offsets of one group; :meth:`fetch` may be called again after a retriable error.
 
-    ``member`` is the group's member in this process. Without it, a consumer is created, and
-    :meth:`close` closes it. ``check_access`` raises if the user lacks permission for the group; it
-    is called after a timeout.
+    ``timeout_seconds`` limits each request. ``member`` is the group's member in this process.
+    Without it, a consumer is created, and :meth:`close` closes it. ``check_access`` raises if the
+    user lacks permission for the group; it is called after a timeout.
     """
 
     def __init__(

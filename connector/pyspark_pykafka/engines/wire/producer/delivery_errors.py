@@ -82,13 +82,11 @@ def delivery_timeout_error(queue: PartitionQueue, seconds: float) -> TimeoutExce
 
 def invalid_record_error(tp: TopicPartition, key: bytes | None, reason: str | None) -> RecordError:
     """
-    Return the error for a record that the broker rejects, with the broker's reason.
+    Return the error for a record that the broker rejects, with the broker's reason if it sent one.
     """
     where = row_errors.describe_row(tp.topic, key, tp.partition)
-    reason = reason or "it is invalid"
-    return RecordError(
-        "INVALID_RECORD", f"{where} cannot be written; the broker's message: {reason}"
-    )
+    cause = f"the broker's message: {reason}" if reason else "the broker rejects it as invalid"
+    return RecordError("INVALID_RECORD", f"{where} cannot be written; {cause}")
 
 
 def milliseconds(seconds: float) -> int:
