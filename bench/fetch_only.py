@@ -8,13 +8,12 @@ ceiling is the cost of the broker and of the network; no connector in Python can
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from bench.cases import FETCH_ONLY_FORMAT
-from bench.ceiling import Ceiling, ceiling_batch
+from bench.ceiling import SCHEMA, ceiling_batch
 from pyspark_pykafka.engines.wire.consumer.partition_fetcher import PartitionFetcher
 from pyspark_pykafka.engines.wire.consumer.retrying_fetcher import RetryingFetcher
 from pyspark_pykafka.engines.wire.network.cluster_pool import borrowed_cluster
@@ -28,16 +27,15 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-#: The bytes of a Fetch request and the longest wait of the broker for records, as in a read with
-#: the connector's default options.
-FETCH_BYTES, MAX_WAIT_MS = 4 * 1024 * 1024, 500
+#: The bytes of a Fetch request, as in a read with the connector's default options.
+FETCH_BYTES = 4 * 1024 * 1024
 TIMEOUT_MS = 60_000
 
 
-class FetchOnly(Ceiling):
+class FetchOnly(DataSource):
     """
-    The data source of batch reads; its options are those of the ceiling, `topic` and
-    `kafka.bootstrap.servers`.
+    The data source, for batch reads only; its options are `kafka.bootstrap.servers`, `topic`,
+    `partitions` (of the topic) and `size` (of a value, in bytes).
     """
 
     @classmethod
@@ -47,16 +45,17 @@ class FetchOnly(Ceiling):
         """
         return FETCH_ONLY_FORMAT
 
+    def schema(self) -> str:
+        """
+        Return the default columns of both connectors.
+        """
+        return SCHEMA
+
     def reader(self, schema: Any) -> DataSourceReader:  # noqa: ARG002
         """
         Return the reader of a batch query.
         """
         return _Reader(self.options)
-
-
-@dataclass(frozen=True, slots=True)
-class _Partition(InputPartition):
-    number: int
 
 
 class _Reader(DataSourceReader):
@@ -67,14 +66,13 @@ class _Reader(DataSourceReader):
         self._partitions = int(options["partitions"])
 
     def partitions(self) -> list[InputPartition]:
-        return [_Partition(number) for number in range(self._partitions)]
+        return [InputPartition(number) for number in range(self._partitions)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         freeze_loaded_modules()
-        assert isinstance(partition, _Partition)
         batch = ceiling_batch(self._size)
         rows = 0
-        for fetched in self._fetched(TopicPartition(self._topic, partition.number)):
+        for fetched in self._fetched(TopicPartition(self._topic, partition.value)):
             rows += fetched
             while rows >= batch.num_rows:
                 yield batch
@@ -89,15 +87,16 @@ class _Reader(DataSourceReader):
         with borrowed_cluster(self._kafka) as cluster:
             partition = PartitionFetcher(cluster, tp, "read_uncommitted", None)
             fetcher = RetryingFetcher(partition, TIMEOUT_MS)
+            max_wait_ms = cluster.config.fetch_wait_max_ms
             end, position = fetcher.watermarks().visible_end, 0
             while position < end:
-                response = fetcher.fetch(position, FETCH_BYTES, MAX_WAIT_MS)
+                response = fetcher.fetch(position, FETCH_BYTES, max_wait_ms)
                 assert response is not None
                 following = next_offset(response.records, position)
                 # The memory of the response is used again.
                 del response
                 if following < end:
-                    fetcher.prefetch(following, FETCH_BYTES, MAX_WAIT_MS)
+                    fetcher.prefetch(following, FETCH_BYTES, max_wait_ms)
                 yield following - position
                 position = following
                 fetcher.on_progress()

@@ -215,16 +215,16 @@ class Job:
                 raise ValueError(msg)
             frame.write.mode("append").parquet(folder)
 
-        attempts: list[QueryFailure] = []
+        reported: list[QueryFailure] = []
 
         def start() -> Any:
             writer = self._load().writeStream.foreachBatch(sink)
             writer = writer.option("checkpointLocation", self._folder("supervised"))
             return _started(writer.trigger(availableNow=True))
 
-        supervise(start, RESTARTS, attempts.append)
+        supervise(start, RESTARTS, reported.append)
         return {
-            "failures": [[a.number, a.fatal, "planted failure" in str(a.error)] for a in attempts],
+            "failures": [[f.number, f.fatal, "planted failure" in str(f.error)] for f in reported],
             "rows": self.spark.read.parquet(folder).count(),
         }
 
@@ -233,7 +233,7 @@ class Job:
         Supervise a query that starts beyond the end of the log, and return its failures.
         """
         beyond = {self.names["source"]: {"0": 10_000, "1": 10_000}}
-        attempts: list[QueryFailure] = []
+        reported: list[QueryFailure] = []
 
         def start() -> Any:
             reader = self.spark.readStream.format("pykafka").options(**self.stream)
@@ -241,8 +241,8 @@ class Job:
             writer = writer.option("checkpointLocation", self._folder("lost")).format("noop")
             return writer.trigger(availableNow=True).start()
 
-        error = _error_of(lambda: supervise(start, RESTARTS, attempts.append))
-        failures = [[attempt.number, attempt.fatal] for attempt in attempts]
+        error = _error_of(lambda: supervise(start, RESTARTS, reported.append))
+        failures = [[failure.number, failure.fatal] for failure in reported]
         return [failures, "KAFKA_DATA_LOSS" in error]
 
     def errors(self) -> dict[str, str]:

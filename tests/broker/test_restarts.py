@@ -35,17 +35,17 @@ def test_failing_query_is_restarted(
     name = topic(2)
     kafka_cluster.produce(name, values(0, 20))
     query = stream(subscribe=name)
-    attempts: list[QueryFailure] = []
+    failures: list[QueryFailure] = []
 
     def start() -> StreamingQuery:
-        query.fail = not attempts
+        query.fail = not failures
         return query.start(availableNow=True)
 
-    supervise(start, QUICK, attempts.append)
+    supervise(start, QUICK, failures.append)
 
     assert query.values == texts(0, 20)
-    assert [(attempt.number, attempt.fatal) for attempt in attempts] == [(1, False)]
-    assert all("planted failure" in str(attempt.error) for attempt in attempts)
+    assert [(failure.number, failure.fatal) for failure in failures] == [(1, False)]
+    assert all("planted failure" in str(failure.error) for failure in failures)
 
 
 def test_data_loss_is_not_restarted(
@@ -57,12 +57,12 @@ def test_data_loss_is_not_restarted(
     name = topic(1)
     kafka_cluster.produce(name, values(0, 5))
     query = stream(subscribe=name, startingOffsets=f'{{"{name}": {{"0": 9}}}}')
-    attempts: list[QueryFailure] = []
+    failures: list[QueryFailure] = []
 
     with pytest.raises(Exception, match="KAFKA_DATA_LOSS"):
-        supervise(lambda: query.start(availableNow=True), QUICK, attempts.append)
+        supervise(lambda: query.start(availableNow=True), QUICK, failures.append)
 
-    assert [(attempt.fatal, attempt.pause_seconds) for attempt in attempts] == [(True, None)]
+    assert [(failure.fatal, failure.pause_seconds) for failure in failures] == [(True, None)]
 
 
 def test_signal_stops_the_query(

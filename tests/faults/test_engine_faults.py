@@ -224,9 +224,9 @@ def reassign(cluster: KafkaCluster, plan: Path, tp: TopicPartition, node: int) -
     wait_until(elsewhere, 60)
 
 
-def test_near_replica(three: KafkaCluster) -> None:
+def test_preferred_read_replica(three: KafkaCluster) -> None:
     """
-    With client.rack, records are fetched from the near replica that the leader names (KIP-392), and
+    With client.rack, records are fetched from the preferred read replica (KIP-392), and
     from the leader once that replica is gone.
     """
     offset_range = filled(three, "near")

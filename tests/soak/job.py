@@ -260,13 +260,13 @@ class RunningQuery:
         except Exception as error:  # noqa: BLE001 (part of the verdict)
             self._events.add("ended", query=self._name, error=str(error), fatal=is_fatal(error))
 
-    def _report(self, attempt: QueryFailure) -> None:
+    def _report(self, failure: QueryFailure) -> None:
         if not self._finishing.is_set():
             self._events.add(
                 "failure",
                 query=self._name,
-                error=str(attempt.error),
-                is_restarted=attempt.pause_seconds is not None,
+                error=str(failure.error),
+                is_restarted=failure.pause_seconds is not None,
             )
 
     def _start(self) -> StreamingQuery:

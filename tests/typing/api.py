@@ -63,9 +63,9 @@ def mount_topics(spark: SparkSession) -> tuple[str, ...]:
 
 
 def run_supervised(start: Callable[[], StreamingQuery]) -> None:
-    def on_failure(attempt: QueryFailure) -> None:
-        attempts: list[tuple[int, Exception, bool, float | None]] = []
-        attempts.append((attempt.number, attempt.error, attempt.fatal, attempt.pause_seconds))
+    def on_failure(failure: QueryFailure) -> None:
+        failures: list[tuple[int, Exception, bool, float | None]] = []
+        failures.append((failure.number, failure.error, failure.fatal, failure.pause_seconds))
 
     supervise(start)
     supervise(start, RestartPolicy(initial_delay=5.0, attempts=None), on_failure)

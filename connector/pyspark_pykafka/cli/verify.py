@@ -91,7 +91,7 @@ def _run(arguments: argparse.Namespace) -> Report:
         )
         raise OptionsError((msg,))
     if not arguments.nemesis:
-        return _make_run(_plan(arguments, broker_options(arguments)), None)
+        return _make_run(_run_arguments(arguments, broker_options(arguments)), None)
     _print_event(f"starting {NEMESIS_BROKERS} brokers; the jars are downloaded once")
     with contextlib.ExitStack() as servers:
         cluster = servers.enter_context(KafkaCluster(NEMESIS_BROKERS))
@@ -100,7 +100,7 @@ def _run(arguments: argparse.Namespace) -> Report:
         settings = file_settings(arguments.command_config)
         options = {f"kafka.{name}": setting.value for name, setting in settings.items()}
         options["kafka.bootstrap.servers"] = cluster.bootstrap
-        return _make_run(_plan(arguments, with_timeout(options, arguments)), cluster)
+        return _make_run(_run_arguments(arguments, with_timeout(options, arguments)), cluster)
 
 
 def _make_run(run_arguments: RunArguments, cluster: KafkaCluster | None) -> Report:
@@ -112,7 +112,7 @@ def _make_run(run_arguments: RunArguments, cluster: KafkaCluster | None) -> Repo
     return verify(run_arguments, _print_event, nemesis)
 
 
-def _plan(arguments: argparse.Namespace, options: dict[str, str]) -> RunArguments:
+def _run_arguments(arguments: argparse.Namespace, options: dict[str, str]) -> RunArguments:
     from pyspark_pykafka.verify.run import RunArguments
 
     return RunArguments(

@@ -127,7 +127,7 @@ def abort_micro_batch(
         return
     transactions.end_all(_prepared(committables), commit=False)
     try:
-        _abort_lingering_if_alone(transactions, ledger, (prefix, query, write), first)
+        _abort_open_if_alone(transactions, ledger, (prefix, query, write), first)
     except PykafkaError as error:
         logger.warning(
             "it is not known whether another process has continued the query %s: %s; the next "
@@ -279,7 +279,7 @@ def _abort_losing_attempts_if_alone(
     transactions.abort_ids(undecided)
 
 
-def _abort_lingering_if_alone(
+def _abort_open_if_alone(
     transactions: Transactions, ledger: Ledger, ids: tuple[str, str, str], first: int
 ) -> None:
     """

@@ -208,10 +208,10 @@ class CopyQuery:
             if not self._stopping.is_set():
                 self.error = error
 
-    def _report_failure(self, attempt: QueryFailure) -> None:
+    def _report_failure(self, failure: QueryFailure) -> None:
         if not self._stopping.is_set():
-            self.restarts += attempt.pause_seconds is not None
-            self._on_restart(attempt)
+            self.restarts += failure.pause_seconds is not None
+            self._on_restart(failure)
 
     def _start(self) -> StreamingQuery:
         """

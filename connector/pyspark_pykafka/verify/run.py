@@ -199,8 +199,8 @@ def _parts(
             leaves="open transactions; the brokers abort them after kafka.transaction.timeout.ms",
         )
 
-    def report_failure(attempt: QueryFailure) -> None:
-        on_event(f"the query failed ({attempt.number} in a row): {summary(attempt.error)}")
+    def report_failure(failure: QueryFailure) -> None:
+        on_event(f"the query failed ({failure.number} in a row): {summary(failure.error)}")
 
     query = CopyQuery(session, source, sink, report_failure)
     tail = Tail(_reader_config(kafka), names.output, names.source, partitions)

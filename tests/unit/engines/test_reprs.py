@@ -71,7 +71,7 @@ def test_network_state_shows_demoted_and_unreachable_brokers() -> None:
     throttle = Throttle(B, clock.now, clock.sleep)
     reachability.record_failure(B)
     rotation.record_request(B)
-    rotation.deprioritize(B)
+    rotation.demote(B)
     throttle.until = clock.time + 1.5
 
     assert repr(reachability) == "<Reachability unreachable: b:1>"

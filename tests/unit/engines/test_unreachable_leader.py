@@ -186,7 +186,7 @@ def test_connection_that_another_thread_uses_is_not_shared() -> None:
     with client_of(Slow(brokers=3, topics={"t": 3})) as (stubs, cluster):
         open_in_background(cluster, 1)
         for port in (stubs.ports[0], stubs.ports[2]):
-            cluster.deprioritize(Address("127.0.0.1", port))
+            cluster.demote(Address("127.0.0.1", port))
         cluster.metadata(["t"], cluster.new_deadline(60))
         connection = cluster.connection_or_none(1)
 

@@ -55,7 +55,7 @@ class Starts:
 
     queries: list[Query | Exception]
     started: list[Query] = field(default_factory=list)
-    attempts: list[QueryFailure] = field(default_factory=list)
+    failures: list[QueryFailure] = field(default_factory=list)
 
     def __call__(self) -> Query:
         query = self.queries.pop(0)
@@ -65,7 +65,7 @@ class Starts:
         return query
 
     def run(self, policy: RestartPolicy = QUICK) -> None:
-        supervise(self, policy, self.attempts.append)
+        supervise(self, policy, self.failures.append)
 
 
 def test_transient_errors_restart_the_query() -> None:
@@ -76,7 +76,7 @@ def test_transient_errors_restart_the_query() -> None:
 
     starts.run()
 
-    assert [(a.number, a.fatal, str(a.error)) for a in starts.attempts] == [
+    assert [(f.number, f.fatal, str(f.error)) for f in starts.failures] == [
         (1, False, TRANSIENT),
         (2, False, "the session is busy"),
     ]
@@ -90,7 +90,7 @@ def test_fatal_errors_are_raised_at_once() -> None:
 
     with pytest.raises(RuntimeError, match="AuthenticationError"):
         starts.run()
-    assert [(a.fatal, a.pause_seconds) for a in starts.attempts] == [(True, None)]
+    assert [(f.fatal, f.pause_seconds) for f in starts.failures] == [(True, None)]
 
 
 def test_consecutive_failures_are_bounded() -> None:
@@ -107,7 +107,7 @@ def test_consecutive_failures_are_bounded() -> None:
 
     with pytest.raises(RuntimeError, match="BrokerUnavailableError"):
         starts.run()
-    assert [a.number for a in starts.attempts] == [1, 2, 3, 1, 2, 3, 4]
+    assert [f.number for f in starts.failures] == [1, 2, 3, 1, 2, 3, 4]
 
 
 def test_a_batch_with_rows_counts_after_batches_without_rows() -> None:
@@ -118,7 +118,7 @@ def test_a_batch_with_rows_counts_after_batches_without_rows() -> None:
 
     starts.run()
 
-    assert {a.number for a in starts.attempts} == {1}
+    assert {f.number for f in starts.failures} == {1}
 
 
 def test_pauses_grow() -> None:
@@ -130,7 +130,7 @@ def test_pauses_grow() -> None:
 
     starts.run(policy)
 
-    pauses = [a.pause_seconds or 0 for a in starts.attempts]
+    pauses = [f.pause_seconds or 0 for f in starts.failures]
     for pause, minimum in zip(pauses, (0.001, 0.003, 0.005), strict=True):
         assert minimum <= pause <= minimum * 1.2
 

@@ -50,9 +50,9 @@ def test_a_query_that_never_started_is_not_restarted(error: Exception, text: str
     """
     A query whose first start fails is not restarted, and the error names the reason.
     """
-    attempts: list[QueryFailure] = []
+    failures: list[QueryFailure] = []
     session = cast("SparkSession", Unstartable(error))
-    query = CopyQuery(session, {}, {}, attempts.append)
+    query = CopyQuery(session, {}, {}, failures.append)
 
     query.start()
     wait_until(lambda: "it still runs" if query.is_running else None, SECONDS)
@@ -60,7 +60,7 @@ def test_a_query_that_never_started_is_not_restarted(error: Exception, text: str
 
     assert isinstance(query.error, CannotRunError)
     assert str(query.error) == text
-    assert (len(attempts), query.restarts, query.has_started) == (1, 0, False)
+    assert (len(failures), query.restarts, query.has_started) == (1, 0, False)
 
 
 @pytest.mark.parametrize(

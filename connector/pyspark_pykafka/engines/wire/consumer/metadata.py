@@ -211,7 +211,7 @@ class WireMetadata:
                 return request(cluster, attempt)
             except PykafkaError as error:
                 if error.retriable:
-                    cluster.deprioritize_metadata_source()
+                    cluster.demote_metadata_source()
                 raise
 
         return retry_within_api_timeout(self._kafka, attempt_once)

@@ -66,7 +66,7 @@ class BrokerRotation:
         self._requests += 1
         self._last_request[address] = self._requests
 
-    def deprioritize(self, address: Address) -> None:
+    def demote(self, address: Address) -> None:
         """
         Try the other brokers before this one for a while.
         """

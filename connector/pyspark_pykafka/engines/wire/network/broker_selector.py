@@ -90,11 +90,11 @@ class BrokerSelector:
         """
         self._advertised = tuple(addresses)
 
-    def deprioritize(self, address: Address) -> None:
+    def demote(self, address: Address) -> None:
         """
         Try other brokers before this one for a while.
         """
-        self._rotation.deprioritize(address)
+        self._rotation.demote(address)
 
     def connection(self, address: Address, deadline: Deadline) -> Connection:
         """

@@ -220,18 +220,18 @@ class Cluster:
         """
         return self._brokers.any_connection(deadline)
 
-    def deprioritize(self, address: Address) -> None:
+    def demote(self, address: Address) -> None:
         """
         Try other brokers before this one for a while, after an unusable response.
         """
-        self._brokers.deprioritize(address)
+        self._brokers.demote(address)
 
-    def deprioritize_metadata_source(self) -> None:
+    def demote_metadata_source(self) -> None:
         """
         Demote the broker of the last metadata, which turned out to be unusable.
         """
         if self._metadata.last_source is not None:
-            self.deprioritize(self._metadata.last_source)
+            self.demote(self._metadata.last_source)
 
     def open_spare_connection(self) -> None:
         """
@@ -246,7 +246,7 @@ class Cluster:
         self._leaders.pop(topic, None)
         source = self._metadata_sources.pop(topic, None)
         if source is not None:
-            self.deprioritize(source)
+            self.demote(source)
 
     def partitions_led_by_others(
         self, address: Address, tps: Iterable[TopicPartition], deadline: Deadline
@@ -260,7 +260,7 @@ class Cluster:
         for topic in {tp.topic for tp in partitions}:
             source = self._metadata_sources.get(topic)
             if source is not None:
-                self.deprioritize(source)
+                self.demote(source)
             try:
                 self._update_topic(topic, deadline)
             except PykafkaError as error:
@@ -378,7 +378,7 @@ class Cluster:
             (candidate for candidate in metadata.topics if candidate.name == topic), None
         )
         if topic_metadata is None:
-            self.deprioritize_metadata_source()
+            self.demote_metadata_source()
             if not self._metadata.is_confirmed:
                 raise self._metadata.unconfirmed_error({topic})
             msg = f"the brokers do not have the topic {topic}"

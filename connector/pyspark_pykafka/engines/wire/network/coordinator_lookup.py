@@ -120,7 +120,7 @@ class CoordinatorLookup:
         Let the next lookup go to another broker: this one may be cut off from its controllers.
         """
         # Invariant R18 (no single broker).
-        self.cluster.deprioritize(address)
+        self.cluster.demote(address)
         try:
             self.cluster.addresses(self.cluster.new_deadline(deadline.remaining(_LOOKUP_SECONDS)))
         except PykafkaError as error:

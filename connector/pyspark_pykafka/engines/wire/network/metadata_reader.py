@@ -106,9 +106,9 @@ class MetadataReader:
         if check.add(address, response):
             self.last_source = address
         else:
-            self.brokers.deprioritize(address)
+            self.brokers.demote(address)
         for behind in check.behind:
-            self.brokers.deprioritize(behind)
+            self.brokers.demote(behind)
 
     def _accept(self, check: FreshnessCheck) -> MetadataResponse:
         """

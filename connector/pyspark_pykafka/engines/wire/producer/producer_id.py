@@ -56,6 +56,6 @@ def _init_producer_id(cluster: Cluster, deadline: Deadline) -> ProducerIdAndEpoc
     except PykafkaError:
         # A broker that is cut off from its controllers may have no producer ids left, so the next
         # attempt asks another broker.
-        cluster.deprioritize(connection.address)
+        cluster.demote(connection.address)
         raise
     return ProducerIdAndEpoch(response.producer_id, response.producer_epoch)

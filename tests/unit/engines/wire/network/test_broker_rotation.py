@@ -76,7 +76,7 @@ def test_demoted_brokers_come_later_for_a_while() -> None:
     """
     clock = [0.0]
     rotation = make_rotation(clock, (B,))
-    rotation.deprioritize(A)
+    rotation.demote(A)
 
     assert rotation.ordered([A, B, C], [A]) == [C, A, B]
     clock[0] += DEMOTED_SECONDS
@@ -89,7 +89,7 @@ def test_the_order_has_every_broker_once(addresses: list[Address], ready: set[Ad
     The order has each broker once, whatever happened before.
     """
     rotation = make_rotation(away=(C,))
-    rotation.deprioritize(A)
+    rotation.demote(A)
     rotation.record_request(B)
 
     assert sorted(rotation.ordered(addresses, ready)) == sorted(set(addresses))

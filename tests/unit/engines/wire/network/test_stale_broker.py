@@ -572,7 +572,7 @@ def test_stale_metadata_is_rejected_in_the_whole_process(stubs: StubCluster) -> 
     first.close()
 
     later = cluster_of(servers)
-    later.deprioritize(later.config.bootstrap[0])
+    later.demote(later.config.bootstrap[0])
     assert later.leader(P0, soon()).node == 1
     later.close()
     assert stubs.get("metadata_nodes")[:2] == (1, STALE)
